@@ -7,8 +7,8 @@ from federation_in_process import null_digests
 if TYPE_CHECKING:
     from chaos_federation import Federation
 
-LEFT_SECONDS = 900.0
-"""Time in which the processes of a run that is over must have ended, however busy the machine."""
+PATIENCE_SECONDS = 900.0
+"""Time in which a federation must be at work again, or further on the way there, or at its end, however busy the machine."""
 
 
 def check_end(federation: "Federation", rounds: int) -> None:
@@ -28,6 +28,15 @@ def check_end(federation: "Federation", rounds: int) -> None:
     _check_left_over(federation)
 
 
+def check_sent(federation: "Federation", committed: int) -> None:
+    """See that MLflow gets every round up to this one."""
+    tracking = federation.tracking
+    assert tracking is not None
+    sent = set(range(committed + 1))
+    federation.until(lambda: sent <= tracking.rounds().keys(), PATIENCE_SECONDS, "MLflow has all", tracking.rounds)
+    check_repeated(federation)
+
+
 def check_repeated(federation: "Federation") -> None:
     """See that MLflow has nothing twice."""
     assert federation.tracking is not None
@@ -37,7 +46,7 @@ def check_repeated(federation: "Federation") -> None:
 
 
 def _check_left_over(federation: "Federation") -> None:
-    if not federation.holds(lambda: not list(federation.left_over()), LEFT_SECONDS):
+    if not federation.holds(lambda: not list(federation.left_over()), PATIENCE_SECONDS):
         federation.found["stray_processes"] += 1
         federation.broken.append(f"still there: {[' '.join(each.cmdline()) for each in federation.left_over()]}")
     stray = [path for path in federation.workdir.root.rglob("*") if ".partial" in path.name or path.name[0] == "."]

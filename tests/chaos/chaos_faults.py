@@ -7,22 +7,33 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
-from chaos_federation import PATIENCE_SECONDS, Federation
+from chaos_end import PATIENCE_SECONDS, check_sent
+from chaos_federation import Federation
+from chaos_memory import taken
 from chaos_plan import TRACKED, Fault
+from federation_processes import Process
+
+from anchorage.transport.files import write_atomically
+from anchorage.transport.pki import Authority, SigningRequest, load_key, silo_uri
+from anchorage.transport.pki.credentials import read_certificate
 
 MIB = 1 << 20
 HOUR = 3600
-NAMED = {"disk-full": "ANC-3101", "read-only-disk": "ANC-3102"}
-"""Failures by which a server names what is wrong with its disk."""
-NEED_DISKS = ("disk-full", "disk-full-silo", "read-only-disk")
+NAMED = {"disk-full": "ANC-3101", "read-only-disk": "ANC-3102", "read-only-disk-silo": "ANC-2202"}
+"""Failures by which a server, or an agent, names what is wrong with its disk."""
+LASTS_SECONDS = 30 * 24 * HOUR
+"""What a certificate has left that is not about to end."""
+NEED_DISKS = ("disk-full", "disk-full-silo", "read-only-disk", "read-only-disk-silo")
 NEED_NETWORK = ("packet-loss", "no-name")
 
 
 def play(federation: Federation, wave: list[Fault]) -> None:
     """Inject a wave of faults, have the federation come back, and check what must hold."""
     lacking = (() if federation.disk else NEED_DISKS) + (() if federation.network else NEED_NETWORK)
+    lacking += () if federation.memory else ("memory-limit",)
     for fault in wave:
         federation.found[f"{'skipped' if fault.kind in lacking else 'injected'} {fault.kind}"] += 1
     wave = [fault for fault in wave if fault.kind not in lacking]
@@ -199,7 +210,7 @@ def _fill_disk(federation: Federation, fault: Fault) -> None:
     finally:
         filler.unlink(missing_ok=True)
     if not process.running:
-        _expect_failure(federation, "disk-full")
+        _expect_failure(federation, process, "disk-full")
 
 
 def _fill_silo(federation: Federation, fault: Fault) -> None:
@@ -242,7 +253,65 @@ def _read_only(federation: Federation, fault: Fault) -> None:
     subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
     if started:
         federation.broken.append("a server started on a read-only disk")
-    _expect_failure(federation, "read-only-disk")
+    _expect_failure(federation, federation.current, "read-only-disk")
+
+
+def _read_only_silo(federation: Federation, fault: Fault) -> None:
+    """Make a silo's disk read-only while no agent runs, and start one."""
+    federation.kill(federation.agents[fault.silo])
+    folder = str(federation.workdir.silo(fault.silo) / "state")
+    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+    federation.start_agent(fault.silo)
+    agent = federation.agents[fault.silo]
+    try:
+        federation.until(lambda: not agent.running, PATIENCE_SECONDS, "an agent ends on a read-only disk")
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+    _expect_failure(federation, agent, "read-only-disk-silo")
+
+
+def _limit_memory(federation: Federation, fault: Fault) -> None:
+    """Start the server, or an agent with its trainer, where it may have less memory than it takes; once the kernel killed for it, it may have all."""
+    memory, server = federation.memory, fault.share < 0.5
+    process = federation.current if server else federation.agents[fault.silo]
+    assert memory is not None and process is not None
+    size = int(taken(process.pid) * (0.3 + fault.delay))
+    federation.kill(process)
+    goal = federation.last_round() + 2
+    federation.limited = "anchorage_server" if server else "anchorage_silo"
+    with memory.limit(size):
+        if server:
+            federation.start_server()
+        else:
+            federation.start_agent(fault.silo)
+        over = lambda: memory.killed() > 0 or federation.last_round() >= goal
+        federation.holds(over, PATIENCE_SECONDS / 30)
+    federation.found["ended with the limit of memory"] += memory.killed()
+    federation.limited = ""
+
+
+def _certificate_ends(federation: Federation, fault: Fault) -> None:
+    """Have a silo's certificate end while its agent is at work, then its connection, or be near its end when it starts; it gets another one."""
+    state, agent = federation.workdir.silo(fault.silo) / "state", federation.agents[fault.silo]
+    over = fault.share < 0.5
+    if not over:
+        federation.kill(agent)
+    request = SigningRequest.make(load_key(state / "silo.key"), silo_uri(federation.federation, fault.silo))
+    left = fault.seconds if over else HOUR
+    made = Authority.load(federation.authority.folder, now=lambda: time.time() - (0 if over else 4 * HOUR))
+    valid = timedelta(seconds=left if over else 5 * HOUR)
+    write_atomically(state / "silo.crt", made.issue_silo(request, fault.silo, valid=valid), mode=0o600, durable=True)
+    if over:
+        time.sleep(left)
+        federation.links[fault.silo].cut(0)
+
+    def renewed() -> bool:
+        federation.tend()
+        ends = read_certificate(state / "silo.crt").not_valid_after_utc.timestamp()
+        return ends > time.time() + LASTS_SECONDS
+
+    federation.until(renewed, PATIENCE_SECONDS, "a certificate is renewed")
+    federation.links[fault.silo].mend()
 
 
 def _lose_packets(federation: Federation, fault: Fault) -> None:
@@ -265,12 +334,12 @@ def _without_mlflow(federation: Federation, fault: Fault) -> None:
     federation.advance()
     federation.tend_for(fault.seconds)
     end()
-    federation.check_sent(federation.last_round())
+    check_sent(federation, federation.last_round())
 
 
-def _expect_failure(federation: Federation, kind: str) -> None:
-    process = federation.current
+def _expect_failure(federation: Federation, process: Process | None, kind: str) -> None:
     assert process is not None
+    federation.expected.add(process.pid)
     process.end()
     if not process.last_line.startswith(NAMED[kind]):
         federation.broken.append(f"{kind} is called {process.last_line}")
@@ -283,6 +352,9 @@ STOPPING: dict[str, Callable[[Federation, Fault], None]] = {
     "truncate-journal": _truncate_journal,
     "disk-full": _fill_disk,
     "read-only-disk": _read_only,
+    "read-only-disk-silo": _read_only_silo,
+    "memory-limit": _limit_memory,
+    "certificate-ends": _certificate_ends,
     "disk-full-silo": _fill_silo,
     "clock-jump": _clock_jump,
     "packet-loss": _lose_packets,

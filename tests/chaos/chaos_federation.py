@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -18,8 +18,9 @@ import federation_processes
 import psutil
 import yaml
 from chaos_clock import CLOCK, NOON, WRONG_CLOCK
-from chaos_end import check_end, check_repeated
+from chaos_end import PATIENCE_SECONDS, check_end
 from chaos_link import Link
+from chaos_memory import Memory
 from chaos_network import NAME, Network
 from chaos_plan import SILOS
 from chaos_tracking import Tracking
@@ -37,8 +38,6 @@ STATUS_ANSWERS = 200
 """Answers of a server, a poll apart, among which the status must tell what is so: 10 s, and more where the machine is busy."""
 TRACKED_RATE = 8 << 20
 """Bytes per second, each way, of links of a federation whose results go to MLflow: rounds that are not faster than that takes them."""
-PATIENCE_SECONDS = 900.0
-"""Time in which a federation must be at work again, or further on the way there, however busy the machine."""
 federation_processes.WAIT_SECONDS = PATIENCE_SECONDS
 GIVE_UP_SECONDS = 45.0
 """Time without a round after which a damaged file that keeps a federation from its work is restored."""
@@ -91,6 +90,9 @@ class Federation(Site):
             if self.disk:
                 self._mount(state, SILO_DISK_MIB)
         self.set_clock("server", 0)
+        self.memory = Memory.enter()
+        self.limited = ""
+        self.killable: set[int] = set()
         (self.root / "no-mlflow" / "sitecustomize.py").write_text(WRONG_CLOCK)
         self.current: Process | None = None
         self.agents: dict[str, Process] = {}
@@ -110,6 +112,8 @@ class Federation(Site):
         super().__exit__()
         for link in self.links.values():
             link.close()
+        if self.memory is not None:
+            self.memory.close()
         for folder in self._mounted:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)  # a trainer may be ending
 
@@ -165,6 +169,16 @@ class Federation(Site):
         config = write_silo_config(self.workdir, LocalSilo(silo, settings), self.federation, self.root, endpoints)
         self.environment[CLOCK] = str(self.folder / f"clock-{silo}")
         self.agents[silo] = self.start("anchorage_silo", config, ())
+
+    def start(self, module: str, config: Path, accident: tuple[str | int, ...]) -> Process:
+        """Start a process; one that is `limited` the kernel may kill."""
+        process = super().start(module, config, accident)
+        self.killable |= {process.pid} if self.limited == module else set()
+        return process
+
+    def within(self, module: str) -> Sequence[str]:
+        """Start what is `limited` with little memory."""
+        return self.memory.command if self.memory is not None and self.limited == module else ()
 
     def trainer(self, silo: str) -> int | None:
         """Return the id of a silo's trainer process, None where it has none now."""
@@ -300,14 +314,6 @@ class Federation(Site):
             self.found["late_status"] += 1
             self.broken.append(f"the status did not tell {what} in {answers} answers")
 
-    def check_sent(self, committed: int) -> None:
-        """See that MLflow gets every round up to this one."""
-        tracking = self.tracking
-        assert tracking is not None
-        sent = set(range(committed + 1))
-        self.until(lambda: sent <= tracking.rounds().keys(), PATIENCE_SECONDS, "MLflow has all", tracking.rounds)
-        check_repeated(self)
-
     def check_logs(self) -> None:
         """See that no process said that it has a defect, and count what they say of damage."""
         for process in self.processes:
@@ -359,6 +365,8 @@ class Federation(Site):
         status = process.end()
         self.expected.add(process.pid)
         line = self._last_line(process)
+        if status == KILLED and process.pid in self.killable:
+            return True
         if line.startswith("ANC-"):
             self.found[f"ended with {line[:8]}"] += 1
         else:

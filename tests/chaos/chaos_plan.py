@@ -13,7 +13,7 @@ LIVE = (
 """Faults of a federation at work; several may be there at once."""
 STOPPED = (
     "kill-everything", "flip-byte", "damage-checkpoint", "truncate-journal", "disk-full", "read-only-disk", "disk-full-silo", "clock-jump",
-    "packet-loss",
+    "packet-loss", "read-only-disk-silo", "memory-limit", "certificate-ends",
 )  # fmt: skip
 """Faults that come alone: most need a process stopped, or stop one."""
 TRACKED = ("mlflow-down", "mlflow-silent", "mlflow-slow")
