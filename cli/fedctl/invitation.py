@@ -207,12 +207,8 @@ def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: in
     facts = {"hash": hashlib.sha256(token.encode()).hexdigest(), "expires": timestamp(time.time() + seconds)}
     data: dict[str, Any] = {key: base64.b64encode(value.encode()).decode() for key, value in facts.items()}
     if exists:
-        api.patch(
-            "Secret",
-            api.namespace,
-            secret_name(name),
-            {"data": {**data, "key": None, "nextKey": None, "notAfter": None}},
-        )
+        unused = dict.fromkeys(("key", "nextKey", "notAfter", "issuer"))
+        api.patch("Secret", api.namespace, secret_name(name), {"data": {**data, **unused}})
         return
     owner = {"apiVersion": API_VERSION, "kind": "Silo", "name": name, "uid": silo["metadata"]["uid"]}
     metadata = {

@@ -1,20 +1,29 @@
-"""The certificate authority and the server's certificate: when they are created and renewed, and when to warn."""
+"""The certificate authority and the server's certificate: when they are created, renewed and replaced, and when to warn.
+
+A new authority takes the place of another in steps, each decided by what is there: both are trusted, and the former signs for the server;
+when every silo has a certificate of the new one, and the annotation that asked for it is gone, the new one signs for the server; when the server
+shows that certificate, the former authority is dropped.
+"""
 
 from collections.abc import Iterator
 
 from anchorage.api.status import timestamp
-from anchorage.transport.kube.resources import Json
+from anchorage.transport.kube.resources import NEW_AUTHORITY, Json
+from anchorage.transport.pki.authority import BACKDATED
 from anchorage_operator import reasons
 from anchorage_operator.addresses import certificate_names
 from anchorage_operator.conditions import Finding
+from anchorage_operator.membership import approval
 from anchorage_operator.names import authority_labels, owner_reference, server_labels
-from anchorage_operator.observed import CertificateFacts
+from anchorage_operator.observed import AuthorityFacts, CertificateFacts
 from anchorage_operator.planned import (
     CertifyAuthority,
+    DropFormerAuthority,
     Effect,
     MakeAuthority,
     MakeServerCertificate,
     OwnAuthority,
+    ReplaceAuthority,
     RequestAuthority,
 )
 from anchorage_operator.situation import Situation
@@ -23,6 +32,8 @@ WARN_SECONDS = 90 * 86_400.0
 """How long before its end the authority is warned of."""
 OVERDUE_SECONDS = 86_400.0
 """How long a renewal may be late before it is warned of."""
+SHOWN_SECONDS = BACKDATED.total_seconds() + 180.0
+"""How long after the beginning of its validity the server shows a certificate: nodes look for changed Secrets once in a minute or two."""
 
 
 def renewal_time(certificate: CertificateFacts) -> float:
@@ -43,14 +54,45 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
         return
     if authority.owned != (authority_owner is not None) or not authority.kept:
         yield OwnAuthority(authority_owner, authority_labels(observed.name))
-    names = certificate_names(observed, spec, situation.settings)
+    if asks_for_another(situation) and not authority.former_key and situation.settings.authority_issuer is None:
+        yield ReplaceAuthority(authority.origin)
+        return
+    names, former = certificate_names(observed, spec, situation.settings), former_signs(situation, authority)
     if (
         certificate is None
         or certificate.authority != authority.certificate
         or set(certificate.names) != set(names)
         or situation.now >= renewal_time(certificate)
+        or (authority.former_key and certificate.issuer != (authority.former_key if former else authority.key))
     ):
-        yield MakeServerCertificate(names, owner, labels)
+        yield MakeServerCertificate(names, owner, labels, former)
+    elif authority.former_key and not former and situation.now >= certificate.not_before + SHOWN_SECONDS:
+        yield DropFormerAuthority()
+
+
+def asks_for_another(situation: Situation) -> bool:
+    """Return whether somebody asks for a new authority beside the present one."""
+    return NEW_AUTHORITY in situation.federation.get("metadata", {}).get("annotations", {})
+
+
+def former_signs(situation: Situation, authority: AuthorityFacts) -> bool:
+    """Return whether the former of two authorities signs for the server: it is asked for, or a silo has no certificate of the new one."""
+    return bool(authority.former_key) and (asks_for_another(situation) or bool(without_new(situation, authority)))
+
+
+def without_new(situation: Situation, authority: AuthorityFacts) -> list[str]:
+    """Return the approved silos whose last certificate the new authority did not sign, and whom dropping the former one would shut out."""
+    found = []
+    for name, silo in situation.silos.items():
+        invitation = situation.observed.invitations.get(name)
+        if (
+            invitation
+            and invitation.key
+            and invitation.issuer != authority.key
+            and approval(situation, silo).finding.holds
+        ):
+            found.append(name)
+    return found
 
 
 def _new_authority(situation: Situation, owner: Json | None) -> Iterator[Effect]:
@@ -85,11 +127,24 @@ def certificates_valid(situation: Situation) -> Finding:
     if now >= authority.not_after - WARN_SECONDS:
         message = f"the certificate authority's certificate expires at {timestamp(authority.not_after)}"
         return Finding("True", reasons.CERTIFICATE_EXPIRING, message)
-    return Finding(
-        "True",
-        reasons.CERTIFICATES_VALID,
-        f"the server's certificate is valid until {timestamp(certificate.not_after)}",
-    )
+    if authority.former_key:
+        return Finding("True", reasons.AUTHORITY_CHANGES, _progress(situation, authority))
+    message = f"the server's certificate is valid until {timestamp(certificate.not_after)}"
+    if asks_for_another(situation):
+        message += "; an authority that cert-manager certified is not replaced beside the present one"
+    return Finding("True", reasons.CERTIFICATES_VALID, message)
+
+
+def _progress(situation: Situation, authority: AuthorityFacts) -> str:
+    """Return what the change to a new authority waits for."""
+    waiting = without_new(situation, authority)
+    if waiting:
+        shown = ", ".join(waiting[:5]) + (f" and {len(waiting) - 5} others" if len(waiting) > 5 else "")
+        return f"two authorities are trusted; without a certificate of the new one: {shown}"
+    if asks_for_another(situation):
+        command = f"fedctl authority finish {situation.observed.name}"
+        return f"two authorities are trusted; every silo has a certificate of the new one, so go on with {command}"
+    return "the former authority is dropped when the server shows a certificate of the new one"
 
 
 def certificate_times(situation: Situation) -> Iterator[float]:
@@ -99,3 +154,5 @@ def certificate_times(situation: Situation) -> Iterator[float]:
         yield from (authority.not_after - WARN_SECONDS, authority.not_after)
     if certificate is not None:
         yield from (renewal_time(certificate), certificate.not_after)
+        if authority is not None and authority.former_key:
+            yield certificate.not_before + SHOWN_SECONDS

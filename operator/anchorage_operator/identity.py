@@ -18,8 +18,18 @@ from anchorage.api.status import timestamp
 from anchorage.transport.files import write_once
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json, kube_object
-from anchorage.transport.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
-from anchorage.transport.pki.credentials import certificate_of
+from anchorage.transport.pki import (
+    Authority,
+    SigningRequest,
+    key_fingerprint,
+    key_to_pem,
+    make_key,
+    operator_uri,
+    server_uri,
+)
+from anchorage.transport.pki.authority import PREVIOUS_KEY
+from anchorage.transport.pki.credentials import ENDORSEMENTS, certificate_of
+from anchorage.transport.pki.succession import succession_files
 from anchorage_operator.cache import Key
 from anchorage_operator.issuer import certificate_request, read_answer
 from anchorage_operator.names import INSTANCE_LABEL, KEPT, authority_name, enrolment_name, server_tls_name
@@ -27,10 +37,13 @@ from anchorage_operator.observed import AuthorityRequest, Invitation
 from anchorage_operator.planned import (
     CertifyAuthority,
     ChangeKey,
+    DropFormerAuthority,
+    IdentityEffect,
     MakeAuthority,
     MakeInvitation,
     MakeServerCertificate,
     OwnAuthority,
+    ReplaceAuthority,
     RequestAuthority,
     Sign,
 )
@@ -56,6 +69,36 @@ class Identity:
     """Seconds since the epoch."""
     _contexts: dict[Key, tuple[ssl.SSLContext, float]] = field(default_factory=dict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
+
+    def carry_out(self, key: Key, effect: IdentityEffect) -> None:
+        """Carry out an effect that needs keys.
+
+        Raises
+        ------
+        ApiError
+            A Secret cannot be read or written, or is somebody else's.
+        AnchorageError
+            The authority is unusable.
+        """
+        match effect:
+            case MakeAuthority():
+                self.make_authority(key, effect)
+            case RequestAuthority():
+                self.request_authority(key, effect)
+            case CertifyAuthority():
+                self.certify_authority(key, effect)
+            case OwnAuthority():
+                self.own_authority(key, effect)
+            case ReplaceAuthority():
+                self.replace_authority(key, effect)
+            case DropFormerAuthority():
+                self.drop_former_authority(key)
+            case MakeServerCertificate():
+                self.make_server_certificate(key, effect)
+            case MakeInvitation():
+                self.make_invitation(key, effect)
+            case ChangeKey():
+                self.change_key(key, effect)
 
     def make_authority(self, key: Key, effect: MakeAuthority) -> None:
         """Carry out `MakeAuthority`; keeps an authority that was created meanwhile.
@@ -127,6 +170,24 @@ class Identity:
         self.api.patch("Secret", key.namespace, name, {"metadata": metadata})
         self.facts.forget(key.namespace, name)
 
+    def replace_authority(self, key: Key, effect: ReplaceAuthority) -> None:
+        """Carry out `ReplaceAuthority`; raises as `carry_out`."""
+        secret = self._authority_secret(key)
+        files = succession_files(self._signer(key, secret), self.now)
+        self._change_authority(key, secret, encode_data({**files, "origin": effect.origin}))
+
+    def drop_former_authority(self, key: Key) -> None:
+        """Carry out `DropFormerAuthority`; raises as `carry_out`."""
+        secret = self._authority_secret(key)
+        only = encode_data({"ca.pem": self._signer(key, secret).certificate_pem})
+        self._change_authority(key, secret, {**only, PREVIOUS_KEY: None, ENDORSEMENTS: None})
+
+    def _change_authority(self, key: Key, secret: Json, data: Json) -> None:
+        """Write the authority's Secret, unless somebody else did since it was read."""
+        metadata = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+        self.api.patch("Secret", key.namespace, authority_name(key.federation), {"metadata": metadata, "data": data})
+        self.forget(key)
+
     def make_server_certificate(self, key: Key, effect: MakeServerCertificate) -> None:
         """Carry out `MakeServerCertificate`.
 
@@ -137,15 +198,19 @@ class Identity:
         AnchorageError
             The authority is unusable.
         """
-        authority, private = self._authority(key), make_key()
+        held = self._authority_secret(key)
+        authority, private = self._signer(key, held, former=effect.former), make_key()
         self._own_secret(key.namespace, server_tls_name(key.federation))
         request = SigningRequest.make(private, server_uri(key.federation))
         secret = _secret(key.namespace, server_tls_name(key.federation), effect.labels, effect.owner)
+        endorsements = decode_value(held, ENDORSEMENTS)
         secret["data"] = encode_data(
             {
                 "tls.key": key_to_pem(private),
                 "tls.crt": authority.issue_server(request, effect.names),
-                "ca.pem": authority.certificate_pem,
+                "ca.pem": self._trusted(key, held),
+                "issuer": key_fingerprint(authority.certificate_pem),
+                **({ENDORSEMENTS: endorsements} if endorsements else {}),
             }
         )
         self.api.apply(secret)
@@ -173,7 +238,7 @@ class Identity:
             if error.status != 409:
                 raise
             self._own_secret(key.namespace, name)
-            unused = {**secret["data"], "key": None, "nextKey": None, "notAfter": None}
+            unused = {**secret["data"], **dict.fromkeys(("key", "nextKey", "notAfter", "issuer"))}
             self.api.patch("Secret", key.namespace, name, {**secret, "data": unused})
         self.facts.forget(key.namespace, name)
 
@@ -205,12 +270,14 @@ class Identity:
         self.facts.forget(key.namespace, name)
         if secret is None or invitation_of(secret) != expected:
             raise InvitationChangedError
-        certificate = self._authority(key).issue_silo(effect.csr.encode(), effect.silo)
+        authority = self._signer(key, self._authority_secret(key), former=not effect.renews)
+        certificate = authority.issue_silo(effect.csr.encode(), effect.silo)
         end = certificate_of(certificate, "the certificate").not_valid_after_utc.timestamp()
         metadata = {"resourceVersion": secret["metadata"]["resourceVersion"], "ownerReferences": [effect.owner]}
         changed = expected is not None and bool(expected.key) and effect.key != expected.key
         keys = {"nextKey" if changed else "key": effect.key}
-        body = {"metadata": metadata, "data": encode_data({**keys, "notAfter": timestamp(end)})}
+        signed = {"notAfter": timestamp(end), "issuer": key_fingerprint(authority.certificate_pem)}
+        body = {"metadata": metadata, "data": encode_data({**keys, **signed})}
         self.api.patch("Secret", key.namespace, name, body)
         return certificate
 
@@ -245,11 +312,10 @@ class Identity:
             context, renew = self._contexts.get(key, (None, 0.0))
         if context and self.now() < renew:
             return context
-        authority, private = self._authority(key), make_key()
-        certificate = authority.issue_operator(
-            SigningRequest.make(private, operator_uri(key.federation)), valid=OPERATOR_VALID
-        )
-        context = _context(authority.certificate_pem, certificate, key_to_pem(private))
+        secret, private = self._authority_secret(key), make_key()
+        request = SigningRequest.make(private, operator_uri(key.federation))
+        certificate = self._signer(key, secret, former=True).issue_operator(request, valid=OPERATOR_VALID)
+        context = _context(self._trusted(key, secret), certificate, key_to_pem(private))
         with self._lock:
             self._contexts[key] = context, self.now() + OPERATOR_VALID.total_seconds() / 2
         return context
@@ -279,11 +345,17 @@ class Identity:
             raise AnchorageError(AUTHORITY_UNUSABLE, f"the Secret {name} in namespace {key.namespace} is missing")
         return secret
 
-    def _authority(self, key: Key) -> Authority:
-        secret = self._authority_secret(key)
+    def _signer(self, key: Key, secret: Json, *, former: bool = False) -> Authority:
+        """Return the authority, or the former one where there are two."""
+        own = PREVIOUS_KEY if former and decode_value(secret, PREVIOUS_KEY) else "ca.key"
         return Authority.from_pem(
-            key.federation, decode_value(secret, "ca.key"), decode_value(secret, "ca.pem"), now=self.now
+            key.federation, decode_value(secret, own), decode_value(secret, "ca.pem"), now=self.now
         )
+
+    def _trusted(self, key: Key, secret: Json) -> bytes:
+        """Return the certificates (PEM) of the authority, or of both, the new one first."""
+        new, former = self._signer(key, secret).certificate_pem, self._signer(key, secret, former=True).certificate_pem
+        return new if new == former else new + former
 
 
 def _secret(namespace: str, name: str, labels: Json, owner: Json | None) -> dict[str, Any]:

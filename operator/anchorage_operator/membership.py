@@ -17,7 +17,6 @@ from anchorage.transport.kube.resources import Json
 from anchorage.transport.server_client import CertificateRequest, Member
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, find
-from anchorage_operator.drift import digest
 from anchorage_operator.names import AUTHORITY_HASH, agent_labels, agent_name, enrolment_name, owner_reference
 from anchorage_operator.observed import Invitation
 from anchorage_operator.planned import ChangeKey, Effect, MakeInvitation, PutMembers, Reference, Refuse, Sign
@@ -108,7 +107,7 @@ def leftovers_of_lost_authority(situation: Situation) -> Iterator[Reference]:
         if authority is None or child is None or not is_managed(silo):
             continue
         known = child["metadata"].get("annotations", {}).get(AUTHORITY_HASH)
-        if known is not None and known != digest(authority.certificate):
+        if known is not None and known != authority.origin:
             yield Reference("apps/v1", "StatefulSet", agent_name(name))
             yield Reference("v1", "Secret", enrolment_name(name))
 
@@ -132,7 +131,8 @@ def _answer(situation: Situation, request: CertificateRequest) -> Iterator[Effec
         yield Refuse(request.id, request.silo, failure.code, message)
     elif silo is not None and invitation is not None and approval(situation, silo).finding.holds:
         owner = owner_reference(silo)
-        yield Sign(request=request.id, silo=request.silo, csr=request.csr, key=request.key, owner=owner)
+        renews = request.kind == "Renew"
+        yield Sign(request.id, request.silo, request.csr, request.key, owner, renews)
 
 
 def _refusal(

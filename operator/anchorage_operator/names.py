@@ -34,7 +34,7 @@ ACCEPTED_SPEC = "anchorage.dev/accepted-spec"
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false"}
 """Annotations of what outlives its Federation."""
 AUTHORITY_HASH = "anchorage.dev/authority-hash"
-"""Annotation of an agent's StatefulSet: hash of the authority's certificate that the agent enrols with."""
+"""Annotation of an agent's StatefulSet: hash of the authority that the agent enrols with (`AuthorityFacts.origin`)."""
 
 CONFIG_FOLDER = "/etc/anchorage"
 TLS_FOLDER = "/etc/anchorage-tls"

@@ -19,13 +19,19 @@ class AuthorityFacts:
     """Content of the Secret ``<federation>-authority``, without the key."""
 
     certificate: str
-    """``ca.pem``, which is public."""
+    """``ca.pem``, which is public; of two authorities while one takes the other's place, the new one first."""
     not_after: float
-    """When the certificate ends, seconds since the epoch."""
+    """When the certificate ends, of two the new one's, seconds since the epoch."""
     owned: bool = False
     """Whether the Secret has the Federation as its owner, and so goes with it."""
     kept: bool = True
     """Whether its labels and annotations keep others from pruning it; those of an earlier version do not."""
+    key: str = ""
+    """SHA-256 of the public key, hexadecimal; of two the new one's."""
+    former_key: str = ""
+    """The same of the authority whose place is taken; empty where there is one alone."""
+    origin: str = ""
+    """Hash of the certificate of the first of the authorities that took each other's place: by it agents know whether theirs is still trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class CertificateFacts:
     """DNS names and IP addresses in the certificate."""
     authority: str
     """The Secret's ``ca.pem``; if it is not the authority's, a new certificate is issued."""
+    issuer: str = ""
+    """SHA-256 of the public key of the authority that signed it, hexadecimal; empty where a version before this one did (``issuer``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,8 @@ class Invitation:
     """Whether the Secret holds the plain token, as a managed silo's does."""
     not_after: float = 0.0
     """When the last certificate that was signed for it ends (``notAfter``), seconds since the epoch; 0 until then."""
+    issuer: str = ""
+    """SHA-256 of the public key of the authority that signed it (``issuer``), hexadecimal; empty until then."""
 
 
 @dataclass(frozen=True, slots=True)

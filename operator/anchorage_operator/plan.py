@@ -8,7 +8,7 @@ from anchorage_operator.build_agent import agent_objects
 from anchorage_operator.build_server import server_objects
 from anchorage_operator.certificates import certificate_effects, certificate_times
 from anchorage_operator.conditions import Finding
-from anchorage_operator.drift import digest, needs_apply, with_applied_hash
+from anchorage_operator.drift import needs_apply, with_applied_hash
 from anchorage_operator.federation_status import federation_findings
 from anchorage_operator.in_use import InUse
 from anchorage_operator.membership import is_managed, leftovers_of_lost_authority, membership_effects
@@ -92,7 +92,7 @@ def _agent(situation: Situation, name: str, silo: InUse[Silo]) -> Iterator[Json]
     if managed is None or (observed.federation is None and child is None):
         return
     known: Json = child["metadata"].get("annotations", {}) if child is not None else {}
-    authority = digest(observed.authority.certificate) if observed.authority else str(known.get(AUTHORITY_HASH, ""))
+    authority = observed.authority.origin if observed.authority else str(known.get(AUTHORITY_HASH, ""))
     invitation = observed.invitations.get(name)
     with_pod = child is not None or (invitation is not None and invitation.has_token)
     yield from agent_objects(situation, silo, managed, authority, with_pod=with_pod)

@@ -71,14 +71,32 @@ class OwnAuthority:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceAuthority:
+    """Make a new authority beside the present one and write both into the authority's Secret (`anchorage.transport.pki.succession`)."""
+
+    origin: str
+    """As of `AuthorityFacts`, which the Secret keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropFormerAuthority:
+    """Take the former authority out of the authority's Secret: it is trusted no more."""
+
+
+@dataclass(frozen=True, slots=True)
 class MakeServerCertificate:
-    """Create a key and a certificate for the server and write the Secret ``<federation>-server-tls`` (``tls.key, tls.crt, ca.pem``)."""
+    """Create a key and a certificate for the server and write the Secret ``<federation>-server-tls``.
+
+    It holds ``tls.key, tls.crt, ca.pem, issuer``, and ``endorsements.pem`` while there are two authorities.
+    """
 
     names: tuple[str, ...]
     """DNS names and IP addresses."""
     owner: Json
     labels: Json
     """Owner reference and labels of the Secret."""
+    former: bool = False
+    """Whether the former of two authorities signs, which every silo trusts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +128,8 @@ class Sign:
     """As of `CertificateRequest`."""
     owner: Json
     """Owner reference (the Silo) that the Secret is given along with the key, so that it goes with the Silo."""
+    renews: bool = False
+    """Whether the silo has a certificate: of two authorities the new one signs then, else the former, which its invitation names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +170,19 @@ class GrowClaim:
     """The object whose volume it is, as an Event's."""
 
 
-Effect = (
+IdentityEffect = (
     MakeAuthority
     | RequestAuthority
     | CertifyAuthority
     | OwnAuthority
+    | ReplaceAuthority
+    | DropFormerAuthority
     | MakeServerCertificate
     | MakeInvitation
-    | Sign
     | ChangeKey
-    | Refuse
-    | PutMembers
-    | GrowClaim
 )
+"""Effects that need keys, but those that answer requests."""
+Effect = IdentityEffect | Sign | Refuse | PutMembers | GrowClaim
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,12 @@ cert-manager to ask. No server is started.
 
 The message says which, and what to do (docs/operations.md).
 """
+AUTHORITY_CHANGES = "AuthorityChanges"
+"""CertificatesValid: A new certificate authority takes the place of another; both are trusted.
+
+Nothing while silos get their certificates, within ten minutes. A silo that stays named: let its agent run, or deny it. Then `fedctl authority
+finish`.
+"""
 CERTIFICATE_EXPIRING = "CertificateExpiring"
 """CertificatesValid: The certificate authority's certificate expires within 90 days, or the server's certificate was not renewed in time.
 

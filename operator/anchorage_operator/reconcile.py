@@ -16,22 +16,7 @@ from anchorage_operator.identity import Identity, InvitationChangedError
 from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LABEL, involved
 from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
-from anchorage_operator.planned import (
-    CertifyAuthority,
-    ChangeKey,
-    Effect,
-    Event,
-    GrowClaim,
-    MakeAuthority,
-    MakeInvitation,
-    MakeServerCertificate,
-    OwnAuthority,
-    Plan,
-    PutMembers,
-    Refuse,
-    RequestAuthority,
-    Sign,
-)
+from anchorage_operator.planned import Effect, Event, GrowClaim, Plan, PutMembers, Refuse, Sign
 from anchorage_operator.poller import Answer, Poller
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
@@ -67,18 +52,6 @@ class _Applied:
     times: int
     """How often it was applied in a row without being another one."""
     time: float
-
-
-MadeByIdentity = (
-    MakeAuthority
-    | RequestAuthority
-    | CertifyAuthority
-    | OwnAuthority
-    | MakeServerCertificate
-    | MakeInvitation
-    | ChangeKey
-)
-"""Effects that need keys, but those that answer requests."""
 
 
 class IncompleteError(Exception):
@@ -319,7 +292,8 @@ class Reconciler:
                         self._grow(key, effect)
                         continue
                     case _:
-                        self._make(key, effect)
+                        _log.info("making", extra={"federation": key, "what": type(effect).__name__})
+                        self.identity.carry_out(key, effect)
                 again = again or not isinstance(effect, Refuse)
             except InvitationChangedError:
                 again = True
@@ -348,24 +322,6 @@ class Reconciler:
             self._not_before[asked] = self.now() + GROWTH_SECONDS
             message = f"the volume claim {effect.name} cannot grow to {effect.size}: {error.message}"
             self.events.post(Event(effect.about, "Warning", "VolumeNotGrown", message))
-
-    def _make(self, key: Key, effect: MadeByIdentity) -> None:
-        _log.info("making", extra={"federation": key, "what": type(effect).__name__})
-        match effect:
-            case MakeAuthority():
-                self.identity.make_authority(key, effect)
-            case RequestAuthority():
-                self.identity.request_authority(key, effect)
-            case CertifyAuthority():
-                self.identity.certify_authority(key, effect)
-            case OwnAuthority():
-                self.identity.own_authority(key, effect)
-            case MakeServerCertificate():
-                self.identity.make_server_certificate(key, effect)
-            case MakeInvitation():
-                self.identity.make_invitation(key, effect)
-            case ChangeKey():
-                self.identity.change_key(key, effect)
 
     def _sign(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
         try:

@@ -8,13 +8,17 @@ from datetime import datetime
 from threading import Lock
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from anchorage.api.errors import AnchorageError
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json
-from anchorage.transport.pki import certificate_of
+from anchorage.transport.pki import certificate_of, key_fingerprint
+from anchorage.transport.pki.authority import PREVIOUS_KEY
+from anchorage.transport.pki.credentials import certificates_of
 from anchorage.transport.retry import RANDOM
 from anchorage_operator.cache import Key
+from anchorage_operator.drift import digest
 from anchorage_operator.names import (
     FEDERATION_LABEL,
     INSTANCE_LABEL,
@@ -146,6 +150,7 @@ def invitation_of(secret: Json) -> Invitation:
         next_key=_word(secret, "nextKey"),
         has_token=bool(decode_value(secret, "token")),
         not_after=_moment(secret, "notAfter"),
+        issuer=_word(secret, "issuer"),
     )
 
 
@@ -168,13 +173,18 @@ def _moment(secret: Json, name: str) -> float:
 def _authority_facts(secret: Json) -> AuthorityFacts:
     pem = decode_value(secret, "ca.pem")
     try:
-        not_after = certificate_of(pem, "ca.pem").not_valid_after_utc.timestamp()
+        held = certificates_of(pem, "ca.pem")
     except AnchorageError:
-        not_after = 0.0
+        held = []
+    keys = [key_fingerprint(each.public_bytes(serialization.Encoding.PEM)) for each in held]
+    former = keys[1] if len(keys) > 1 and decode_value(secret, PREVIOUS_KEY) else ""
+    text = pem.decode(errors="replace")
     metadata = secret["metadata"]
     owned = any(owner["kind"] == "Federation" for owner in metadata.get("ownerReferences", ()))
     kept = INSTANCE_LABEL not in metadata.get("labels", {}) and metadata.get("annotations", {}).items() >= KEPT.items()
-    return AuthorityFacts(pem.decode(errors="replace"), not_after, owned, kept)
+    not_after = held[0].not_valid_after_utc.timestamp() if held else 0.0
+    origin = _word(secret, "origin") or digest(text)
+    return AuthorityFacts(text, not_after, owned, kept, keys[0] if keys else "", former, origin)
 
 
 def _certificate_facts(secret: Json) -> CertificateFacts:
@@ -188,4 +198,5 @@ def _certificate_facts(secret: Json) -> CertificateFacts:
         certificate.not_valid_after_utc.timestamp(),
         (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))),
         decode_value(secret, "ca.pem").decode(errors="replace"),
+        _word(secret, "issuer"),
     )

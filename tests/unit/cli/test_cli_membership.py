@@ -235,6 +235,19 @@ def test_the_authority_of_a_local_run_is_replaced_when_every_silo_has_a_certific
     assert old.certificate_path.read_bytes() == new.certificate_pem
 
 
+def test_in_a_cluster_the_operator_is_asked_for_a_new_authority_by_an_annotation(fake: FakeApi) -> None:
+    def annotations() -> dict[str, str]:
+        found = fake.find("federations", "derm")
+        assert found is not None
+        return dict(found["metadata"].get("annotations", {}))
+
+    assert "fedctl status derm" in fedctl("authority", "replace", "derm").stdout
+    assert annotations() == {"anchorage.dev/new-authority": "yes"}
+    assert "fedctl status derm" in fedctl("authority", "finish", "derm").stdout
+    assert annotations() == {}
+    assert refused(fedctl("authority", "replace", "other")).failure is cluster.NO_SUCH_FEDERATION
+
+
 def test_a_right_that_is_missing_is_named(fake: FakeApi) -> None:
     fake.denied = {("create", "secrets")}
     error = refused(fedctl("silo", "invite", "derm", "a"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, seconds_of, timestamp
+from anchorage_operator.drift import digest
 from anchorage_operator.observed import (
     AuthorityFacts,
     CertificateFacts,
@@ -249,7 +250,9 @@ def _effected(observed: Observed, effect: object, now: float) -> Observed:
     invitations = dict(observed.invitations)
     match effect:
         case MakeAuthority():
-            return replace(observed, authority=AuthorityFacts(CA, now + 10 * YEAR, effect.owner is not None))
+            return replace(
+                observed, authority=AuthorityFacts(CA, now + 10 * YEAR, effect.owner is not None, origin=digest(CA))
+            )
         case OwnAuthority():
             assert observed.authority is not None
             return replace(observed, authority=replace(observed.authority, owned=effect.owner is not None))

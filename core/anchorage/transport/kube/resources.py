@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 Json = Mapping[str, Any]
 """A Kubernetes object or a part of one, as plain values."""
+NEW_AUTHORITY = "anchorage.dev/new-authority"
+"""Annotation of a Federation, of any value: there is to be a new authority beside the present one; without it, one alone again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.files import write_atomically
-from anchorage.transport.pki.credentials import certificate_of, read_certificates
+from anchorage.transport.pki.credentials import certificates_of, read_certificates
 from anchorage.transport.pki.identity import authority_uri, operator_uri, server_uri, silo_uri, uris_of
 from anchorage.transport.pki.keys import (
     PrivateKey,
@@ -200,7 +200,7 @@ class Authority:
         federation : str
             Whose authority it must be.
         key_pem, certificate_pem : bytes
-            What `key_pem` and `certificate_pem` returned.
+            What `key_pem` and `certificate_pem` returned; of several certificates, the one over the key counts.
 
         Raises
         ------
@@ -209,9 +209,10 @@ class Authority:
         """
         what = f"the authority of federation {federation!r}"
         try:
-            key, certificate = key_from_pem(key_pem, f"the key of {what}"), certificate_of(certificate_pem, what)
+            key, held = key_from_pem(key_pem, f"the key of {what}"), certificates_of(certificate_pem, what)
         except AnchorageError as error:
             raise AnchorageError(identity.AUTHORITY_UNUSABLE, error.message) from error
+        certificate = next((each for each in held if each.public_key() == key.public_key()), held[0])
         _require_one_authority(key, certificate, federation, f"key and certificate of {what}")
         return cls(federation, key, certificate, now)
 

@@ -1,9 +1,9 @@
-"""A new certificate authority in the place of one outside a cluster: both are trusted until every silo has a certificate of the new one.
+"""A new certificate authority in the place of another: both are trusted until every silo has a certificate of the new one.
 
-In the authority's folder ``ca.pem`` then has both certificates, the new one first, and ``ca.key`` the new key, which renews silos'
-certificates. ``previous.key`` still signs for the server and for silos that enrol, who could not trust the new one yet, and
-``endorsements.pem`` has the new key certified by the old one, by which a silo comes to trust it. Each step leaves files that fit, so that a
-crash in between leaves the one authority or both.
+In the authority's folder, or Secret in a cluster, ``ca.pem`` then has both certificates, the new one first, and ``ca.key`` the new key, which
+renews silos' certificates. ``previous.key`` still signs for the server and for silos that enrol, who could not trust the new one yet, and
+``endorsements.pem`` has the new key certified by the old one, by which a silo comes to trust it. In a folder each step leaves files that fit, so
+that a crash in between leaves the one authority or both.
 """
 
 import time
@@ -34,15 +34,24 @@ def introduce_authority(folder: Path, now: Callable[[], float] = time.time) -> A
     if old.former().certificate_pem != old.certificate_pem:
         found = f"{folder} has a new authority already; finish that first"
         raise AnchorageError(identity.AUTHORITY_UNUSABLE, found)
-    made = Authority.make(old.federation, now=now)
     try:
-        write_atomically(folder / ENDORSEMENTS, old.endorse(made), mode=0o644, durable=True)
-        write_atomically(folder / PREVIOUS_KEY, old.key_pem, mode=0o600, durable=True)
-        write_atomically(folder / "ca.pem", made.certificate_pem + old.certificate_pem, mode=0o644, durable=True)
-        write_atomically(folder / "ca.key", made.key_pem, mode=0o600, durable=True)
+        for name, content in succession_files(old, now).items():
+            mode = 0o600 if name.endswith(".key") else 0o644
+            write_atomically(folder / name, content, mode=mode, durable=True)
     except OSError as error:
         raise _unwritable(folder, error) from error
     return Authority.load(folder, now=now)
+
+
+def succession_files(old: Authority, now: Callable[[], float] = time.time) -> dict[str, bytes]:
+    """Make a new authority, and return what its folder or Secret then holds, in the order in which files are to be written."""
+    made = Authority.make(old.federation, now=now)
+    return {
+        ENDORSEMENTS: old.endorse(made),
+        PREVIOUS_KEY: old.key_pem,
+        "ca.pem": made.certificate_pem + old.certificate_pem,
+        "ca.key": made.key_pem,
+    }
 
 
 def drop_previous_authority(folder: Path, now: Callable[[], float] = time.time) -> None:
