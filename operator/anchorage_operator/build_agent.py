@@ -61,7 +61,7 @@ def agent_objects(
             running=situation.agents_wanted,
             keep_claim=False,
             mounts=[
-                build_pod.secret_mount("enrolment", names.TOKEN_FOLDER, names.enrolment_name(name), ("token",)),
+                build_pod.secret_mount("enrolment", names.TOKEN_FOLDER, names.enrolment_name(name), "token"),
                 build_pod.config_mount("authority", names.AUTHORITY_FOLDER, names.authority_name(federation)),
             ],
             claims=_claims_of(managed),

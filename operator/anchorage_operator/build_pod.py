@@ -184,10 +184,11 @@ def resources_of(asked: Resources, requests: Mapping[str, Amount]) -> dict[str, 
     return resources
 
 
-def secret_mount(name: str, folder: str, secret: str, keys: Sequence[str]) -> Mount:
-    """Mount named keys of a Secret."""
+def secret_mount(name: str, folder: str, secret: str, *keys: str) -> Mount:
+    """Mount the named keys of a Secret, or, where none is named, all that it has and comes to have."""
     items = [{"key": key, "path": key} for key in keys]
-    return Mount(name, folder, {"secret": {"secretName": secret, "defaultMode": SECRET_MODE, "items": items}})
+    chosen = {"items": items} if items else {}
+    return Mount(name, folder, {"secret": {"secretName": secret, "defaultMode": SECRET_MODE, **chosen}})
 
 
 def config_mount(name: str, folder: str, config_map: str) -> Mount:

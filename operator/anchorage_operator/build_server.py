@@ -126,7 +126,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         running=situation.server_wanted,
         keep_claim=spec.deletion_policy == "Retain",
         ports={"silos": names.SILOS_PORT, "enrolment": names.ENROLMENT_PORT, "control": names.CONTROL_PORT},
-        mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls, ("tls.key", "tls.crt", "ca.pem"))],
+        mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls)],
         claims=_claims_of(spec),
         secret_env=dict.fromkeys(CREDENTIALS, settings.tracking_secret) if settings.tracking_secret else {},
         asked=build_pod.asked(spec, situation.server_wanted, situation.results_only),

@@ -91,6 +91,12 @@ def test_both_are_trusted_and_the_former_one_signs_for_the_server(world):
     assert authority(world)["data"] == data, "one new authority, not one at each look"
 
 
+def test_the_server_s_pod_gets_whatever_comes_into_the_secret(world):
+    pod = world.store.get("statefulsets", "study", "derm-server")["spec"]["template"]["spec"]
+    (secret,) = [each["secret"] for each in pod["volumes"] if each["name"] == "tls"]
+    assert secret["secretName"] == "derm-server-tls" and "items" not in secret
+
+
 def test_no_agent_is_made_anew_or_restarted(world):
     before = world.store.get("statefulsets", "study", "a-silo")
     annotate(world, "yes")
