@@ -314,6 +314,14 @@ def _certificate_ends(federation: Federation, fault: Fault) -> None:
     federation.links[fault.silo].mend()
 
 
+def _slow_disk(federation: Federation, fault: Fault) -> None:
+    """Have what the server or a silo writes take long to be on its disk, while two rounds are played."""
+    whose = "server" if fault.share < 0.5 else fault.silo
+    federation.set_disk(whose, int(fault.seconds * 100))
+    federation.advance()
+    federation.set_disk(whose, 0)
+
+
 def _lose_packets(federation: Federation, fault: Fault) -> None:
     """Lose packets between the links and the server for two rounds, however long they take."""
     assert federation.network is not None
@@ -358,5 +366,6 @@ STOPPING: dict[str, Callable[[Federation, Fault], None]] = {
     "disk-full-silo": _fill_silo,
     "clock-jump": _clock_jump,
     "packet-loss": _lose_packets,
+    "slow-disk": _slow_disk,
     **dict.fromkeys(TRACKED, _without_mlflow),
 }

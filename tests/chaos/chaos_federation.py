@@ -17,8 +17,8 @@ from typing import Any
 import federation_processes
 import psutil
 import yaml
-from chaos_clock import CLOCK, NOON, WRONG_CLOCK
 from chaos_end import PATIENCE_SECONDS, check_end
+from chaos_inside import CLOCK, DISK, NOON, WRONG
 from chaos_link import Link
 from chaos_memory import Memory
 from chaos_network import NAME, Network
@@ -85,15 +85,16 @@ class Federation(Site):
         self._mounted: list[Path] = []
         self.disk = self._mount(self.workdir.server, DISK_MIB)
         for silo in SILOS:
-            self.set_clock(silo, 0)
             (state := self.workdir.silo(silo) / "state").mkdir(parents=True)
             if self.disk:
                 self._mount(state, SILO_DISK_MIB)
-        self.set_clock("server", 0)
+        for whose in ("server", *SILOS):
+            self.set_clock(whose, 0)
+            self.set_disk(whose, 0)
         self.memory = Memory.enter()
         self.limited = ""
         self.killable: set[int] = set()
-        (self.root / "no-mlflow" / "sitecustomize.py").write_text(WRONG_CLOCK)
+        (self.root / "no-mlflow" / "sitecustomize.py").write_text(WRONG)
         self.current: Process | None = None
         self.agents: dict[str, Process] = {}
         self.links: dict[str, Link] = {}
@@ -133,12 +134,20 @@ class Federation(Site):
         with (self.folder / f"clock-{whose}").open("ab") as file:
             file.truncate(NOON + off)
 
+    def set_disk(self, whose: str, milliseconds: int) -> None:
+        """Have everything that the server, or a silo's agent or trainer, writes take so much longer to be on its disk, at once."""
+        with (self.folder / f"disk-{whose}").open("ab") as file:
+            file.truncate(milliseconds)
+
+    def _set_inside(self, whose: str) -> None:
+        self.environment |= {CLOCK: str(self.folder / f"clock-{whose}"), DISK: str(self.folder / f"disk-{whose}")}
+
     def start_server(self) -> bool:
         """Start the server; False where it ends with a failure of the catalogue, which is counted."""
         config = write_server_config(self.workdir, self.root, self.endpoints or None)
         settings = yaml.safe_load(config.read_text())
         config.write_text(yaml.safe_dump({**settings, "names": [*settings["names"], NAME]}))
-        self.environment[CLOCK] = str(self.folder / "clock-server")
+        self._set_inside("server")
         self.current = process = self.start("anchorage_server", config, ())
         try:
             process.wait_for("listening")
@@ -167,7 +176,7 @@ class Federation(Site):
             address = address.replace("127.0.0.1", NAME)
         endpoints = {**self.endpoints, "silos": address}
         config = write_silo_config(self.workdir, LocalSilo(silo, settings), self.federation, self.root, endpoints)
-        self.environment[CLOCK] = str(self.folder / f"clock-{silo}")
+        self._set_inside(silo)
         self.agents[silo] = self.start("anchorage_silo", config, ())
 
     def start(self, module: str, config: Path, accident: tuple[str | int, ...]) -> Process:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 PIECE = 1 << 14
-SLOW = 1 << 20
-"""Bytes per second, each way, of a slow link."""
+SLOW = 125_000
+"""Bytes per second, each way, of a slow link: 1 Mbit/s."""
 WAIT_SECONDS = 120.0
 
 

@@ -13,7 +13,7 @@ LIVE = (
 """Faults of a federation at work; several may be there at once."""
 STOPPED = (
     "kill-everything", "flip-byte", "damage-checkpoint", "truncate-journal", "disk-full", "read-only-disk", "disk-full-silo", "clock-jump",
-    "packet-loss", "read-only-disk-silo", "memory-limit", "certificate-ends",
+    "packet-loss", "read-only-disk-silo", "memory-limit", "certificate-ends", "slow-disk",
 )  # fmt: skip
 """Faults that come alone: most need a process stopped, or stop one."""
 TRACKED = ("mlflow-down", "mlflow-silent", "mlflow-slow")
@@ -24,7 +24,8 @@ OFTEN = ("flip-byte", "flip-byte")
 SILOS = ("a", "b", "c")
 MOST_AT_ONCE = 3
 LONG_SECONDS = 30.0
-"""How long the first pause of a plan lasts: longer than a connection lives without a sign of its other end."""
+"""How long the first pause of a plan lasts, and the first of each of `LONG`: longer than a connection lives without a sign of its other end."""
+LONG = ("slow-link", "no-link")
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,13 @@ def plan(count: int, seed: int) -> list[list[Fault]]:
     """Return waves of faults, `count` in all: every kind comes before one comes again."""
     rng = random.Random(seed)
     waves: list[list[Fault]] = []
-    room, paused = 0, False
+    room, lasted = 0, set[str]()
     for kind in islice(_kinds(rng), count):
         fault = Fault(kind, rng.choice(SILOS), rng.uniform(0, 0.5), rng.uniform(0.5, 3), rng.random())
-        if kind.startswith("pause") and not paused:
-            fault, paused = replace(fault, seconds=LONG_SECONDS), True
+        lasts = "pause" if kind.startswith("pause") else kind
+        if lasts in ("pause", *LONG) and lasts not in lasted:
+            fault = replace(fault, seconds=LONG_SECONDS)
+        lasted.add(lasts)
         if kind in LIVE and room and fault.target not in {other.target for other in waves[-1]}:
             waves[-1].append(fault)
             room -= 1

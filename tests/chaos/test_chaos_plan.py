@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from chaos_link import Link
-from chaos_plan import KINDS, LIVE, LONG_SECONDS, plan
+from chaos_plan import KINDS, LIVE, LONG, LONG_SECONDS, plan
 from chaos_waits import holds_at_last
 
 
@@ -31,9 +31,10 @@ def test_faults_at_once_concern_different_parts_and_none_needs_a_stopped_server(
         assert {fault.kind for fault in wave} <= set(LIVE)
 
 
-def test_one_pause_is_long() -> None:
-    pauses = [fault.seconds for wave in plan(100, 5) for fault in wave if fault.kind.startswith("pause")]
-    assert len(pauses) > 5 and [seconds for seconds in pauses if seconds > 3] == [LONG_SECONDS]
+@pytest.mark.parametrize("kind", ["pause", *LONG])
+def test_one_is_long(kind: str) -> None:
+    lasting = [fault.seconds for wave in plan(150, 5) for fault in wave if fault.kind.startswith(kind)]
+    assert len(lasting) > 3 and [seconds for seconds in lasting if seconds > 3] == [LONG_SECONDS]
 
 
 @pytest.fixture
