@@ -11,7 +11,7 @@ ROUNDS = 500  # nobody waits for the last one
 EPOCHS = 2
 
 
-def _newer(namespace: Namespace) -> dict[str, Any]:
+def newer(namespace: Namespace) -> dict[str, Any]:
     """Return values under which every server's pod is another one, as with another image."""
     defaults = namespace.site.chart_values().get("defaults", {})
     server = {**defaults.get("server", {}), "labels": {"version": "newer"}}
@@ -22,7 +22,8 @@ def _operator(namespace: Namespace) -> dict[str, Any]:
     return {**namespace.site.chart_values().get("operator", {}), "upgradesAtOnce": 1}
 
 
-def _is_newer(pod: dict[str, Any] | None) -> bool:
+def is_newer(pod: dict[str, Any] | None) -> bool:
+    """Return whether a pod is of these values."""
     return pod is not None and pod["metadata"]["labels"].get("version") == "newer"
 
 
@@ -33,12 +34,12 @@ def test_servers_are_replaced_one_after_the_other(started: Namespace) -> None:
         started.apply(study, silo)
     for name in STUDIES:
         started.wait_for_round(name, 1)
-    started.install_chart(values=_newer(started))
+    started.install_chart(values=newer(started))
 
-    def newer() -> set[str]:
-        return {name for name in STUDIES if _is_newer(started.pod(f"{name}-server-0"))}
+    def replaced() -> set[str]:
+        return {name for name in STUDIES if is_newer(started.pod(f"{name}-server-0"))}
 
-    (name,) = started.eventually("a server is another pod, and only one: its turn takes half a minute", newer)
+    (name,) = started.eventually("a server is another pod, and only one: its turn takes half a minute", replaced)
     started.wait_for_round(name, started.round_of(name) + 1)
     rounds = committed_rounds(started, name)
     assert rounds == list(range(len(rounds)))
