@@ -67,8 +67,12 @@ class Batching:
 
     def steps(self, count: int) -> int:
         """Return the steps over `count` images in all epochs; none where there is no batch."""
-        once = batches_per_epoch(count, self.size, self.smallest)
+        once = self.in_pass(count)
         return self.epochs * once if self.exactly is None or not once else self.exactly
+
+    def in_pass(self, count: int) -> int:
+        """Return the steps of one pass over `count` images."""
+        return batches_per_epoch(count, self.size, self.smallest)
 
     def positions(self, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
         """Yield shuffled positions 0..count-1, epoch by epoch; the last one may be cut short."""

@@ -248,7 +248,7 @@ class SiloRound:
 
     def _cycled(self, steps: int) -> Iterator[Tensor]:
         batching = self.batching()
-        once = batching.steps(len(self.images.labelled)) // batching.epochs
+        once = batching.in_pass(len(self.images.labelled))
         enough = Batching(-(-steps // once), batching.size, batching.smallest)
         return islice(self.labelled_losses(enough), steps - self.draws.place.begun[BATCHES])
 
@@ -282,4 +282,5 @@ class LocalTraining:
             other.epochs or local.epochs,
             other.batch_size or local.batch_size,
             method.optimiser.model_copy(update=given),
+            local.steps,
         )

@@ -171,13 +171,15 @@ def _of_protocol(plan: Plan) -> Iterator[Mistake]:
 
 
 def _of_steps(plan: Plan) -> Iterator[Mistake]:
-    """Steps in place of passes need a loss of labels alone, and nothing that counts passes."""
+    """Steps in place of passes need losses batch by batch, and nothing that counts passes."""
     local = plan.method.local
     if local.steps is None:
         return
     schedule = getattr(local.optimiser, "schedule", None)
+    whole = "pseudoLabels" in plan.facts and ("pseudoLabelsByStep" not in plan.facts or "balancedHead" in plan.facts)
     found = {
-        "pseudoLabels, which are of whole passes": "pseudoLabels" in plan.facts,
+        "pseudoLabels other than uda, fixMatch, sage or committee, which are of whole passes": whole,
+        "unlabelled.epochs, which is for whole passes": local.unlabelled.epochs is not None,
         "selfSupervised, whose silos go over all images": "selfSupervision" in plan.facts,
         "a validation cycle, which takes passes until they do not help": VALIDATION_CYCLE in plan.facts,
         "the schedule WarmUpCosine, which counts passes": schedule == "WarmUpCosine",

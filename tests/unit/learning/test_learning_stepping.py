@@ -142,3 +142,19 @@ def test_silos_of_any_size_take_as_many_steps(tmp_path: Path, count: int) -> Non
     )
     party.train()
     assert party.steps == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("labels", ["All", "Partial", "None"])
+@pytest.mark.parametrize("steps", [3, 9])
+def test_silos_learn_pseudo_labels_in_as_many_steps(tmp_path: Path, labels: str, steps: int) -> None:
+    """Of steps beyond a pass over the unlabelled images, those of the pass that was begun last are told as accepted."""
+    taught = {"pseudoLabels": {"uda": {"threshold": "0"}}}
+    method = method_of("FedAvgUDA", local={"epochs": 7, "batchSize": 8, "steps": steps}, **taught)
+    images = given(labels)
+    party = Party(method, images, tmp_path, labels)
+    announcement = party.train()
+    assert party.steps == [(step, steps) for step in range(1, steps + 1)]
+    unlabelled = len(images.labels) if labels == "None" else int((images.labels < 0).sum())
+    in_pass = -(-unlabelled // 8)
+    last = steps - (steps - 1) // in_pass * in_pass if in_pass else 0
+    assert announcement.samples["selected"] == min(8 * last, unlabelled)

@@ -22,6 +22,7 @@ RESUMING = [
     ("FedAvg", "All", {"local": {**LOCAL, "optimiser": {"adamW": {}}}}),
     ("FedAvg", "All", {"local": {**LOCAL, "accumulation": 2, "optimiser": {"sgd": {"state": "Persist"}}}}),
     ("FedAvg", "All", {"local": {**LOCAL, "steps": 7}}),
+    ("FedAvgUDA", "Partial", {"local": {**LOCAL, "steps": 7}}),
     ("FedAvgM", "Partial", {"batchNorm": {"local": {}}}),
     ("FedProx", "All", {}),
     ("MOON", "All", {}),

@@ -59,6 +59,7 @@ def found(file: Path, *overrides: str) -> list[tuple[str, str]]:
                 f"{METHOD}{{name: SCAFFOLD, local: {{steps: 3, optimiser: {{sgd: {{schedule: OneCycle, momentum: 0}}}}}}}}"
             ],
         ),
+        (LABELLED, [f"{METHOD}{{name: FedAvgFixMatch, local: {{steps: 3, unlabelled: {{batchSize: 2}}}}}}"]),
         *(
             (LABELLED, [f"spec.method.name={name}"])
             for name in ("SCAFFOLD", "SOLO", "FedMix", "GlobalMixup", "UpperBound")
@@ -119,7 +120,9 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         *(
             (LABELLED, f"{METHOD}{{{method}}}", ("ANC-1116", "method.local.steps"))
             for method in (
-                "name: FedAvgFixMatch, local: {steps: 3}",
+                "name: FedAvgSemi, local: {steps: 3}",
+                "name: SSILCDM, local: {steps: 3}",
+                "name: FedAvgFixMatch, local: {steps: 3, unlabelled: {epochs: 2}}",
                 "name: FedBarlow, local: {steps: 3, optimiser: {sgd: {}}}",
                 "name: FedAvg, local: {steps: 3, optimiser: {sgd: {schedule: WarmUpCosine}}}",
             )

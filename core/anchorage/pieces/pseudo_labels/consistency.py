@@ -32,6 +32,10 @@ class Consistency(Calibrated):
         """Return the temperature of soft targets; None for hard labels."""
         return None
 
+    def facts(self) -> frozenset[str]:
+        """Say that a round may be of so many steps."""
+        return super().facts() | {"pseudoLabelsByStep"}
+
     def objective(self, silo_round: SiloRound) -> Work | None:
         """Return the consistency losses beside those of labelled images."""
         from anchorage.learning.silo_round import Work
@@ -148,9 +152,9 @@ class ConsistencyLosses:
         """Yield the loss of each batch; each of `devices` learns its part, and all note the whole."""
         stream, place = "batches-unlabelled", draws.place
         augmentation = place.tracked("augmentation-unlabelled", draws.torch("augmentation-unlabelled"))
-        in_epoch = batching.steps(len(self._indices)) // batching.epochs
+        in_pass = batching.in_pass(len(self._indices))
         for positions in batching.rest(len(self._indices), draws, stream):
-            if place.behind[stream] % in_epoch == 0:
+            if place.behind[stream] % in_pass == 0:
                 self.accepted.begin()
             place.take(stream)
             indices = self._views.to_device(self._indices[positions])
