@@ -117,6 +117,9 @@ class ModelSpec(Document):
         "All",
         description="What trains: All, Head, or encoder.NAME,...\n\nNames are of tensors or modules; ``*``: any text. Heads always train.",
     )
+    hidden: Annotated[int, Field(ge=1, le=8192)] | None = Field(
+        None, description="Units of a hidden layer.\n\nBetween encoder and classifier; it always trains."
+    )
     lora: LowRank | None = Field(
         None, description="Low-rank adapters (LoRA).\n\nThey are added to frozen weights and train in their place."
     )

@@ -20,7 +20,7 @@ from anchorage.learning.batch_norm import replace_by_groups
 from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
-from anchorage.learning.models import GAUSSIAN, Network
+from anchorage.learning.models import GAUSSIAN, HIDDEN, Network
 from anchorage.learning.moments import GaussianHead
 from anchorage.learning.weights import load_arrays
 from anchorage.transport.tensors.layout import BUFFERS, SCORING
@@ -49,8 +49,9 @@ class ImageClassifier(nn.Module):
     def __init__(self, described: Inference, arrays: Mapping[str, NDArray[Any]]) -> None:
         super().__init__()
         kind = _network(described.network)
-        projection, weight = arrays.get("projection.0.weight"), arrays.get("classifier.weight")
-        if weight is None or weight.ndim != 2 or (projection is not None and projection.ndim != 2):
+        projection, hidden = arrays.get("projection.0.weight"), arrays.get(HIDDEN)
+        weight = arrays.get("classifier.weight")
+        if weight is None or any(each is not None and each.ndim != 2 for each in (weight, projection, hidden)):
             raise AnchorageError(MODEL_UNUSABLE, "the weights have no classifier")
         self.described = described
         encoder = kind.encoder(described.channels, described.side)
@@ -58,11 +59,12 @@ class ImageClassifier(nn.Module):
             replace_by_groups(encoder)  # trained so (batchNorm groupNorm), or without any batch normalisation
         self.network = Network(
             encoder,
-            (weight if projection is None else projection).shape[1],
+            next(each for each in (projection, hidden, weight) if each is not None).shape[1],
             len(described.classes),
             anchor_head=False,
             projection=projection is not None,
             bias="classifier.bias" in arrays,
+            hidden=None if hidden is None else hidden.shape[0],
         )
         if (scale := arrays.get(GAUSSIAN)) is not None:
             head = GaussianHead(self.network.classifier.in_features, len(described.classes), whole=scale.ndim == 3)

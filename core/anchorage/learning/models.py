@@ -1,6 +1,7 @@
 """Encoders and heads (methods reference, 5.1). Weights are drawn with numpy's PCG64, a seed per tensor, so every machine draws the same ones."""
 
 import math
+from collections import OrderedDict
 from fnmatch import fnmatchcase
 from typing import Self
 
@@ -36,6 +37,9 @@ CLASSIFIER = "classifier."
 GAUSSIAN = "classifier.scale"
 """A tensor that only a classifier with a covariance per class has (`anchorage.learning.moments.GaussianHead`)."""
 
+HIDDEN = "projection.hidden.weight"
+"""A tensor that only a network with a hidden layer before the classifier has."""
+
 PROJECTION_WIDTH = 256
 """Width of MOON's projection head (methods reference, 6.3)."""
 
@@ -64,6 +68,8 @@ class Network(nn.Module):
         Whether two linear maps to `PROJECTION_WIDTH` stand between encoder and classifier.
     bias : bool
         Whether the classifier has one.
+    hidden : int, optional
+        Units of a rectified layer between encoder and classifier, of embeddings that are scaled to mean 0 and variance 1; without `projection`.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Network(nn.Module):
         projection: bool = False,
         *,
         bias: bool = True,
+        hidden: int | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.width = encoder, width
@@ -82,12 +89,7 @@ class Network(nn.Module):
         """Names of the tensors that do not train."""
         self.front: tuple[bytes, ...] = ()
         """Digests of the frozen tensors' chunks that were loaded last (`Manifest.fixed`); empty where they are as drawn."""
-        self.projection = (
-            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION_WIDTH))
-            if projection
-            else nn.Identity()
-        )
-        seen = PROJECTION_WIDTH if projection else width
+        self.projection, seen = _before_classifier(width, projection, hidden)
         self.classifier = nn.Linear(seen, num_classes, bias=bias)
         self.anchor_head = nn.Linear(width, ANCHOR_WIDTH) if anchor_head else None
         self.psi: Psi | None = None
@@ -103,7 +105,7 @@ class Network(nn.Module):
         return logits
 
     def represent(self, x: Tensor) -> Tensor:
-        """Return what the classifier sees [n, d]: the encoder's output, behind the projection head where there is one."""
+        """Return what the classifier sees [n, d]: the encoder's output, behind the projection head or hidden layer where there is one."""
         z: Tensor = self.projection(self.embed(x))
         return z
 
@@ -173,6 +175,21 @@ class Network(nn.Module):
             return 1
         reduction = getattr(self.encoder, "reduction", image_size)
         return 2 if -(-image_size // reduction) <= 1 else 1
+
+
+def _before_classifier(width: int, projection: bool, hidden: int | None) -> tuple[nn.Module, int]:
+    """Return what stands between embeddings of a width and the classifier, and the width that this sees."""
+    if projection:
+        head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION_WIDTH))
+        return head, PROJECTION_WIDTH
+    if hidden is None:
+        return nn.Identity(), width
+    layers = {
+        "scaled": nn.LayerNorm(width, elementwise_affine=False),
+        "hidden": nn.Linear(width, hidden),
+        "rectified": nn.ReLU(),
+    }
+    return nn.Sequential(OrderedDict(layers)), hidden
 
 
 def is_frozen(module: nn.Module) -> bool:
@@ -281,7 +298,9 @@ def build_model(model: ModelDescription, method: TrainingMethod, seed: int) -> N
     kind, encoder = network_of(model), build_encoder(model, seed)
     projection = any(piece.projection_head for piece in method.pieces) or kind.projects
     width = _width(encoder, model)
-    network = Network(encoder, width, model.num_classes, anchor_head, projection, bias=kind.classifier_bias)
+    network = Network(
+        encoder, width, model.num_classes, anchor_head, projection, bias=kind.classifier_bias, hidden=model.hidden
+    )
     for piece in method.pieces:
         piece.add_heads(network)
     draw_weights(network, seed, "init")

@@ -6,6 +6,7 @@ from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE,
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.method import MethodSpec
 from anchorage.api.mistakes import Mistake
+from anchorage.api.model import network_called
 from anchorage.api.plan import LABELLED_SILOS, LABELS_UNREAD, VALIDATION_CYCLE, Plan
 from anchorage.api.stages import stage_method
 from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
@@ -65,6 +66,7 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
         *_of_labels(plan),
         *_of_protocol(plan),
         *_of_steps(plan),
+        *_of_hidden(plan),
         *_of_average(plan),
         *_of_scoring(plan),
         *_of_secure(plan),
@@ -187,6 +189,21 @@ def _of_steps(plan: Plan) -> Iterator[Mistake]:
     for other in (what for what, holds in found.items() if holds):
         path = ("spec", "method", "local", "steps")
         yield Mistake(MEANINGLESS_OVERRIDE, path, f"found steps with {other}; remove one of them")
+
+
+def _of_hidden(plan: Plan) -> Iterator[Mistake]:
+    """A hidden layer stands where a projection head would, and has to be trained."""
+    if plan.spec.model.hidden is None:
+        return
+    network = plan.spec.model.network
+    projects = any(getattr(piece, "projection_head", False) for piece in plan.method.pieces())
+    found = {
+        f"{network}, which has a projection head in its place": getattr(network_called(network), "projects", False),
+        f"{plan.method.name}, which has a projection head in its place": projects,
+        f"{plan.method.name}, which makes a classifier without training": "untrained" in plan.facts,
+    }
+    for other in (what for what, holds in found.items() if holds):
+        yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "hidden"), f"found hidden with {other}; leave it out")
 
 
 def _of_secure(plan: Plan) -> Iterator[Mistake]:

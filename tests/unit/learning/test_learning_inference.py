@@ -77,6 +77,13 @@ def test_heads_that_only_help_training_are_left_out(preset: str) -> None:
     np.testing.assert_allclose(found, scores(model, network, images(model)), atol=1e-6)
 
 
+def test_a_hidden_layer_is_told_by_the_weights() -> None:
+    model = ModelDescription(network="SmallCnn", task=TASK, image_size=8, channels=1, hidden=7)
+    network = trained(model)
+    found = classifier(model, network).score(images(model))
+    np.testing.assert_allclose(found, scores(model, network, images(model)), atol=1e-6)
+
+
 @pytest.mark.parametrize("head", ["NaiveBayes", "Qda"])
 def test_a_classifier_with_covariances_is_told_by_the_weights_and_exported(head: str, tmp_path: Path) -> None:
     model = ModelDescription(network="SmallCnn", task=TASK, image_size=8, channels=1)

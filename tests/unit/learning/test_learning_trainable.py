@@ -1,5 +1,6 @@
 """Frozen encoders: what trains, what stays as it is, and that every image is encoded once (`spec.model.trainable`)."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from learning_party import MODEL, Party, images_of, method_of
+from learning_party import CLASSES, MODEL, Party, images_of, method_of
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE, NETWORK_UNUSABLE
@@ -37,6 +38,30 @@ def test_head_trains_what_is_no_encoder() -> None:
     assert built.frozen == {name for name in built.state_dict() if name.startswith("encoder.")}
     assert not built.train().encoder.training and built.classifier.training
     assert built.smallest_batch(8) == 1, "no statistics of a batch are needed"
+
+
+def test_a_hidden_layer_sees_scaled_embeddings_and_trains() -> None:
+    built = network(HEAD.model_copy(update={"hidden": 5})).eval()
+    trained = {n: tuple(p.shape) for n, p in built.named_parameters() if p.requires_grad}
+    assert trained == {
+        "projection.hidden.weight": (5, 128),
+        "projection.hidden.bias": (5,),
+        "classifier.weight": (CLASSES, 5),
+        "classifier.bias": (CLASSES,),
+    }
+    images = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    z = built.encoder(images)
+    scaled = (z - z.mean(1, keepdim=True)) / (z.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+    rectified = (scaled @ built.projection.hidden.weight.T + built.projection.hidden.bias).clamp_min(0)
+    torch.testing.assert_close(built(images), built.classifier(rectified))
+
+
+def test_a_silo_s_hidden_layer_travels_and_its_encoder_does_not(tmp_path: Path) -> None:
+    silo = party(tmp_path, "FedAvg", HEAD.model_copy(update={"hidden": 5}))
+    silo.train()
+    assert {t.name for t in silo.server.up.tensors} == {
+        n for n, p in network(silo.described).named_parameters() if p.requires_grad
+    }
 
 
 def test_names_train_tensors_and_modules_of_the_encoder() -> None:
@@ -89,6 +114,22 @@ def test_each_image_is_encoded_once(tmp_path: Path) -> None:
     again = silo.digest(2)
     silo.restart()
     assert silo.digest(2) == again
+
+
+def test_plain_views_of_pseudo_labels_encode_each_image_once_and_teach_what_counts_correct(tmp_path: Path) -> None:
+    """Soft labels of an image that is learnt as it was labelled have no gradient, unless the silo's counts correct them."""
+    uda = {"threshold": "0", "temperature": "1", "views": "Plain"}
+    changes = []
+    for counts in (None, (20, 5, 1)):
+        images = replace(images_of(26, labelled=False), stated_counts=counts)
+        method = method_of("FedAvgUDA", pseudoLabels=uda, local={"optimiser": {"sgd": {"learningRate": "0.1"}}})
+        silo = Party(method, images, tmp_path / str(counts), described=HEAD)
+        before = {n: p.detach().clone() for n, p in silo.learner._network.named_parameters()}
+        assert silo.train().samples["selected"] == 26
+        assert set(silo.learner._images.views._kept) == {"plain"}
+        after = dict(silo.learner._network.named_parameters())
+        changes.append(max((after[n] - before[n]).abs().max().item() for n in before))
+    assert changes[0] < 1e-4 < 1e-2 < changes[1]
 
 
 def test_another_encoder_encodes_anew(tmp_path: Path) -> None:

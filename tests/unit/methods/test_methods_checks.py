@@ -145,6 +145,21 @@ def test_labels_that_tell_no_features_are_refused_beside_semianagg(labels: str) 
     assert ("ANC-1116", "method.weighting") in found(LABELLED, method)
 
 
+@pytest.mark.parametrize(
+    ("network", "method", "refused"),
+    [
+        ("SmallCnn", "FedAvg", False),
+        ("SmallCnn", "MOON", True),
+        ("SmallCnn", "MomentsHead", True),
+        ("MoonCnn", "FedAvg", True),
+    ],
+)
+def test_a_hidden_layer_needs_its_place_and_training(network: str, method: str, refused: bool) -> None:
+    hidden = ["spec.model.hidden=8", f"spec.model.network={network}", "spec.model.imageSize=32"]
+    mistakes = found(LABELLED, f"{METHOD}{{name: {method}}}", *hidden)
+    assert (("ANC-1116", "model.hidden") in mistakes) == refused
+
+
 def test_thresholds_by_validation_images_need_some() -> None:
     method = f"{METHOD}{{name: FedAvgFixMatch, pseudoLabels: {{fixMatch: {{calibration: Validation}}}}}}"
     assert found(LABELLED, method) == []

@@ -47,17 +47,17 @@ class AnchorSimilarity(FixedLabels, Validated):
     """An image gets the class whose anchors' embeddings are most like its own (FedAnchor)."""
 
     anchor_head: ClassVar[bool] = True
-    threshold: Fraction = Field("0.6", description="Mean cosine to a class's anchors above which a label is accepted.")
+    threshold: Fraction = Field("0.6", description="Mean cosine to anchors above which a label is accepted.")
     calibration: Literal["None", "Validation"] = Field(
         "None",
         description="Thresholds per class.\n\nNone: one for all. Validation: in each round the lowest from which the share `threshold` of guesses "
         "for the server's validation images is right.",
     )
     anchors: Literal["Prototypes", "Raw"] = Field(
-        "Prototypes", description="What silos are sent: class means of the anchors' embeddings, or every embedding."
+        "Prototypes", description="What silos are sent: class means of embeddings, or all."
     )
     views: Annotated[int, Field(ge=1, le=16)] = Field(
-        1, description="Weak views whose scores are averaged; 1 means the plain image."
+        1, description="Weak views that are averaged; 1: the plain image."
     )
 
     def facts(self) -> frozenset[str]:

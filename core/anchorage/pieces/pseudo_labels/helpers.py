@@ -46,16 +46,14 @@ class Helpers(ByConfidence):
     needs_network: ClassVar[bool] = True
 
     threshold: Fraction = Field("0.75", description="Confidence that accepts a label.")
-    helpers: Annotated[int, Field(ge=1, le=8)] = Field(2, description="Silos whose psi helps a silo label its images.")
+    helpers: Annotated[int, Field(ge=1, le=8)] = Field(2, description="Silos whose psi helps to label.")
     every: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="Helpers are sent every so many rounds.")
     supervised_weight: PositiveDecimal = Field("10", description="Factor of the loss on labels.")
     consistency_weight: PositiveDecimal = Field("0.01", description="Factor of both consistency terms.")
     closeness: PositiveDecimal = Field("10", description="Factor of the squared distance of sigma and psi.")
     sparsity: PositiveDecimal = Field("0.0001", description="Factor of the sum of absolute values of psi.")
-    smallest: PositiveDecimal = Field("0.000005", description="Magnitude at or below which an entry of psi becomes 0.")
-    smallest_change: PositiveDecimal = Field(
-        "0.00005", description="Change at or below which an entry of psi stays as received."
-    )
+    smallest: PositiveDecimal = Field("0.000005", description="Magnitude up to which psi becomes 0.")
+    smallest_change: PositiveDecimal = Field("0.00005", description="Change up to which psi stays as received.")
 
     def facts(self) -> frozenset[str]:
         """Say that weights have two parts."""

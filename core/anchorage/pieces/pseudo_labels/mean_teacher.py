@@ -37,10 +37,10 @@ class MeanTeacher(PseudoLabels):
     It teaches its sharpened predictions on all images.
     """
 
-    temperature: AboveZero = Field("0.5", description="Temperature that sharpens the teacher's predictions.")
+    temperature: AboveZero = Field("0.5", description="Temperature of the teacher's predictions.")
     weight: PositiveDecimal = Field("0.02", description="Factor of the squared error.")
     divisor: Literal["BatchSize", "Actual"] = Field(
-        "BatchSize", description="Divisor of a short batch's error: the nominal batch size, or its own."
+        "BatchSize", description="Divisor of a short batch's error: nominal size, or own."
     )
     slowest: Fraction = Field("0.999", description="Largest share of the teacher that stays at a step.")
 

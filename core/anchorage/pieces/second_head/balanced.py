@@ -31,7 +31,7 @@ ESTIMATE = "shares/estimate"
 class Balanced(BesideLabels):
     """SSIL-CDM: the evaluated head learns balanced labels, a plain head labels images."""
 
-    tau_max: AboveZero = Field("2", description="Largest strength of the adjustment to class shares (ACR's tau_max).")
+    tau_max: AboveZero = Field("2", description="Largest strength of the adjustment (ACR's tau_max).")
     estimate_decay: Fraction = Field("0.9", description="Share of the estimate kept at each batch.")
 
     def facts(self) -> frozenset[str]:

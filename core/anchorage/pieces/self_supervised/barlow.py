@@ -45,7 +45,7 @@ class Barlow(ImagesAlone):
     off_diagonal: PositiveDecimal = Field("0.0051", description="Factor of the redundancy term.")
     online_classifier: Literal["Enabled", "Disabled"] = Field(
         "Disabled",
-        description="Whether labels train a classifier beside it, on fixed features (FedCLR).",
+        description="Whether labels train a classifier on fixed features (FedCLR).",
     )
     online_rate: AboveZero = Field("0.1", description="Learning rate of the online classifier.")
 

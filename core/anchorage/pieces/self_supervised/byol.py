@@ -32,7 +32,7 @@ class Byol(ImagesAlone):
     Its projector and its target encoder stay at the silo.
     """
 
-    decay: Fraction = Field("0.999", description="Share of the target encoder that stays at each step.")
+    decay: Fraction = Field("0.999", description="Share of the target that stays at each step.")
 
     def add_heads(self, network: Network) -> None:
         """Add the projector, which stays at the silo."""
