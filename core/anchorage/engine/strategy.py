@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -17,7 +17,6 @@ from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import ServerStep
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
-from anchorage.engine.store.large_files import LargeFiles
 from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -25,6 +24,9 @@ from anchorage.transport.tensors.codings import Coding
 from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
 from anchorage.transport.tensors.layout import NOTHING, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes
+
+if TYPE_CHECKING:
+    from anchorage.engine.store.large_files import LargeFiles
 
 
 class WeightedMean:
@@ -168,7 +170,7 @@ class Strategy:
         """Return what silos are told that shall only announce, before the first local training."""
         return {name: a for memory in self.memories.values() for name, a in memory.first_auxiliary().items()}
 
-    def keep_in(self, large: LargeFiles[Any]) -> None:
+    def keep_in(self, large: "LargeFiles[Any]") -> None:
         """Have what is too large for a checkpoint kept there."""
         for slot, memory in self.memories.items():
             memory.large, memory.slot = large, slot

@@ -1,5 +1,7 @@
 """Generators derived from (run seed, purpose, round, silo), so that no silo's presence changes another's draws (methods reference, section 1)."""
 
+from __future__ import annotations
+
 import hashlib
 
 import numpy as np

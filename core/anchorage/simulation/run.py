@@ -15,10 +15,11 @@ from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.piece import LENGTH_MATTERS
 from anchorage.api.run import RunDescription
-from anchorage.engine import RoundSettings, engine_of
+from anchorage.engine import engine_of
 from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.secure_silo import UnmaskedSilo
+from anchorage.engine.settings import RoundSettings
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
 from anchorage.engine.strategy import Strategy
 from anchorage.learning.data.fingerprints import Fingerprint

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anchorage.engine import RoundSettings, engine_of
+from anchorage.engine import engine_of
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import (
@@ -23,6 +23,7 @@ from anchorage.engine.events import (
     Waiting,
 )
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.settings import RoundSettings
 from anchorage.engine.store import MemoryStore
 from anchorage.engine.strategy import Strategy
 from anchorage.transport.messages import (
