@@ -1,10 +1,11 @@
 """Cost of the operator with many federations: ``KUBECONFIG=FILE make bench-reconcile ARGS="--json FILE"``.
 
 Against a real API server (Kubernetes 1.34 or later, an empty namespace is created and removed): applies the CRDs, creates federations with
-their silos, starts the operator as its own process, and waits until every federation has its server's StatefulSet and a status. The pods
-ask for a node that does not exist, so that only the operator is measured. Then nothing changes for a few resyncs: resident memory,
-processor time per full resync (every federation reconciled once, every kind listed once), and the writes that the API server counted;
-Events, which other components post too, are counted at the operator.
+their silos, starts the operator as its own process with a service account and without the libraries that its image lacks, and waits until
+every federation has its server's StatefulSet with its pod and a status. The pods ask for a node that does not exist, so that only the
+operator is measured. Then nothing changes for a few resyncs: resident memory, processor time per full resync (every federation reconciled
+once, every kind listed once), and the writes that the API server counted; Events, which other components post too, are counted at the
+operator.
 
 With ``--running ADDRESS`` every federation's server runs: its pod's status says so, with this address of this machine, where all of them are
 played. They are asked every few seconds over mutual TLS, have their silos connected, and commit a round a minute, which is written.
@@ -23,6 +24,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 from kubernetes.client import Configuration
@@ -40,7 +42,21 @@ TARGETS = {"residentMegabytes": 120.0, "secondsPerResync": 1.0, "writes": 0}
 LOOKS = r"reconcile_total\{.*\}"
 SENT = r'api_requests_total\{method="(?:POST|PUT|PATCH|DELETE)".*\}'
 WRITES = ("APPLY", "POST", "PATCH", "DELETE", "PUT")
-GROUPS = {"statefulsets": "/apis/apps/v1", "pods": "/api/v1", "secrets": "/api/v1"}
+GROUPS = {"statefulsets": "/apis/apps/v1", "pods": "/api/v1", "secrets": "/api/v1", "serviceaccounts": "/api/v1"}
+RIGHTS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+AS_IN_ITS_IMAGE = """
+import sys
+from functools import partial
+from pathlib import Path
+
+sys.modules["kubernetes"] = None  # the image is without it
+from anchorage_operator import main
+
+main.read_service_account = partial(main.read_service_account, Path(sys.argv.pop()))
+sys.exit(main.main())
+"""
+ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
+"""As in images/operator/Dockerfile."""
 ROUNDS = 15
 OURS = (
     "federations",
@@ -62,6 +78,9 @@ class Cluster:
         self._configuration = Configuration()
         load_kube_config(os.environ["KUBECONFIG"], client_configuration=self._configuration)
         self._rest = RESTClientObject(self._configuration)
+        address = urlsplit(self._configuration.host)
+        self.host, self.port = str(address.hostname), str(address.port or 443)
+        self.authority = Path(self._configuration.ssl_ca_cert).read_bytes()
 
     def ask(self, method: str, path: str, body: Mapping[str, object] | None = None, content_type: str = "") -> bytes:
         """Send a request; raise RuntimeError where it is refused."""
@@ -132,7 +151,20 @@ def _document(kind: str, name: str, spec: Mapping[str, object]) -> dict[str, obj
     return {"apiVersion": "anchorage.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def start(folder: Path) -> psutil.Popen:
+def service_account(cluster: Cluster, folder: Path) -> dict[str, str]:
+    """Write a service account's files that may do everything; return the variables with which a pod finds the API server."""
+    meta = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": NAMESPACE}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    who = {"kind": "ServiceAccount", "name": "default", "namespace": NAMESPACE}
+    cluster.apply(f"{RIGHTS}/{NAMESPACE}", meta | {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [who]})
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+    answer = cluster.ask("POST", f"{_path('serviceaccounts')}/default/token", asked, "application/json")
+    (folder / "token").write_text(json.loads(answer)["status"]["token"])
+    (folder / "ca.crt").write_bytes(cluster.authority)
+    return {"KUBERNETES_SERVICE_HOST": cluster.host, "KUBERNETES_SERVICE_PORT": cluster.port}
+
+
+def start(cluster: Cluster, folder: Path) -> psutil.Popen:
     """Start the operator as a process of its own."""
     nowhere = {"nodeSelector": {"anchorage.dev/bench": "nowhere"}}
     settings = {
@@ -144,17 +176,17 @@ def start(folder: Path) -> psutil.Popen:
         "resyncSeconds": RESYNC_SECONDS,
     }
     (folder / "operator.yaml").write_text(json.dumps(settings))  # JSON is YAML
-    command = [sys.executable, "-m", "anchorage_operator", "--config", str(folder / "operator.yaml")]
-    command += ["--kubeconfig", os.environ["KUBECONFIG"]]
-    return psutil.Popen(command, stderr=(folder / "log").open("w"))
+    command = [sys.executable, "-c", AS_IN_ITS_IMAGE, "--config", str(folder / "operator.yaml"), str(folder)]
+    environment = os.environ | ENVIRONMENT | service_account(cluster, folder)
+    return psutil.Popen(command, stderr=(folder / "log").open("w"), env=environment)
 
 
 def wait_until_all_are_there(cluster: Cluster, federations: int, managed: int) -> None:
-    """Wait until every federation has its StatefulSets and a status of its present generation."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    """Wait until every federation has its StatefulSets with their pods, and a status of its present generation."""
+    deadline, parts = time.monotonic() + PATIENCE_SECONDS, federations * (1 + managed)
     while time.monotonic() < deadline:
         known = sum("observedGeneration" in item.get("status", {}) for item in cluster.read("federations"))
-        if known == federations and len(cluster.read("statefulsets")) == federations * (1 + managed):
+        if known == federations and all(len(cluster.read(kind)) == parts for kind in ("statefulsets", "pods")):
             return
         time.sleep(1.0)
     raise TimeoutError("not every federation was reconciled within half an hour")
@@ -231,7 +263,7 @@ def main() -> None:
         cluster.apply(path, body)
     with tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
-        operator = start(Path(folder))
+        operator = start(cluster, Path(folder))
         try:
             wait_until_all_are_there(cluster, options.federations, options.managed)
             figures = {"allThereSeconds": round(time.monotonic() - begun, 1)}
@@ -243,7 +275,8 @@ def main() -> None:
         finally:
             operator.terminate()
             operator.wait(60)
-            cluster.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+            for path in (f"{RIGHTS}/{NAMESPACE}", f"/api/v1/namespaces/{NAMESPACE}"):
+                cluster.ask("DELETE", path)
     for name, value in figures.items():
         aims = {"residentMegabytes"} if options.running else TARGETS.keys()
         target = f"   target {TARGETS[name]:g}" if name in aims else ""

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import kopf
 from kopf._core.engines.peering import Identity
+from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.client import PAGE
@@ -125,6 +126,7 @@ class Watch:
             stop_flag=self._change,
             standalone=True,
             identity=IDENTITY,
+            memories=_Forgetful(),
             clusterwide=None in self.scopes,
             namespaces=[scope for scope in self.scopes if scope is not None],
         )
@@ -152,6 +154,13 @@ class Watch:
             await asyncio.sleep(self._streams.get(path, 0.0) + self.pause_seconds - time.monotonic())
             self._streams[path] = time.monotonic()
         return await handler(request)
+
+
+class _Forgetful(ResourceMemories):
+    """Keeps nothing for handlers about every object: the one here has no use for it, and it takes a kilobyte each."""
+
+    async def recall(self, raw_body: Any, **given: Any) -> ResourceMemory:
+        return await super().recall(raw_body, **{**given, "ephemeral": True})
 
 
 def _settings(silent_seconds: float, pause_seconds: float) -> kopf.OperatorSettings:

@@ -1,5 +1,6 @@
 """The Kubernetes client over the fake API server: verbs, pages, refusals, and where its library is loaded."""
 
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from anchorage.transport.kube.access import read_kubeconfig, read_service_accoun
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import RESOURCES, json_object
+from anchorage.transport.pki import Authority, certificate_of
 
 
 @pytest.fixture
@@ -169,11 +171,56 @@ def test_what_is_no_json_object_is_an_empty_one(text: bytes) -> None:
     assert json_object(text) == {}
 
 
-def test_outside_of_a_pod_there_is_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a service account, as a pod at an address of IPv6 has it."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    (tmp_path / "token").write_text("first\n")
+    (tmp_path / "ca.crt").write_bytes(Authority.make("cluster").certificate_pem)
+    return tmp_path
+
+
+@pytest.mark.parametrize("lacking", ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "token", "ca.crt"])
+def test_outside_of_a_pod_there_is_no_service_account(pod: Path, monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    monkeypatch.delenv(lacking, raising=False)
+    (pod / lacking).unlink(missing_ok=True)
     with pytest.raises(AnchorageError) as raised:
-        read_service_account()
+        read_service_account(pod)
     assert raised.value.failure is cluster.KUBECONFIG_UNUSABLE and "--kubeconfig" in raised.value.message
+    assert lacking in raised.value.message
+
+
+def test_a_pod_shows_the_token_that_is_there_now(pod: Path) -> None:
+    access = read_service_account(pod)
+    assert access.server == "https://[fd00::1]:6443" and access.namespace == "default"
+    assert access.authorization() == "Bearer first"
+    (pod / "token").write_text("second")
+    assert access.authorization() == "Bearer second"
+
+
+def test_a_pod_trusts_its_authority_alone(pod: Path) -> None:
+    access = read_service_account(pod)
+    tls = access.tls()
+    assert tls is not None and tls.verify_mode is ssl.CERT_REQUIRED and tls.check_hostname
+    trusted = certificate_of((pod / "ca.crt").read_bytes(), "the authority").serial_number
+    assert [int(str(each["serialNumber"]), 16) for each in tls.get_ca_certs()] == [trusted]
+    kept = access.pool(3).connection_pool_kw
+    assert (kept["cert_reqs"], kept["ca_certs"], kept["maxsize"]) == ("CERT_REQUIRED", str(pod / "ca.crt"), 3)
+
+
+def test_the_operator_does_without_the_library_and_torch(pod: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "sys.modules['kubernetes'] = None\n"
+        "import anchorage_operator.main\n"
+        "from anchorage.transport.kube.access import read_service_account\n"
+        "from anchorage.transport.kube.client import KubeClient\n"
+        "KubeClient(read_service_account(Path(sys.argv[1])), field_manager='tester').close()\n"
+        "assert not {'torch', 'grpc', 'websocket', 'google.protobuf'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(pod)], check=True)
 
 
 def test_nothing_is_loaded_of_the_library_before_the_first_connection() -> None:

@@ -3,13 +3,35 @@
 import os
 import ssl
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import yaml
 
 from anchorage.api.errors import AnchorageError, cluster
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its service account."""
+
+
+@dataclass(frozen=True)
+class ServiceAccount:
+    """A pod's access, under the names of `kubernetes.client.Configuration`: the library takes memory that the operator can do without."""
+
+    host: str
+    """The API server's URL."""
+    ssl_ca_cert: str
+    """File with the certificates of the authorities to trust."""
+    token: Path
+    """File with the token, which the kubelet renews."""
+    ca_cert_data: ClassVar[None] = None
+    cert_file: ClassVar[None] = None
+    verify_ssl: ClassVar[bool] = True
+
+    def get_api_key_with_prefix(self, identifier: str, alias: str | None = None) -> str:
+        """Return the value of the Authorization header; `OSError` where the token cannot be read."""
+        return f"Bearer {self.token.read_text().strip()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +39,7 @@ class ClusterAccess:
     """An API server's address with the credentials for it."""
 
     configuration: Any
-    """Of type `kubernetes.client.Configuration`."""
+    """Of type `kubernetes.client.Configuration`, or a `ServiceAccount`."""
     context: str = ""
     """The kubeconfig's context; empty in a pod."""
     namespace: str = "default"
@@ -39,6 +61,18 @@ class ClusterAccess:
         if known.cert_file:
             tls.load_cert_chain(known.cert_file, known.key_file)
         return tls
+
+    def pool(self, connections: int) -> Any:
+        """Return the `urllib3.PoolManager` for requests, which keeps as many connections."""
+        known = self.configuration
+        if isinstance(known, ServiceAccount):
+            from urllib3 import PoolManager
+
+            return PoolManager(maxsize=connections, cert_reqs="CERT_REQUIRED", ca_certs=known.ssl_ca_cert)
+        from kubernetes.client.rest import RESTClientObject
+
+        known.connection_pool_maxsize = connections
+        return RESTClientObject(known).pool_manager
 
     def authorization(self) -> str | None:
         """Return the present value of the Authorization header; tokens are renewed while a process runs."""
@@ -80,22 +114,24 @@ def read_kubeconfig(file: str | None = None, context: str | None = None, namespa
     return ClusterAccess(configuration, name, namespace or known[name].get("namespace") or "default")
 
 
-def read_service_account() -> ClusterAccess:
+def read_service_account(folder: Path = SERVICE_ACCOUNT) -> ClusterAccess:
     """Return the access that a pod has to its own cluster.
 
     Raises
     ------
     AnchorageError
-        The Kubernetes library is not installed, or this process runs in no pod with a service account.
+        This process runs in no pod with a service account.
     """
-    client, config = _library()
-    configuration = client.Configuration()
-    try:
-        config.load_incluster_config(configuration)
-    except (config.ConfigException, OSError) as error:
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    token, authority = folder / "token", folder / "ca.crt"
+    lacking = [str(file) for file in (token, authority) if not file.is_file()]
+    lacking += [] if host and port else ["KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT"]
+    if lacking:
         where = "this process runs in no pod with a service account"
-        raise AnchorageError(cluster.KUBECONFIG_UNUSABLE, f"{where}: {error}; name a file with --kubeconfig") from error
-    return ClusterAccess(configuration)
+        why = f"{where}, there is no {lacking[0]}; name a file with --kubeconfig"
+        raise AnchorageError(cluster.KUBECONFIG_UNUSABLE, why)
+    address = f"[{host}]" if ":" in host else host
+    return ClusterAccess(ServiceAccount(f"https://{address}:{port}", str(authority), token))
 
 
 def _library() -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from anchorage.transport.kube.resources import RESOURCES, Json, Resource, json_o
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
-PAGE = 100
+PAGE = 25
 """Objects of one answer to a list: what is parsed at once stays with the process as memory."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -74,10 +74,7 @@ class KubeClient:
     """Called before every request that is no GET; what it raises is raised instead of sending it."""
 
     def __post_init__(self) -> None:
-        from kubernetes.client.rest import RESTClientObject
-
-        self.access.configuration.connection_pool_maxsize = self.connections
-        self._pool: Any = RESTClientObject(self.access.configuration).pool_manager
+        self._pool = self.access.pool(self.connections)
 
     @property
     def namespace(self) -> str:
@@ -321,11 +318,10 @@ class KubeClient:
     def _reaching(self) -> Iterator[None]:
         """Say in the catalogue's terms that the server cannot be reached, or that a stream broke."""
         from urllib3.exceptions import HTTPError
-        from websocket import WebSocketException
 
         try:
             yield
-        except (HTTPError, WebSocketException, OSError) as error:
+        except (HTTPError, OSError) as error:
             context = f" (context {self.access.context!r})" if self.access.context else ""
             why = f"{urlsplit(self.access.server).netloc}{context}: {_innermost(error)}"
             raise ApiError(0, "Unreachable", why, failure=cluster.CLUSTER_UNREACHABLE) from error

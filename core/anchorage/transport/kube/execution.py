@@ -42,9 +42,18 @@ def command_output(access: ClusterAccess, url: str, headers: Mapping[str, str]) 
     ------
     CommandError
         It ended with another status than 0, or could not be started.
-    OSError, websocket.WebSocketException
+    OSError
         The API server cannot be reached, or the stream breaks.
     """
+    from websocket import WebSocketException
+
+    try:
+        yield from _output(access, url, headers)
+    except WebSocketException as error:
+        raise ConnectionError(str(error)) from error
+
+
+def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iterator[bytes]:
     from kubernetes.stream import ws_client
     from websocket import ABNF, WebSocketBadStatusException, setdefaulttimeout
 
