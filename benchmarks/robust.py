@@ -48,6 +48,7 @@ AGGREGATIONS = {
     "trimmedMean": "{trimmedMean: {share: '0.3'}}",
     "multiKrum": "{multiKrum: {byzantine: 3}}",
     "normBounding": "{normBounding: {}}",
+    "zeno": "{zeno: {byzantine: 3}}",
 }
 FACTORS: dict[str, Callable[[int], float]] = {
     "signFlip": lambda attackers: -4.0,

@@ -163,6 +163,7 @@ ROBUST: Mapping[str, Any] = {
     "trimmedMean": {"name": "FedAvgM", "weighting": {"uniform": {}}, "aggregation": {"trimmedMean": {}}},
     "multiKrum": {"name": "FedAvg", "weighting": {"uniform": {}}, "aggregation": {"multiKrum": {}}},
     "normBounding": {"name": "SyncDVW", "aggregation": {"normBounding": {}}},
+    "zeno": {"name": "FedAvg", "weighting": {"uniform": {}}, "aggregation": {"zeno": {}}},
 }
 
 
@@ -170,7 +171,7 @@ ROBUST: Mapping[str, Any] = {
 def test_a_robust_aggregation_gives_the_same_model_over_grpc(name: str, tmp_path: Path) -> None:
     method = ROBUST[name] | {"local": {"epochs": 1}}
     spec = {"rounds": 2, "protocol": {"minSilos": 5}, "method": method}
-    federation = {"labels": "All All Partial All All", "spec": spec}
+    federation = {"labels": "All All Partial All All", "spec": spec, "evaluated": True}
     digests = played(federation, tmp_path)["digests"]
     assert len({*digests}) == 3
     assert digest_over_grpc(written(federation, tmp_path / "link"), tmp_path / "link") == digests[-1]

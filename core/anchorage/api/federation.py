@@ -72,7 +72,7 @@ class Protocol(Document):
     round_deadline_seconds: Seconds = Field(1800, description="How long a round waits for its silos.")
     idle_timeout_seconds: Seconds = Field(600, description="How long no chunk of a transfer may arrive.")
     maximum_images: Annotated[int, Field(ge=1, le=10**8)] | None = Field(
-        None, description="Most images of any silo; the update of one that counts more is refused."
+        None, description="Most images of a silo; an update of more is refused."
     )
     secure_aggregation: SecureAggregation | None = Field(
         None, description="The server learns sums of updates, and no single one; 3 silos or more."
@@ -138,10 +138,8 @@ class Evaluation(Document):
     """Scoring of the global model at the server."""
 
     validation: ServerData | None = Field(None, description="Images that score every round and choose the best one.")
-    test: ServerData | None = Field(
-        None, description="Images that score the final and the best model once, at the end."
-    )
-    every_rounds: Rounds = Field(1, description="Rounds between two validations; the last round is always scored.")
+    test: ServerData | None = Field(None, description="Images that score the final and best model at the end.")
+    every_rounds: Rounds = Field(1, description="Rounds between validations; the last is always scored.")
     average_decay: Fraction | None = Field(
         None,
         description="Decay of the models' average.\n\nOf global models. It is what is scored, chosen by, kept and registered in each round; "

@@ -15,6 +15,8 @@ ANCHORS = "anchors"
 """Fact: the server has labelled anchors."""
 EVALUATION = "evaluation"
 """Fact: the server evaluates the global model."""
+VALIDATION_IMAGES = "validationImages"
+"""Fact: the server evaluates the global model on validation images."""
 LABELLED_SILOS = "labelledSilos"
 """Fact: a silo has labels."""
 LABELS_UNREAD = "labelsUnread"
@@ -50,6 +52,7 @@ class Plan:
             ARRIVALS if self.asynchronous else ROUNDS: True,
             ANCHORS: spec.anchor_data is not None,
             EVALUATION: bool(spec.server_data.keys() & {"validation", "test"}),
+            VALIDATION_IMAGES: "validation" in spec.server_data,
             LABELLED_SILOS: any(silo.spec.labels != "None" for silo in self.silos),
             VALIDATION_CYCLE: self.method.local.cycle is not None,
             FROZEN: spec.model.trainable != "All",

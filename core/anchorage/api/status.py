@@ -167,11 +167,11 @@ class FederationStatus(Document):
     silos: Annotated[tuple[SiloStatus, ...], Field(max_length=MOST_SILOS)] = Field(
         (), description="Status of every member silo."
     )
-    metrics: Metrics = Field((), description="Metrics of the last round that was scored on the validation images.")
+    metrics: Metrics = Field((), description="Metrics of the last round that was validated.")
     last_checkpoint: CheckpointStatus | None = Field(None, description="Checkpoint of the last committed round.")
     model: StoredModel | None = Field(None, description="Model of the last round, at the end of the run.")
     best_model: StoredModel | None = Field(
-        None, description="Model with the best primary metric on the validation images; without any, the last."
+        None, description="Model of the best primary metric on validation images, else the last."
     )
     tracking: TrackingStatus = Field(TrackingStatus(), description="MLflow run that holds the results.")
     start_time: Timestamp | None = Field(None, description="Time of the run's first start.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from anchorage.api.piece import Piece
@@ -92,6 +92,25 @@ class AggregationHooks(EngineHooks):
     def start(self) -> AggregationHooks | NoisedMean:
         """Return what aggregates in one run: this piece, unless it has to remember something."""
         return self
+
+    def select(
+        self, updates: Sequence[ChunkSource], layout: Layout, model: ModelBytes, loss: Callable[[ModelBytes], float]
+    ) -> Sequence[int]:
+        """Return the positions of the updates that are aggregated, ascending: by default all.
+
+        Parameters
+        ----------
+        updates, layout, model
+            As `aggregate` takes them.
+        loss : callable
+            A whole model's loss on the server's validation images; infinite where it has none.
+
+        Raises
+        ------
+        NonFiniteUpdate
+            An update holds a number that is not finite.
+        """
+        return range(len(updates))
 
     @abstractmethod
     def aggregate(

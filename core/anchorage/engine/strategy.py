@@ -1,6 +1,6 @@
 """What a method does at the server with a round's announcements and updates: the engine knows nothing else of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +205,7 @@ class Strategy:
         announcements: Sequence[Announcement],
         layout: Layout,
         model: ModelBytes,
+        loss: Callable[[ModelBytes], float],
     ) -> ModelBytes:
         """Return the aggregated update.
 
@@ -216,12 +217,18 @@ class Strategy:
             Of every update and of the result.
         model : ModelBytes
             The global model that the silos received.
+        loss : callable
+            As `AggregationHooks.select` takes it.
 
         Raises
         ------
         UnusableUpdate
             An update with a weight holds a number that is not finite, or a piece refuses it.
         """
+        if isinstance(self.aggregation, AggregationHooks):
+            chosen = self.aggregation.select(updates, layout, model, loss)
+            updates, weights = [updates[index] for index in chosen], [weights[index] for index in chosen]
+            announcements = [announcements[index] for index in chosen]
         aggregated = self.aggregation.aggregate(updates, weights, layout, model)
         for piece in self.refiners:
             aggregated = piece.refine(aggregated, updates, weights, announcements)

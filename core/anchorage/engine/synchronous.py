@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.learning import LOSS_NOT_FINITE
 from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
     EVALUATION_MISSING,
@@ -27,6 +26,7 @@ from anchorage.engine.gathering import Gathering
 from anchorage.engine.held_out import is_sound, over_all, pooled, with_scores
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.parties import over_silos
+from anchorage.engine.scoring import losses, scores
 from anchorage.transport.messages import (
     ENCODED,
     HELD_OUT,
@@ -179,13 +179,8 @@ class SynchronousEngine(Gathering):
         """Score every silo's own model that counted; one whose outputs are not finite has no score."""
         self.observer(StepBegan("evaluate"))
         for silo in [silo for silo in opened.arrived() if weights[silo] > 0]:
-            try:
-                metrics = self.learner.evaluate(self._own_model(opened, silo, model), opened.task.round).metrics
-            except AnchorageError as error:
-                if error.code != LOSS_NOT_FINITE.code:
-                    raise
-                metrics = {}
-            self.strategy.scored(silo, metrics)
+            own = self._own_model(opened, silo, model)
+            self.strategy.scored(silo, scores(self.learner, own, opened.task.round))
 
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
@@ -347,7 +342,8 @@ class SynchronousEngine(Gathering):
                 if self._take_out_outliers(opened, silos, updates, shares):
                     continue
                 announced = [opened.announcements[silo] for silo in silos]
-                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model)
+                loss = losses(self.learner, opened.task.round)
+                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model, loss)
             except UnusableUpdate as found:
                 self._fail(opened, silos[found.index], "Failed", found.failure.code, found.found)
                 self._require_quorum(opened)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @piece("static")
 class Static(RecountedNorms):
-    """Running statistics stay at the server, which counts them on its anchors (SemiFL)."""
+    """The server counts running statistics, on its anchors (SemiFL)."""
 
     def facts(self) -> frozenset[str]:
         """Say that updates travel without running statistics."""

@@ -10,7 +10,7 @@ from anchorage.transport.tensors.codings import BlockCoding
 
 @piece("int8")
 class Int8(RoundedChange):
-    """Changes in 8 bits, with a power of two as scale of every 256: a quarter of the bytes."""
+    """Changes in 8 bits, scaled per 256: a quarter of the bytes."""
 
     def coding(self) -> BlockCoding:
         """Return the coding."""

@@ -33,7 +33,7 @@ UNUSED = -1
 
 @piece("classAdaptive")
 class ClassAdaptive(ByConfidence):
-    """Thresholds per class follow how often every class was used in the round before (CBAFed, Li et al. 2023)."""
+    """Thresholds per class follow how often it was used the round before (CBAFed, Li et al. 2023)."""
 
     threshold: Fraction = Field("0.84", description="Base of the thresholds.")
     ceiling: Fraction = Field("0.95", description="Largest threshold of a class.")

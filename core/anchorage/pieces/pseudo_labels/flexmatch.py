@@ -27,7 +27,7 @@ LATEST = "flexmatch/latest"
 
 @piece("flexMatch")
 class FlexMatch(ByConfidence):
-    """The received model labels weak views, with thresholds per class that follow its learning status (Zhang et al. 2021)."""
+    """The received model labels weak views; thresholds follow its learning status (Zhang et al. 2021)."""
 
     strong_views_too: ClassVar[bool] = True
     decays_classifier: ClassVar[bool] = False

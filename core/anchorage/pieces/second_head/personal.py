@@ -37,7 +37,7 @@ class PersonalHead(BesideLabels):
 
 @piece("personal")
 class Personal(PersonalHead):
-    """FedRoD: a personal head, kept at the silo, that learns labels alone (Chen and Chao 2022)."""
+    """FedRoD: a personal head that learns labels alone (Chen and Chao 2022)."""
 
     def needs(self) -> Sequence[Need]:
         """Need FlexMatch where there are pseudo-labels."""

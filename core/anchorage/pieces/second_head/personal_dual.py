@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @piece("personalDual")
 class PersonalDual(PersonalHead):
-    """FedRoD Dual: a personal head, kept at the silo, that learns labels and pseudo-labels."""
+    """FedRoD Dual: a personal head that learns labels and pseudo-labels."""
 
     def needs(self) -> Sequence[Need]:
         """Need FlexMatch's labels."""

@@ -43,7 +43,7 @@ TURNS = 4
 
 @piece("clusters")
 class Clusters(ImagesAlone):
-    """Orchestra: silos learn clusters of the whole federation, and how an image was turned (Lubana et al. 2022)."""
+    """Clusters of the whole federation, and how an image was turned (Orchestra) (Lubana et al. 2022)."""
 
     def facts(self) -> frozenset[str]:
         """Say that silos tell their steps, and send no model in their first round."""

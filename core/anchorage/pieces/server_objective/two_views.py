@@ -28,7 +28,7 @@ _AVERAGE = "target/"
 
 @piece("twoViews")
 class TwoViews(ServerObjective):
-    """Cross entropy of two views, which must agree with a moving average of the model (FedCon)."""
+    """Cross entropy of two views that agree with a moving average (FedCon)."""
 
     ramp_rounds: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         100, description="Rounds until agreement counts in full."

@@ -23,7 +23,7 @@ _OWN = "own/"
 
 @piece("keep")
 class Keep(WholeRoundStep):
-    """The server keeps its model; silos go on from their own, which are evaluated (SOLO)."""
+    """Silos go on from their own models, which are evaluated (SOLO)."""
 
     def step(self) -> KeepStep:
         """Return a step that keeps the model."""

@@ -34,7 +34,7 @@ class TwoHalves(Weighting):
 
 @piece("fedAvgSemi")
 class FedAvgSemi(TwoHalves):
-    """Two halves: silos by labelled images, and by accepted pseudo-labels (FedAvg-Semi)."""
+    """Halves by labelled images and by accepted pseudo-labels (FedAvg-Semi)."""
 
     def weigher(self, num_classes: int) -> "FedAvgSemiWeigher":
         """Return the weigher."""
