@@ -134,7 +134,7 @@ def _fetch_approved(
         if review.digest != logged:
             logged = review.digest
             for line in review.words():
-                _log.info("review: %s", line)
+                _log.log(logging.WARNING if line.startswith("WARNING") else logging.INFO, "review: %s", line)
         if policy.require_approval:
             Approvals(config.state).check(review)
         return text, review

@@ -93,8 +93,8 @@ class Policy(Document):
     )
     relative_noise: PositiveDecimal | None = Field(
         None,
-        description="Norm of the Gaussian noise that is added to each array of an update, as a multiple of the norm of that array's change. Does not "
-        "count where `noiseStd` or `privacyBudget` is set.",
+        description="Norm of the Gaussian noise that is added to each array of an update, as a multiple of the norm of that array's change. 0 "
+        "states that the server is trusted with the images. Does not count where `noiseStd` or `privacyBudget` is set.",
     )
     noise_seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
@@ -176,6 +176,11 @@ class Policy(Document):
         """`relative_noise` where it counts."""
         elsewhere = self.noise_std is not None or self.privacy_budget is not None
         return None if self.relative_noise is None or elsewhere else float(self.relative_noise)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether updates leave without noise, and nothing in the policy says that this is meant (``relativeNoise: "0"``)."""
+        return self.relative_noise is None and self.privacy_budget is None and not float(self.noise_std or 0)
 
     def limits(self, needed: Limits) -> Limits:
         """Return what the silo does for a run at most that needs so much."""

@@ -32,6 +32,13 @@ PACKAGES = ("anchorage", "numpy", "torch", "torchvision", "timm", "monai")
 IMAGE_VARIABLE = "ANCHORAGE_IMAGE"
 """Environment variable in which a pod names its container image."""
 
+EXPOSED = (
+    "updates leave without noise: whoever runs the server can read images out of them, and nobody here has said that this is meant. Decide in the "
+    'policy: relativeNoise: "1.25" stops the known attack that reads nearly every image, and the federation learns more slowly; relativeNoise: "0" '
+    "states that the server is trusted with the images"
+)
+"""What a hospital is told that has not decided."""
+
 
 class Leaving(Document):
     """Something that leaves the hospital."""
@@ -74,6 +81,9 @@ class Review(Document):
     updates: int = Field(description="Updates that may leave at most.")
     evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
     protection: str = Field(description="What the policy and the method have done to an update before it leaves.")
+    warning: str = Field(
+        "", description="What the server can read where nobody at the hospital has decided; empty: somebody has."
+    )
     trainer: str = Field(description="What keeps the trainer process from the agent's key, certificates and audit log.")
     server_noise: str = Field(
         "", description="Noise that the server says to add before others get the model; empty: none."
@@ -118,6 +128,7 @@ class Review(Document):
             updates=limits.updates,
             evaluations=limits.evaluations,
             protection=_protection(policy, run.method),
+            warning=EXPOSED if policy.undecided else "",
             trainer=words(),
             server_noise=expect(run.method.aggregation, AggregationHooks).server_noise,
             secure_aggregation=run.secure_aggregation is not None,
@@ -148,6 +159,8 @@ class Review(Document):
         yield f"Leaves on joining: the number of images{digest}"
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
+        if self.warning:
+            yield f"WARNING: {self.warning}"
         yield f"The trainer process is confined by {self.trainer}"
         if self.server_noise:
             yield f"At the server, which sees each update without it: it says that it adds {self.server_noise}; nobody here can check that"
@@ -267,7 +280,13 @@ def _protection(policy: Policy, method: ResolvedMethod) -> str:
         )
     bare = "a norm alone hides no image (noiseStd of the policy is not set)"
     if not parts:
-        return "none: updates leave as they are (relativeNoise, clipNorm and noiseStd of the policy are not set)"
+        stated = policy.relative_noise is not None
+        why = (
+            'relativeNoise: "0" of the policy'
+            if stated
+            else "relativeNoise, clipNorm and noiseStd of the policy are not set"
+        )
+        return f"none: updates leave as they are ({why})"
     noised = bool(policy.noise_ratio) or policy.noise_std is not None or policy.privacy_budget is not None
     return " and ".join(parts) + ("" if noised else f"; {bare}")
 

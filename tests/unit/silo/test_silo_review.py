@@ -89,6 +89,38 @@ class TestReview:
         assert not told.stages[0].leaves[0].refused
 
     @pytest.mark.parametrize(
+        ("policy", "protection"),
+        [
+            ({}, "none: updates leave as they are (relativeNoise, clipNorm and noiseStd of the policy are not set)"),
+            ({"noiseStd": "0"}, "noise of standard deviation 0 is added"),
+            ({"clipNorm": "1"}, "a norm alone hides no image"),
+        ],
+    )
+    def test_warns_where_nobody_has_decided_whether_the_server_may_read_images(
+        self, policy: dict[str, Any], protection: str, config: SiloConfig
+    ) -> None:
+        review = review_of(run_of(), config, **policy)
+        warning = next(line for line in review.words() if line.startswith("WARNING: "))
+        assert "whoever runs the server can read images out of them" in warning and 'relativeNoise: "0"' in warning
+        assert protection in review.protection
+
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            {"relativeNoise": "0"},
+            {"relativeNoise": "1"},
+            {"clipNorm": "1", "noiseStd": "0.01"},
+            {"privacyBudget": {"epsilon": "8", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "1.5"}}},
+        ],
+    )  # fmt: skip
+    def test_does_not_warn_of_what_was_decided(self, policy: dict[str, Any], config: SiloConfig) -> None:
+        assert "WARNING" not in "\n".join(review_of(run_of(), config, **policy).words())
+
+    def test_a_policy_may_state_that_the_server_is_trusted(self, config: SiloConfig) -> None:
+        stated = review_of(run_of(), config, relativeNoise="0")
+        assert stated.protection == 'none: updates leave as they are (relativeNoise: "0" of the policy)'
+
+    @pytest.mark.parametrize(
         ("policy", "bound"),
         [
             ({}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
