@@ -23,6 +23,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction as Exact
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ from anchorage.learning.learners import build_server_learner, build_silo_learner
 from anchorage.methods import resolve
 from anchorage.transport.messages import Announcement, Assigned, Evaluation, Order, Permit, Task, TaskKind
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.transport.tensors.codings import BlockCoding, Coding, TopCoding
+from anchorage.transport.tensors.encoded import Encoding
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.limits import Limits
@@ -63,10 +66,17 @@ POLICIES: dict[str, dict[str, Any]] = {
     "strict budget": {"allowedMethods": ["FedAvg"], "allowedAuxiliaryData": [], "maximumRounds": 1},
     "images per update": {"minimumSamples": 32},
     "clip": {"clipNorm": "1"},
+    "relative noise 1": {"relativeNoise": "1"},
     "relative noise": {"relativeNoise": "1.25"},
     "clip and little noise": {"clipNorm": "1", "noiseStd": "0.001"},
     "clip and noise": {"clipNorm": "1", "noiseStd": "0.01"},
 }
+CODINGS: dict[str, Coding] = {
+    "int8": BlockCoding(bits=8),
+    "int4": BlockCoding(bits=4),
+    "topK 0.01": TopCoding(share=Exact("0.01")),
+}
+"""Encodings of updates (`spec.method.encoding`), which no policy asks for; the first update has no error of an earlier one."""
 Floats = NDArray[np.float32]
 
 
@@ -128,6 +138,7 @@ class Federation:
     test: ImageSet | None = None
     silos: int = 1
     """Silos that share the images; the server sees the mean of their updates alone."""
+    coding: Coding | None = None
     updates: int = 0
 
     def __post_init__(self) -> None:
@@ -180,7 +191,11 @@ class Federation:
             audit.close()
         if not server.update:
             return None
-        after = read_arrays(layout, np.frombuffer(server.update, np.uint8))
+        sent = np.frombuffer(server.update, np.uint8).copy()
+        if self.coding is not None:
+            encoding = Encoding(self.coding, layout, layout)
+            encoding.round_update(sent, encoding.base(server.model.buffer()))
+        after = read_arrays(layout, sent)
         return {name: after[name].astype(np.float64) - arrays[name] for name in arrays}
 
 
@@ -328,6 +343,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200, help="of the search for images by their gradient")
     parser.add_argument("--rounds", type=int, default=20, help="of the honest federation whose accuracy is told")
+    parser.add_argument("--protections", nargs="+", default=[*POLICIES, *CODINGS], help="rows of the table")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     logging.disable(logging.ERROR)  # refusals are in the rows
@@ -355,8 +371,11 @@ def main() -> None:
         "gradient": lambda policy: gradient(honest, policy, groups, options.steps),
     }
     rows = []
-    for protection, fields in POLICIES.items():
+    for protection in options.protections:
+        fields = POLICIES.get(protection, {})
         policy = Policy.model_validate_json(json.dumps(fields))
+        for federation in (wide, honest, shared):
+            federation.coding = CODINGS.get(protection)
         for attack, carry_out in attacks.items():
             candidates = carry_out(policy)
             read = 0 if candidates is None else count_read(candidates, private)
@@ -368,7 +387,7 @@ def main() -> None:
             )
     honest_accuracy = {}
     for protection, fields in POLICIES.items():
-        if "maximumRounds" not in fields and "minimumSamples" not in fields:
+        if protection in options.protections and not fields.keys() & {"maximumRounds", "minimumSamples"}:
             policy = Policy.model_validate_json(json.dumps(fields))
             honest_accuracy[protection] = accuracy(images, order, policy, options.rounds)
             print(f"{protection:24} accuracy of an honest federation {honest_accuracy[protection]:.3f}", flush=True)
