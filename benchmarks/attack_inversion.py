@@ -58,8 +58,7 @@ from anchorage_silo.state import AgentState
 IMAGES, GROUP, SIDE = 60, 4, 8
 CLASSES = tuple("0123456789")
 READ_DB = 20.0
-AIMED = 8
-GAIN = 10
+AIMED, GAIN = 8, 10
 PER_SILO, TESTED = 200, 600
 POLICIES: dict[str, dict[str, Any]] = {
     "none (no policy file)": {},
@@ -76,7 +75,7 @@ CODINGS: dict[str, Coding] = {
     "int4": BlockCoding(bits=4),
     "topK 0.01": TopCoding(share=Exact("0.01")),
 }
-"""Encodings of updates (`spec.method.encoding`), which no policy asks for; the first update has no error of an earlier one."""
+"""Encodings of updates (`spec.method.encoding`), which no policy asks for."""
 Floats = NDArray[np.float32]
 
 
