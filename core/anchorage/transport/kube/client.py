@@ -14,7 +14,7 @@ from anchorage.transport.kube.resources import RESOURCES, Json, Resource, json_o
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
-PAGE = 25
+PAGE = 100
 """Objects of one answer to a list: what is parsed at once stays with the process as memory."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
