@@ -36,7 +36,7 @@ ENDLESS = 1_000_000
 """Rounds of a federation that the driver ends."""
 STATUS_ANSWERS = 200
 """Answers of a server, a poll apart, among which the status must tell what is so: 10 s, and more where the machine is busy."""
-TRACKED_RATE = 8 << 20
+TRACKED_RATE = 2 << 20
 """Bytes per second, each way, of links of a federation whose results go to MLflow: rounds that are not faster than that takes them."""
 federation_processes.WAIT_SECONDS = PATIENCE_SECONDS
 GIVE_UP_SECONDS = 45.0
