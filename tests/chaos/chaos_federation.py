@@ -105,11 +105,11 @@ class Federation(Site):
         self._slowest = 0.0
 
     def __exit__(self, *_: object) -> None:
-        for process in self.processes:
-            with suppress(ProcessLookupError):
-                process.signal(signal.SIGCONT)
+        for process in self.left_over():
+            with suppress(psutil.Error):
+                process.kill()  # also what sends to MLflow, which goes on for minutes without its server
         if self.tracking is not None:
-            self.tracking.close()  # first, or what sends to it goes on as long as it is silent
+            self.tracking.close()
         super().__exit__()
         for link in self.links.values():
             link.close()
