@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -322,6 +323,24 @@ def _slow_disk(federation: Federation, fault: Fault) -> None:
     federation.set_disk(whose, 0)
 
 
+def _restore_backup(federation: Federation, fault: Fault) -> None:
+    """Lose the server's state, and put a snapshot of some rounds ago in its place: those are played again, to the same bytes."""
+    state, snapshot, process = federation.workdir.server, federation.folder / "snapshot", federation.current
+    assert process is not None
+    process.signal(signal.SIGSTOP)
+    shutil.copytree(state, snapshot)
+    held = federation.last_round()
+    process.signal(signal.SIGCONT)
+    federation.advance()
+    federation.kill(federation.current or process)
+    lost = federation.last_round() - held
+    for path in state.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(snapshot, state, dirs_exist_ok=True)
+    shutil.rmtree(snapshot)
+    federation.advance(lost)
+
+
 def _lose_packets(federation: Federation, fault: Fault) -> None:
     """Lose packets between the links and the server for two rounds, however long they take."""
     assert federation.network is not None
@@ -365,6 +384,7 @@ STOPPING: dict[str, Callable[[Federation, Fault], None]] = {
     "certificate-ends": _certificate_ends,
     "disk-full-silo": _fill_silo,
     "clock-jump": _clock_jump,
+    "restore-backup": _restore_backup,
     "packet-loss": _lose_packets,
     "slow-disk": _slow_disk,
     **dict.fromkeys(TRACKED, _without_mlflow),

@@ -14,6 +14,7 @@ LIVE = (
 STOPPED = (
     "kill-everything", "flip-byte", "damage-checkpoint", "truncate-journal", "disk-full", "read-only-disk", "disk-full-silo", "clock-jump",
     "packet-loss", "read-only-disk-silo", "memory-limit", "certificate-ends", "slow-disk",
+    "restore-backup",
 )  # fmt: skip
 """Faults that come alone: most need a process stopped, or stop one."""
 TRACKED = ("mlflow-down", "mlflow-silent", "mlflow-slow")
