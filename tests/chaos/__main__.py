@@ -24,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
+from chaos_end import check_sent
 from chaos_faults import play
 from chaos_federation import BrokenError, Federation
 from chaos_network import Network
@@ -111,6 +112,8 @@ def _alone(number: int, episode: list[list[Fault]], results: Connection) -> None
 def _play(federation: Federation, number: int, episode: list[list[Fault]]) -> None:
     began = time.monotonic()
     federation.begin()
+    if federation.tracking is not None:
+        check_sent(federation, federation.last_round())  # killed while it makes its tables, MLflow does not come back
     for wave in episode:
         words = ", ".join(f"{fault.kind} {fault.silo}" for fault in wave)
         sys.stderr.write(f"{number} {time.monotonic() - began:6.1f} s  {words}\n")
