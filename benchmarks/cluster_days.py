@@ -24,7 +24,7 @@ from test_cluster_losses import evict
 from test_cluster_queue import DEVICE, Kueue
 from test_cluster_upgrade import is_newer, newer
 
-ENDLESS = 500
+ENDLESS = 100_000
 """Rounds of a federation that is deleted before."""
 EPOCHS = 40
 """A round of several seconds, so that an eviction meets one that is open."""

@@ -7,7 +7,7 @@ from cluster_namespace import Namespace
 from test_cluster_losses import committed_rounds
 
 STUDIES = ("first", "second")
-ROUNDS = 500  # nobody waits for the last one
+ROUNDS = 100_000  # nobody waits for the last one
 EPOCHS = 2
 
 

@@ -34,7 +34,7 @@ def test_every_cell_of_a_study_is_valid_and_stands_beside_a_published_number(fil
 
 def test_every_federation_is_of_a_study() -> None:
     studies = [(file.parent, read_document(file, StudyFile)) for file in STUDIES]
-    used = {folder / name for folder, study in studies for name in [study.federation, *_of_settings(study)]}
+    used = {(folder / name).resolve() for folder, study in studies for name in [study.federation, *_of_settings(study)]}
     assert used == set(FILES) - set(STUDIES)
 
 
