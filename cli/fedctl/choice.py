@@ -44,8 +44,13 @@ def choose(name: str | None, place: Place) -> Source:
     AnchorageError
         There is none, there are several, or the cluster cannot be asked.
     """
-    here = None if place.names_cluster and place.workdir is None else local_run(name, place)
+    here = run_here(name, place)
     return LocalSource(here) if here is not None else in_cluster(name, place)
+
+
+def run_here(name: str | None, place: Place) -> Workdir | None:
+    """Return the run on this machine that `choose` takes, None if it takes a cluster. Raises as `local_run`."""
+    return None if place.names_cluster and place.workdir is None else local_run(name, place)
 
 
 def local_run(name: str | None, place: Place) -> Workdir | None:

@@ -7,7 +7,7 @@ from anchorage.api.source import read_documents
 from anchorage.transport.kube.resources import NEW_AUTHORITY
 from anchorage.transport.pki import Authority, Denials, SiloKeys, key_fingerprint
 from anchorage.transport.pki.succession import drop_previous_authority, introduce_authority
-from fedctl.choice import Place, in_cluster, local_run
+from fedctl.choice import Place, in_cluster, run_here
 from fedctl.workdir import Workdir
 
 
@@ -19,7 +19,7 @@ def replace(name: str | None, place: Place) -> None:
     AnchorageError
         There is no such federation, it has a new authority already, its folder cannot be read or written, or the cluster refuses.
     """
-    run = _run_here(name, place)
+    run = run_here(name, place)
     if run is None:
         federation = _ask_operator(name, place, "yes")
         typer.echo(
@@ -39,7 +39,7 @@ def finish(name: str | None, place: Place) -> None:
     AnchorageError
         As `replace`, there is no new authority, or a silo of a run of this machine has no certificate of it yet.
     """
-    run = _run_here(name, place)
+    run = run_here(name, place)
     if run is None:
         federation = _ask_operator(name, place, None)
         typer.echo(f"the former authority is dropped when no silo needs it; fedctl status {federation} names who does")
@@ -51,14 +51,13 @@ def finish(name: str | None, place: Place) -> None:
     typer.echo("the former authority is trusted no more; the server has a certificate of the new one within a second")
 
 
-def _run_here(name: str | None, place: Place) -> Workdir | None:
-    return None if place.names_cluster and place.workdir is None else local_run(name, place)
-
-
 def _ask_operator(name: str | None, place: Place, asked: str | None) -> str:
     """Set or remove the annotation by which the operator knows, and return the federation's name."""
     source = in_cluster(name, place)
-    source.federation()  # says so where there is none
+    annotations = source.federation()["metadata"].get("annotations", {})
+    if asked is None and NEW_AUTHORITY not in annotations:
+        found = f"nobody has asked for a new authority of {source.name}, or it is being finished; fedctl status tells"
+        raise AnchorageError(identity.AUTHORITY_UNUSABLE, found)
     changed = {"metadata": {"annotations": {NEW_AUTHORITY: asked}}}
     source.api.patch("Federation", source.api.namespace, source.name, changed)
     return source.name

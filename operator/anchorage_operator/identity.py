@@ -189,15 +189,7 @@ class Identity:
         self.forget(key)
 
     def make_server_certificate(self, key: Key, effect: MakeServerCertificate) -> None:
-        """Carry out `MakeServerCertificate`.
-
-        Raises
-        ------
-        ApiError
-            A Secret cannot be read or written, or is somebody else's.
-        AnchorageError
-            The authority is unusable.
-        """
+        """Carry out `MakeServerCertificate`; raises as `carry_out`."""
         held = self._authority_secret(key)
         authority, private = self._signer(key, held, former=effect.former), make_key()
         self._own_secret(key.namespace, server_tls_name(key.federation))

@@ -241,6 +241,7 @@ def test_in_a_cluster_the_operator_is_asked_for_a_new_authority_by_an_annotation
         assert found is not None
         return dict(found["metadata"].get("annotations", {}))
 
+    assert "nobody has asked" in refused(fedctl("authority", "finish", "derm")).message
     assert "fedctl status derm" in fedctl("authority", "replace", "derm").stdout
     assert annotations() == {"anchorage.dev/new-authority": "yes"}
     assert "fedctl status derm" in fedctl("authority", "finish", "derm").stdout
