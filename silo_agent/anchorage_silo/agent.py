@@ -133,8 +133,7 @@ def _fetch_approved(
         review = Review.of(text, config, policy)
         if review.digest != logged:
             logged = review.digest
-            for line in review.words():
-                _log.log(logging.WARNING if line.startswith("WARNING") else logging.INFO, "review: %s", line)
+            review.log()
         if policy.require_approval:
             Approvals(config.state).check(review)
         return text, review

@@ -1,6 +1,7 @@
 """What the federation would do at this hospital, in plain words, and the digest by which the hospital approves it."""
 
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +27,8 @@ from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
 from anchorage_silo.outbound_gate import extras_of
 from anchorage_silo.policy import Policy
+
+_log = logging.getLogger(__name__)
 
 PACKAGES = ("anchorage", "numpy", "torch", "torchvision", "timm", "monai")
 """Packages whose versions are part of what is approved."""
@@ -142,6 +145,15 @@ class Review(Document):
         """Yield it line by line, safe to show."""
         return map(printable, self._lines())
 
+    def log(self) -> None:
+        """Log it line by line; what nobody at the hospital has decided as a warning."""
+        urgent = printable(self._warning()) if self.warning else None
+        for line in self.words():
+            _log.log(logging.WARNING if line == urgent else logging.INFO, "review: %s", line)
+
+    def _warning(self) -> str:
+        return f"WARNING: {self.warning}"
+
     def _lines(self) -> Iterator[str]:
         classes = ", ".join(self.classes)
         yield f"Federation {self.federation} asks silo {self.silo} (labels used: {self.labels}) to take part."
@@ -160,7 +172,7 @@ class Review(Document):
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
         if self.warning:
-            yield f"WARNING: {self.warning}"
+            yield self._warning()
         yield f"The trainer process is confined by {self.trainer}"
         if self.server_noise:
             yield f"At the server, which sees each update without it: it says that it adds {self.server_noise}; nobody here can check that"

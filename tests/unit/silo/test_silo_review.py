@@ -1,6 +1,7 @@
 """What a hospital is told, what it approves, and the limits that follow from a run's description."""
 
 import json
+import logging
 import random
 from functools import partial
 from pathlib import Path
@@ -97,12 +98,17 @@ class TestReview:
         ],
     )
     def test_warns_where_nobody_has_decided_whether_the_server_may_read_images(
-        self, policy: dict[str, Any], protection: str, config: SiloConfig
+        self, policy: dict[str, Any], protection: str, config: SiloConfig, caplog: pytest.LogCaptureFixture
     ) -> None:
         review = review_of(run_of(), config, **policy)
         warning = next(line for line in review.words() if line.startswith("WARNING: "))
         assert "whoever runs the server can read images out of them" in warning and 'relativeNoise: "0"' in warning
         assert protection in review.protection
+        with caplog.at_level(logging.INFO):
+            review.log()
+        assert [each.message for each in caplog.records] == [f"review: {line}" for line in review.words()]
+        warned = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+        assert warned == [f"review: {warning}"]
 
     @pytest.mark.parametrize(
         "policy",
@@ -113,8 +119,13 @@ class TestReview:
             {"privacyBudget": {"epsilon": "8", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "1.5"}}},
         ],
     )  # fmt: skip
-    def test_does_not_warn_of_what_was_decided(self, policy: dict[str, Any], config: SiloConfig) -> None:
-        assert "WARNING" not in "\n".join(review_of(run_of(), config, **policy).words())
+    def test_does_not_warn_of_what_was_decided(
+        self, policy: dict[str, Any], config: SiloConfig, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        review = review_of(run_of(), config, **policy)
+        with caplog.at_level(logging.INFO):
+            review.log()
+        assert "WARNING" not in caplog.text and caplog.records
 
     def test_a_policy_may_state_that_the_server_is_trusted(self, config: SiloConfig) -> None:
         stated = review_of(run_of(), config, relativeNoise="0")
