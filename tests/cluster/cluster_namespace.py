@@ -184,6 +184,17 @@ class Namespace:
         conditions = (pod or {}).get("status", {}).get("conditions", ())
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
+    def evict(self, pod: str) -> None:
+        """Ask for a pod's eviction, as a drain of its node does."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.name}}
+        path = f"/api/v1/namespaces/{self.name}/pods/{pod}/eviction"
+        self.kubectl("create", "--raw", path, "--filename", "-", text=json.dumps(body))
+
+    def server_state(self, federation: str) -> Path:
+        """Return the folder of the machine that is a server's volume."""
+        claim = self.must_get("persistentvolumeclaim", f"state-{federation}-server-0")
+        return Path(self.must_get("persistentvolume", claim["spec"]["volumeName"])["spec"]["local"]["path"])
+
     def diagnosis(self) -> str:
         """Return what a person would look at first."""
         parts = ["federations,silos,pods,statefulsets,services,persistentvolumeclaims"]

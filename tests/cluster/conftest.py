@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 from cluster_namespace import Namespace
 from cluster_site import CLIENTS, Site, given_kubeconfig
-from kube import missing, sweep
+from kube import Cable, missing, sweep
 
 TIER = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a person ask for more faults than the tier takes time for."""
+    parser.addoption("--faults", type=int, default=4, help="how many faults test_chaos injects")
+    parser.addoption("--seed", type=int, default=7, help="which ones")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,3 +92,32 @@ def started(namespace: Namespace) -> Namespace:
     """Give a namespace in which charts/anchorage is installed."""
     namespace.install_chart()
     return namespace
+
+
+@pytest.fixture(scope="module")
+def other_site(site: Site) -> Iterator[Site]:
+    """Give a second cluster, which knows nothing of Anchorage."""
+    if site.cluster is None:
+        pytest.skip("two clusters are started by the tests themselves: not with ANCHORAGE_TEST_KUBECONFIG")
+    with Site.started(f"hospital-{os.getpid()}") as other:
+        yield other
+
+
+@pytest.fixture
+def hospital(other_site: Site) -> Iterator[Namespace]:
+    """Give the hospital's namespace."""
+    with Namespace.made(other_site, "hospital") as made:
+        yield made
+
+
+@pytest.fixture
+def cable(site: Site, other_site: Site) -> Iterator[Cable]:
+    """Give the cable between the sites, plugged in."""
+    assert site.cluster is not None
+    assert other_site.cluster is not None
+    cable = Cable(site.cluster.network, other_site.cluster.network)
+    cable.plug()
+    try:
+        yield cable
+    finally:
+        cable.unplug()

@@ -1,88 +1,15 @@
 """A hospital in a cluster of its own, joined by a network that is slow, is cut in the middle of an upload, and comes back."""
 
 import json
-import os
-import random
-from collections.abc import Iterator
-from typing import Any
 
-import pytest
-import yaml
-from cluster_documents import IMAGES, STUDY, federation, managed_silo
+from cluster_documents import STUDY, managed_silo
+from cluster_hospital import HOSPITAL, install_agent, invited, open_to_the_outside
 from cluster_namespace import Namespace
-from cluster_site import CHECKOUT, Site, pod_volumes
-from cluster_site import IMAGES as CONTAINER_IMAGES
 from kube import Cable
-from kube.network import HERE
 
-HOSPITAL = "hospital-a"
 MEGABITS = 24
 MODEL_BYTES = 44_700_000  # ResNet18
 MIDDLE = 20_000_000
-
-
-@pytest.fixture(scope="module")
-def other_site(site: Site) -> Iterator[Site]:
-    """Give a second cluster, which knows nothing of Anchorage."""
-    if site.cluster is None:
-        pytest.skip("two clusters are started by the tests themselves: not with ANCHORAGE_TEST_KUBECONFIG")
-    with Site.started(f"hospital-{os.getpid()}") as other:
-        yield other
-
-
-@pytest.fixture
-def hospital(other_site: Site) -> Iterator[Namespace]:
-    """Give the hospital's namespace."""
-    with Namespace.made(other_site, "hospital") as made:
-        yield made
-
-
-@pytest.fixture
-def cable(site: Site, other_site: Site) -> Iterator[Cable]:
-    """Give the cable between the sites, plugged in."""
-    assert site.cluster is not None
-    assert other_site.cluster is not None
-    cable = Cable(site.cluster.network, other_site.cluster.network)
-    cable.plug()
-    try:
-        yield cable
-    finally:
-        cable.unplug()
-
-
-def open_to_the_outside(**spec: Any) -> dict[str, Any]:
-    """Return the study with a server that is reached at the cable's end, by ports of the node that no other test has."""
-    silos = random.randrange(30_000, 32_000, 2)
-    server = {
-        "service": {"type": "NodePort", "nodePorts": {"silos": silos, "enrolment": silos + 1}},
-        "address": f"{HERE}:{silos}",
-        "enrolmentAddress": f"{HERE}:{silos + 1}",
-    }
-    return federation(server=server, **spec)
-
-
-def invited(started: Namespace, silo: str = HOSPITAL) -> dict[str, Any]:
-    """Invite a silo, and return the values that the hospital is sent."""
-    return dict(yaml.safe_load(started.fedctl("silo", "invite", STUDY, silo, "--labels", "All")))
-
-
-def install_agent(hospital: Namespace, invitation: dict[str, Any], release: str = HOSPITAL) -> str:
-    """Install charts/silo-agent at the hospital; return the name of its pod."""
-    data = {**IMAGES, "use": "Part", "partition": {"recipe": "Iid", "parts": 4, "part": 3}}
-    own = {"images": {"agent": CONTAINER_IMAGES["agent"]}, "data": data, **pod_volumes()}
-    own["resources"] = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-    folder = hospital.site.kubectl.kubeconfig.parent
-    files = []
-    for name, values in (("enrolment", invitation), ("site", own)):
-        file = folder / f"{release}-{name}.yaml"
-        file.write_text(yaml.safe_dump(values))
-        files += ["--values", str(file)]
-    hospital.site.helm("install", release, CHECKOUT / "charts" / "silo-agent", *files, namespace=hospital.name)
-
-    def pod() -> str:
-        return next(iter(hospital.names("pods", f"app.kubernetes.io/instance={release}")), "")
-
-    return hospital.eventually("the agent's pod", pod)
 
 
 def sent_by(hospital: Namespace) -> int:

@@ -64,7 +64,7 @@ def test_server_and_agents_come_back(started: Namespace) -> None:
 
     for drained in ("silo-b-silo-0", server):
         at = started.round_of(STUDY)
-        replaced(started, drained, lambda pod=drained: evict(started, pod))
+        replaced(started, drained, lambda pod=drained: started.evict(pod))
         started.wait_for_round(STUDY, at + 1)
     each_round_counted_once(started)
 
@@ -76,7 +76,7 @@ def test_the_server_dies_in_the_middle_of_a_commit(started: Namespace) -> None:
     model = {"network": "ResNet18", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
     started.apply(federation(ROUNDS, model=model), *two_silos())
     started.wait_for_round(STUDY, 1)
-    checkpoints = _server_state(started) / "checkpoints"
+    checkpoints = started.server_state(STUDY) / "checkpoints"
     for times in (1, 2):
         _wait_for_half_a_checkpoint(checkpoints)
         cluster.kill("anchorage_server")
@@ -90,25 +90,12 @@ def test_the_server_dies_in_the_middle_of_a_commit(started: Namespace) -> None:
     each_round_counted_once(started)
 
 
-def _server_state(namespace: Namespace) -> Path:
-    """Return the folder of the machine that is the server's volume."""
-    claim = namespace.must_get("persistentvolumeclaim", f"state-{STUDY}-server-0")
-    return Path(namespace.must_get("persistentvolume", claim["spec"]["volumeName"])["spec"]["local"]["path"])
-
-
 def _wait_for_half_a_checkpoint(folder: Path) -> None:
     """Wait until a checkpoint is being written: tens of milliseconds for this model."""
     deadline = time.monotonic() + READY_SECONDS
     while not any(path.name.endswith(".partial") for path in folder.iterdir()):
         assert time.monotonic() < deadline, f"no round was committed; there are {sorted(folder.iterdir())}"
         time.sleep(0.001)
-
-
-def evict(namespace: Namespace, pod: str) -> None:
-    """Ask for a pod's eviction, as a drain of its node does."""
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace.name}}
-    path = f"/api/v1/namespaces/{namespace.name}/pods/{pod}/eviction"
-    namespace.kubectl("create", "--raw", path, "--filename", "-", text=json.dumps(body))
 
 
 def test_training_goes_on_without_the_operator(started: Namespace) -> None:
@@ -130,7 +117,7 @@ def test_training_goes_on_while_the_api_server_is_silent(started: Namespace) -> 
     if cluster is None:
         pytest.skip("the API server of a given cluster is not the tests' to stop")
     training(started)
-    operator, journal = operators(started), _server_state(started) / "journal.jsonl"
+    operator, journal = operators(started), started.server_state(STUDY) / "journal.jsonl"
     with cluster.silent("kube-apiserver"):
         at = len(journal.read_bytes().splitlines())
         started.eventually(
