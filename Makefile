@@ -151,13 +151,14 @@ quality-frozen: $(VENV)/.dev ## HAM10000, a frozen encoder with ImageNet's weigh
 quality-shares: $(VENV)/.dev ## HAM10000, labels at one of four sites, the others state how many images of each diagnosis they have; resumes
 	test -f $(QUALITY)/data-64/ham-sites/ten-server.csv || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data-64 --side 64
 	test -d $(QUALITY)/data-64/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(QUALITY)/data-64
-	for study in labels draws hidden; do $(HAM)/shares/$$study.yaml --workdir $(QUALITY)/ham-shares --data-root $(QUALITY)/data-64 $(ARGS) || exit 1; done
+	for study in labels draws hidden hidden-tenth; do $(HAM)/shares/$$study.yaml --workdir $(QUALITY)/ham-shares --data-root $(QUALITY)/data-64 $(ARGS) || exit 1; done
 	for cells in 'labels-at-*' draws-of-rosendahl draws-of-vidir-modern draws-of-vidir-molemax draws-of-vienna-dias; do \
 	  $(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-shares "$$cells-guesses-moments-head" "$$cells-alone-moments-head" || exit 1; \
 	done
 	for site in rosendahl vidir-modern vidir-molemax vienna-dias; do \
 	  $(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-shares labels-at-$$site-guesses-hidden-layer labels-at-$$site-alone-hidden-layer all-labels-hidden-layer || exit 1; \
 	done
+	$(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-shares a-tenth-guesses-hidden-layer a-tenth-labels-alone-hidden-layer
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
