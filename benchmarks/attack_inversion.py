@@ -66,6 +66,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "images per update": {"minimumSamples": 32},
     "clip": {"clipNorm": "1"},
     "relative noise 1": {"relativeNoise": "1"},
+    "relative noise 1, images per update": {"relativeNoise": "1", "minimumSamples": 32},
     "relative noise": {"relativeNoise": "1.25"},
     "clip and little noise": {"clipNorm": "1", "noiseStd": "0.001"},
     "clip and noise": {"clipNorm": "1", "noiseStd": "0.01"},

@@ -37,7 +37,7 @@ IMAGE_VARIABLE = "ANCHORAGE_IMAGE"
 
 EXPOSED = (
     "updates leave without noise: whoever runs the server can read images out of them, and nobody here has said that this is meant. Decide in the "
-    'policy: relativeNoise: "1" stops the known attack that reads nearly every image, and the federation learns more slowly; relativeNoise: "0" '
+    'policy: relativeNoise: "1" with minimumSamples: 32 stops the known attacks, at a price in rounds of whole passes; relativeNoise: "0" '
     "states that the server is trusted with the images"
 )
 """What a hospital is told that has not decided."""
