@@ -50,12 +50,6 @@ class OperatedSite(Site):
         self.operator = self.credentials("operator", operator_uri("derm"))
         request = SigningRequest.make(new_key(self.operator.key), operator_uri("derm"))
         self.operator.save_certificate(self.authority.issue_operator(request))
-        self.silos: list[WorkingSilo] = []
-
-    def stop(self) -> None:
-        super().stop()
-        for silo in self.silos:
-            silo.leave()
 
     def configure(self, **values: Any) -> None:
         (self.folder / "server.yaml").write_text(yaml.safe_dump(values))

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import yaml
@@ -25,6 +25,13 @@ from anchorage.transport.tensors.spool import MemorySpool
 
 SILOS = ("a", "b")
 WEIGHTS = {"encoder.weight": np.linspace(-1, 1, 300_000, dtype=np.float32), "classifier.bias": np.zeros(3, np.float32)}
+
+
+class Leaving(Protocol):
+    """A silo that can be told to end."""
+
+    def leave(self) -> None:
+        """End, whatever it waits for."""
 
 
 class Site:
@@ -53,6 +60,7 @@ class Site:
         self.mlflow = False
         self.lines: list[dict[str, Any]] = []
         self.endpoints: dict[str, Any] = {}
+        self.silos: list[Leaving] = []
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "anchorage_server", "--config", str(self.folder / "server.yaml")]
@@ -97,9 +105,12 @@ class Site:
         assert self.mlflow or line.startswith("ANC-4001 "), line
 
     def stop(self) -> None:
+        """End the server and the silos, which would else look for it for ever, and meet the server of a later test at its port."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
             self.process.communicate()
+        for silo in self.silos:
+            silo.leave()
 
 
 def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +138,15 @@ class AddingSilo(threading.Thread):
             profile=Profile("All", self.samples, "test"),
             longest_pause_seconds=0.2,
         )
+        site.silos.append(self)
         self.layout = Layout.from_json(json.loads(describe(site.endpoints["silos"], self.credentials))["up"])
+
+    def leave(self) -> None:
+        """End, whatever it waits for."""
+        self.link.close()
+        if self.is_alive():
+            self.join(60)
+            assert not self.is_alive()
 
     def run(self) -> None:
         updates: dict[str, ModelBytes] = {}
