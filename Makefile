@@ -140,7 +140,7 @@ quality-self-pretrained: $(VENV)/.dev ## HAM10000's four sites pretrain an encod
 	test -d $(QUALITY)/data/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data
 	$(BIN)/fedctl simulate -f benchmarks/quality/ham10000/pretrain/pretrain.yaml --workdir $(QUALITY)/ham-pretrain --data-root $(QUALITY)/data
 	$(BIN)/fedctl weights import $(QUALITY)/ham-pretrain/models/0/final.safetensors timm/test_resnet pretrained --data-root $(QUALITY)/data
-	for study in choose labels; do \
+	for study in choose labels short; do \
 	  $(HAM)/pretrain/$$study.yaml --workdir $(QUALITY)/ham-pretrain-$$study --data-root $(QUALITY)/data $(ARGS) || exit 1; \
 	done
 

@@ -16,7 +16,7 @@ TIER = Path(__file__).parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a person ask for more faults than the tier takes time for."""
-    parser.addoption("--faults", type=int, default=4, help="how many faults test_chaos injects")
+    parser.addoption("--faults", type=int, default=3, help="how many faults test_chaos injects")
     parser.addoption("--seed", type=int, default=7, help="which ones")
 
 
