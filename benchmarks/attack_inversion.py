@@ -66,7 +66,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "images per update": {"minimumSamples": 32},
     "clip": {"clipNorm": "1"},
     "relative noise 1": {"relativeNoise": "1"},
-    "relative noise 1, images per update": {"relativeNoise": "1", "minimumSamples": 32},
+    "relative noise 1, images": {"relativeNoise": "1", "minimumSamples": 32},
     "relative noise": {"relativeNoise": "1.25"},
     "clip and little noise": {"clipNorm": "1", "noiseStd": "0.001"},
     "clip and noise": {"clipNorm": "1", "noiseStd": "0.01"},
@@ -392,9 +392,8 @@ def main() -> None:
             honest_accuracy[protection] = accuracy(images, order, policy, options.rounds)
             print(f"{protection:24} accuracy of an honest federation {honest_accuracy[protection]:.3f}", flush=True)
     if options.json:
-        options.json.write_text(
-            json.dumps({"benchmark": "attack-inversion", "rows": rows, "accuracy": honest_accuracy}, indent=2)
-        )
+        found = {"benchmark": "attack-inversion", "rows": rows, "accuracy": honest_accuracy}
+        options.json.write_text(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":
