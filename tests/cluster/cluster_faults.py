@@ -31,8 +31,7 @@ def _kill(cluster: Cluster, word: str) -> AbstractContextManager[None]:
 
 
 def _restart(cluster: Cluster, component: str) -> AbstractContextManager[None]:
-    cluster.kill(component)
-    cluster.start(component)
+    cluster.restart(component)
     return nullcontext()
 
 

@@ -1,6 +1,5 @@
 """A hospital in a cluster of its own: invited, installed, and joined by a cable."""
 
-import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +15,14 @@ from cluster_site import IMAGES as CONTAINER_IMAGES
 from kube import Cable, Cluster
 from kube.network import HERE
 
+from anchorage.engine.store.journal import read_journal
 from anchorage.methods import validate_study
 from anchorage.simulation.run import Simulation
 
 HOSPITAL = "hospital-a"
 SLOW_MEGABITS = 1
+ENDLESS = {"rounds": 100_000, "epochs": 20}
+"""Of a federation whose last round nobody waits for."""
 PART = {"recipe": "Iid", "parts": 4, "part": 3}
 """Which of the digits it has."""
 
@@ -101,15 +103,18 @@ class TwoSites:
             self.cable.slow(None)
 
 
-def journal(state: Path) -> list[dict[str, Any]]:
-    """Return the committed rounds of a server's state folder; a line that is being written is not one yet."""
-    lines = (state / "journal.jsonl").read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines[:-1]]
+def digests_in(state: Path) -> list[str]:
+    """Return the digests of the committed rounds in a server's state folder, each of which is there once and in order."""
+    records = [entry.record for entry in read_journal(state / "journal.jsonl")]
+    assert [record.round for record in records] == list(range(len(records)))
+    for record in records[1:]:
+        assert {silo.name for silo in record.silos if silo.weight > 0} == {"silo-a", HOSPITAL}
+    return [record.digest for record in records]
 
 
-def at_work(started: Namespace, hospital: Namespace, cable: Cable, **spec: Any) -> TwoSites:
+def at_work(started: Namespace, hospital: Namespace, cable: Cable) -> TwoSites:
     """Start the study with a managed silo and the hospital's, and wait for its first round."""
-    started.apply(open_to_the_outside(**spec), managed_silo("silo-a", 0))
+    started.apply(open_to_the_outside(**ENDLESS), managed_silo("silo-a", 0))
     started.wait_for_condition("federation", STUDY, "ServerAvailable")
     agent = install_agent(hospital, invited(started))
     started.wait_for_condition("silo", HOSPITAL, "Enrolled", "False", "PendingApproval")
@@ -118,10 +123,11 @@ def at_work(started: Namespace, hospital: Namespace, cable: Cable, **spec: Any) 
     return TwoSites(started, hospital, agent, cable)
 
 
-def undisturbed(folder: Path, **spec: Any) -> list[str]:
-    """Return the digests of the rounds of `at_work`'s study, played in this process in a folder of its own."""
+def undisturbed(folder: Path, rounds: int) -> list[str]:
+    """Return the digests of so many rounds of `at_work`'s study, played in this process in a folder of its own."""
     file = folder / "study.yaml"
-    documents = (federation(**spec), managed_silo("silo-a", 0), managed_silo(HOSPITAL, PART["part"]))
+    study = federation(**{**ENDLESS, "rounds": rounds})
+    documents = (study, managed_silo("silo-a", 0), managed_silo(HOSPITAL, PART["part"]))
     file.write_text(yaml.safe_dump_all(documents))
     simulation = Simulation(validate_study(file), folder, folder / "state")
     simulation.play()

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from cluster_documents import STUDY
-from cluster_hospital import HOSPITAL, TwoSites, at_work, journal, undisturbed
+from cluster_hospital import HOSPITAL, TwoSites, at_work, digests_in, undisturbed
 from cluster_namespace import Namespace
 from kube import Cable
 from kube.commands import run
 from kube.storage import bound_claim, local_volume
 
-SETTINGS = {"rounds": 100_000, "epochs": 20}
 VOLUME = f"state-{STUDY}-server-0"
 ROUNDS_SINCE = 2
 """Rounds that are played after the backup, and lost."""
@@ -42,12 +41,12 @@ def lose(namespace: Namespace) -> None:
 
 
 def test_restore(started: Namespace, hospital: Namespace, cable: Cable, tmp_path: Path) -> None:
-    sites = at_work(started, hospital, cable, **SETTINGS)
+    sites = at_work(started, hospital, cable)
     key = approve(started)
     assert started.site.cluster is not None
     folder = started.site.cluster.folder / f"backup-{started.name}"
     kept = backup(sites, folder)
-    saved = journal(folder)
+    saved = digests_in(folder)
     started.wait_for_round(STUDY, len(saved) - 1 + ROUNDS_SINCE)
     lose(started)
 
@@ -59,8 +58,8 @@ def test_restore(started: Namespace, hospital: Namespace, cable: Cable, tmp_path
     assert approve(started) == key
     started.wait_for_round(STUDY, len(saved) - 1 + ROUNDS_SINCE)
     started.patch("federation", STUDY, {"spec": {"suspend": True}})
-    played = [record["digest"] for record in journal(started.server_state(STUDY))]
-    assert played == undisturbed(tmp_path, **{**SETTINGS, "rounds": len(played) - 1})
+    played = digests_in(started.server_state(STUDY))
+    assert played == undisturbed(tmp_path, len(played) - 1)
 
 
 def approve(namespace: Namespace) -> str:

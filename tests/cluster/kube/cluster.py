@@ -173,6 +173,22 @@ class Cluster:
         for process in self._running(word):
             os.kill(process, signal.SIGKILL)
 
+    def restart(self, component: str) -> None:
+        """Kill a component, and start it again when its ports are free."""
+        self.kill(component)
+        deadline = time.monotonic() + 60
+        while self._is_running(component):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{component} does not end")
+            time.sleep(0.05)
+        self.start(component)
+
+    def _is_running(self, component: str) -> bool:
+        try:
+            return bool(self._running(component))
+        except ProcessLookupError:
+            return False
+
     def _running(self, word: str, pod: str = "") -> list[int]:
         """
         Return the processes, of components or in pods, that have a word, or a path that ends in it, in their command line.
