@@ -10,7 +10,7 @@ task may; the silo trains with the project's own learner, behind the agent's gat
   aggregation (Bonawitz et al. 2017) would show it.
 - planted, aimed: the same with 8 neurons for the brightest images only, which wastes nothing of a clipped update on others.
 - planted, one: all 256 neurons alike, for the brightest image alone; their mean has a sixteenth of the noise.
-- gradient: 15 silos of four images, honest random weights; images whose gradient points the same way are searched for (Geiping et al. 2020).
+- gradient: 15 silos of four images, or --group; honest random weights; images whose gradient points so are searched for (Geiping et al. 2020).
 
 Read is an image where one of the server's candidates has a PSNR of 20 dB or more to it, moved by a pixel at most as training moves it, and less to
 every other private image. Candidates that are digits which nobody holds show how often that happens by chance. An honest federation of three silos
@@ -55,18 +55,19 @@ from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
 from anchorage_silo.state import AgentState
 
-IMAGES, GROUP, SIDE = 60, 4, 8
+IMAGES, SIDE = 60, 8
 CLASSES = tuple("0123456789")
 READ_DB = 20.0
 AIMED, GAIN = 8, 10
 PER_SILO, TESTED = 200, 600
+BARE = {"relativeNoise": "0"}
 POLICIES: dict[str, dict[str, Any]] = {
-    "none (no policy file)": {},
-    "strict budget": {"allowedMethods": ["FedAvg"], "allowedAuxiliaryData": [], "maximumRounds": 1},
-    "images per update": {"minimumSamples": 32},
-    "clip": {"clipNorm": "1"},
+    "default (no policy file)": {},
+    "server trusted": BARE,
+    "strict budget": {"allowedMethods": ["FedAvg"], "allowedAuxiliaryData": [], "maximumRounds": 1, **BARE},
+    "images per update": {"minimumSamples": 32, **BARE},
+    "clip": {"clipNorm": "1", **BARE},
     "relative noise 1": {"relativeNoise": "1"},
-    "relative noise 1, images": {"relativeNoise": "1", "minimumSamples": 32},
     "relative noise": {"relativeNoise": "1.25"},
     "clip and little noise": {"clipNorm": "1", "noiseStd": "0.001"},
     "clip and noise": {"clipNorm": "1", "noiseStd": "0.01"},
@@ -76,7 +77,7 @@ CODINGS: dict[str, Coding] = {
     "int4": BlockCoding(bits=4),
     "topK 0.01": TopCoding(share=Exact("0.01")),
 }
-"""Encodings of updates (`spec.method.encoding`), which no policy asks for."""
+"""Encodings of updates (`spec.method.encoding`), which no policy asks for; the server is trusted."""
 Floats = NDArray[np.float32]
 
 
@@ -342,6 +343,7 @@ def main() -> None:
     """Print the figures; with --json write them, too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200, help="of the search for images by their gradient")
+    parser.add_argument("--group", type=int, default=4, help="images of a silo whose gradient is inverted")
     parser.add_argument("--rounds", type=int, default=20, help="of the honest federation whose accuracy is told")
     parser.add_argument("--protections", nargs="+", default=[*POLICIES, *CODINGS], help="rows of the table")
     parser.add_argument("--json", type=Path)
@@ -351,18 +353,12 @@ def main() -> None:
     everything = np.stack(listing.sources)[:, None]
     order = np.random.default_rng(3).permutation(len(everything))
     held, others = order[:IMAGES], order[IMAGES:]
-    images = ImageSet(
-        everything,
-        np.array(listing.labels),
-        listing.ids,
-        listing.ids,
-        CLASSES,
-        np.arange(len(everything), dtype=np.uint64),
-    )
+    names, ids = listing.ids, np.arange(len(everything), dtype=np.uint64)
+    images = ImageSet(everything, np.array(listing.labels), names, names, CLASSES, ids)
     private, public = (everything[part].astype(np.float32) / 255 for part in (held, others))
     print(f"by chance (other digits as candidates): {count_read(public[: 4 * IMAGES], private)} of {IMAGES}")
     wide, honest, shared = Federation(images, "100"), Federation(images, "0.1"), Federation(images, "100", silos=3)
-    groups = np.split(held, IMAGES // GROUP)
+    groups = np.split(held, IMAGES // options.group)
     attacks: dict[str, Callable[[Policy], Floats | None]] = {
         "planted": lambda policy: planted(wide, policy, public, held, aimed=False),
         "planted, mean": lambda policy: planted(shared, policy, public, held, aimed=False),
@@ -372,7 +368,7 @@ def main() -> None:
     }
     rows = []
     for protection in options.protections:
-        fields = POLICIES.get(protection, {})
+        fields = POLICIES.get(protection, BARE)
         policy = Policy.model_validate_json(json.dumps(fields))
         for federation in (wide, honest, shared):
             federation.coding = CODINGS.get(protection)

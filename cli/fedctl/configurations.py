@@ -8,6 +8,7 @@ from typing import Any
 
 from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.federation import TRUSTING_POLICY
 from anchorage.api.source import write_documents
 from anchorage.transport.pki import Authority, Tokens
 from fedctl.workdir import Workdir
@@ -91,6 +92,7 @@ def write_silo_config(
     """
     folder = workdir.silo(silo.name)
     token = folder / "token"
+    policy = _write(folder / "policy.yaml", TRUSTING_POLICY)
     _write_private(token, Tokens(workdir.authority / "tokens").create(silo.name))
     return _write(
         folder / "silo.yaml",
@@ -103,6 +105,7 @@ def write_silo_config(
             "token": str(token),
             "state": str(folder / "state"),
             "dataRoot": str(data_root),
+            "policy": str(policy),
             **silo.settings,
         },
     )

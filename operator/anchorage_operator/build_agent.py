@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from anchorage.api.federation import Managed, Silo
+from anchorage.api.federation import TRUSTING_POLICY, Managed, Silo
 from anchorage.api.pod import Resources
 from anchorage.transport.kube.resources import kube_object
 from anchorage_operator import build_pod, names
@@ -43,6 +43,8 @@ def agent_objects(
     name, federation = silo.metadata.name, silo.spec.federation
     metadata = names.child_metadata(owner, names.agent_name(name), names.agent_labels(federation, name))
     config = {names.AGENT_FILE: as_yaml(_configuration(situation, in_use, managed))}
+    if managed.policy is None:
+        config[names.POLICY_FILE] = as_yaml(TRUSTING_POLICY)
     yield kube_object("ConfigMap", {**metadata, "annotations": accepted_spec(owner["spec"])}, data=config)
     yield service_account(metadata)
     yield agent_network_policy(metadata, federation)
@@ -74,6 +76,7 @@ def agent_objects(
 def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) -> dict[str, Any]:
     silo = in_use.typed
     name, federation, namespace = silo.metadata.name, silo.spec.federation, situation.observed.namespace
+    own = f"{names.DATA_FOLDER}/{managed.policy}" if managed.policy is not None else None
     host = f"{names.server_name(federation)}.{namespace}.svc.{situation.settings.cluster_domain}"
     return {
         "silo": name,
@@ -92,7 +95,7 @@ def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) 
         # only where they say something: an agent of the release before does not know every field
         **({"devices": managed.devices} if managed.devices > 1 else {}),
         **({"release": managed.release} if managed.release != "Never" else {}),
-        **({"policy": f"{names.DATA_FOLDER}/{managed.policy}"} if managed.policy is not None else {}),
+        "policy": own or f"{names.CONFIG_FOLDER}/{names.POLICY_FILE}",
     }
 
 

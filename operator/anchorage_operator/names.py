@@ -45,6 +45,7 @@ DATA_FOLDER = "/data"
 STATE_VOLUME = "state"
 FEDERATION_FILE = "federation.yaml"
 AGENT_FILE = "silo.yaml"
+POLICY_FILE = "policy.yaml"
 """Files of the ConfigMaps that server and agent read."""
 
 LONGEST_FEDERATION = 45

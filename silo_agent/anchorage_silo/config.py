@@ -68,7 +68,8 @@ class SiloConfig(Document):
     data_root: Path = Field(Path(), description="Folder below which claimName names a folder.")
     policy: Path | None = Field(
         None,
-        description="File with the hospital's policy. Left out: the least that the shown federation needs, and raw images never leave.",
+        description="File with the hospital's policy. Left out: the least that the shown federation needs, with relative noise, and raw images "
+        "never leave.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Device for training. auto: a GPU if there is one, else the CPU."

@@ -23,6 +23,11 @@ from anchorage_silo.limits import Limits
 RAW_IMAGES = ("raw_images", "raw_labels")
 """Auxiliary data that contains the hospital's images (GlobalMixup): sent only if the policy names it."""
 
+DEFAULT_NOISE_RATIO = 1.0
+"""`relativeNoise` of a policy that states no noise: what the known attacks do not get through, measured in docs/privacy.md."""
+DEFAULT_MINIMUM_IMAGES = 16
+"""Images that an update must come from then, unless `minimumSamples` states another number: of fewer, they can be searched for through the noise."""
+
 AuxiliaryName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
@@ -72,7 +77,8 @@ class Policy(Document):
     )
     minimum_samples: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Minimum number of images that an announcement, a mean of images or an evaluation may report on.",
+        description="Minimum number of images that an announcement, a mean of images or an evaluation may report on. Left out: 16 for an update "
+        "where no noise is stated, else none.",
     )
     maximum_rounds: Annotated[int, Field(ge=0)] | None = Field(
         None,
@@ -94,7 +100,7 @@ class Policy(Document):
     relative_noise: PositiveDecimal | None = Field(
         None,
         description="Norm of the Gaussian noise that is added to each array of an update, as a multiple of the norm of that array's change. 0 "
-        "states that the server is trusted with the images. Does not count where `noiseStd` or `privacyBudget` is set.",
+        "states that the server is trusted with the images. Does not count where `noiseStd` or `privacyBudget` is set. Left out: 1.",
     )
     noise_seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
@@ -172,15 +178,24 @@ class Policy(Document):
         return min((norm for norm in (own, asked) if norm is not None), default=None)
 
     @property
-    def noise_ratio(self) -> float | None:
-        """`relative_noise` where it counts."""
-        elsewhere = self.noise_std is not None or self.privacy_budget is not None
-        return None if self.relative_noise is None or elsewhere else float(self.relative_noise)
+    def undecided(self) -> bool:
+        """Whether nothing states how updates are protected (``relativeNoise: "0"``: not at all), so that the default does."""
+        return self.relative_noise is None and self.privacy_budget is None and not float(self.noise_std or 0)
 
     @property
-    def undecided(self) -> bool:
-        """Whether updates leave without noise, and nothing in the policy says that this is meant (``relativeNoise: "0"``)."""
-        return self.relative_noise is None and self.privacy_budget is None and not float(self.noise_std or 0)
+    def noise_ratio(self) -> float | None:
+        """Relative noise where it counts; None where another noise takes its place."""
+        if self.undecided:
+            return DEFAULT_NOISE_RATIO
+        elsewhere = self.privacy_budget is not None or float(self.noise_std or 0) > 0
+        return None if elsewhere else float(self.relative_noise or 0) or None
+
+    @property
+    def least_images(self) -> int:
+        """Number of images that an update must come from."""
+        if self.minimum_samples is not None:
+            return self.minimum_samples
+        return DEFAULT_MINIMUM_IMAGES if self.undecided else 0
 
     def limits(self, needed: Limits) -> Limits:
         """Return what the silo does for a run at most that needs so much."""
@@ -244,8 +259,11 @@ class Policy(Document):
             It contains more than the policy allows.
         """
         self.check_auxiliary_data(announcement.auxiliary)
-        samples = announcement.samples
-        self.check_samples(min(samples.get("train", 0), samples.get("smallest_group", samples.get("train", 0))))
+        trained = announcement.samples.get("train", 0)
+        self.check_samples(min(trained, announcement.samples.get("smallest_group", trained)))
+        if announcement.trained and trained < self.least_images:
+            found = f"the update would come from fewer than {self.least_images} images (the policy states neither noise nor minimumSamples)"
+            raise AnchorageError(silo.TOO_FEW_SAMPLES, found)
 
     def check_evaluation(self, evaluation: Evaluation) -> None:
         """Check an evaluation.

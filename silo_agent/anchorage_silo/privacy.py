@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anchorage.api.metrics import NOISE_RATIO
 from anchorage.learning.randomness import generator
 from anchorage.transport.messages import REPETITION, Announcement, Bytes, Evaluation, Out, Progress, Task
 from anchorage.transport.tensors.chunks import Manifest
@@ -27,7 +28,7 @@ class PrivateLearner:
 
     `clip_norm` is the maximum norm of the delta (None does not clip), `noise_std` the standard deviation of the noise (None adds none).
     `noise_ratio` adds to each array noise whose norm is about so many times that of the array's delta, in place of `noise_std`; a delta that is not
-    finite stays as it is, and the server refuses it.
+    finite stays as it is, and the server refuses it. The ratio is told with the update's metrics, as it explains a model that learns more slowly.
     `noise_seed` is for tests; None draws from the operating system, so that no two runs are equal. With `always` an update leaves whatever came of
     the training: where it gave none, or one that is not finite, the delta is 0.
     """
@@ -56,7 +57,10 @@ class PrivateLearner:
             whole = out(announcement.update.nbytes)
             scale = self._scale(model, whole[: self.up.nbytes])
         self._change(task, model, whole[: self.up.nbytes], scale)
-        return replace(announcement, update=Manifest.of(self.up.digest, whole))
+        told = {NOISE_RATIO: self.noise_ratio} if self.noise_ratio else {}
+        return replace(
+            announcement, update=Manifest.of(self.up.digest, whole), metrics={**announcement.metrics, **told}
+        )
 
     def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Evaluate a model."""

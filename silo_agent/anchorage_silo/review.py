@@ -26,7 +26,7 @@ from anchorage_silo.confinement import words
 from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
 from anchorage_silo.outbound_gate import extras_of
-from anchorage_silo.policy import Policy
+from anchorage_silo.policy import DEFAULT_MINIMUM_IMAGES, Policy
 
 _log = logging.getLogger(__name__)
 
@@ -35,10 +35,9 @@ PACKAGES = ("anchorage", "numpy", "torch", "torchvision", "timm", "monai")
 IMAGE_VARIABLE = "ANCHORAGE_IMAGE"
 """Environment variable in which a pod names its container image."""
 
-EXPOSED = (
-    "updates leave without noise: whoever runs the server can read images out of them, and nobody here has said that this is meant. Decide in the "
-    'policy: relativeNoise: "1" with minimumSamples: 32 stops the known attacks, at a price in rounds of whole passes; relativeNoise: "0" '
-    "states that the server is trusted with the images"
+BY_DEFAULT = (
+    f", as the policy states no noise; an update must come from {DEFAULT_MINIMUM_IMAGES} images or more. Rounds of whole passes learn less with "
+    'it, rounds of a few steps do not; relativeNoise: "0" states that the server is trusted with the images'
 )
 """What a hospital is told that has not decided."""
 
@@ -84,9 +83,6 @@ class Review(Document):
     updates: int = Field(description="Updates that may leave at most.")
     evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
     protection: str = Field(description="What the policy and the method have done to an update before it leaves.")
-    warning: str = Field(
-        "", description="What the server can read where nobody at the hospital has decided; empty: somebody has."
-    )
     trainer: str = Field(description="What keeps the trainer process from the agent's key, certificates and audit log.")
     server_noise: str = Field(
         "", description="Noise that the server says to add before others get the model; empty: none."
@@ -131,7 +127,6 @@ class Review(Document):
             updates=limits.updates,
             evaluations=limits.evaluations,
             protection=_protection(policy, run.method),
-            warning=EXPOSED if policy.undecided else "",
             trainer=words(),
             server_noise=expect(run.method.aggregation, AggregationHooks).server_noise,
             secure_aggregation=run.secure_aggregation is not None,
@@ -146,13 +141,9 @@ class Review(Document):
         return map(printable, self._lines())
 
     def log(self) -> None:
-        """Log it line by line; what nobody at the hospital has decided as a warning."""
-        urgent = printable(self._warning()) if self.warning else None
+        """Log it line by line."""
         for line in self.words():
-            _log.log(logging.WARNING if line == urgent else logging.INFO, "review: %s", line)
-
-    def _warning(self) -> str:
-        return f"WARNING: {self.warning}"
+            _log.info("review: %s", line)
 
     def _lines(self) -> Iterator[str]:
         classes = ", ".join(self.classes)
@@ -171,8 +162,6 @@ class Review(Document):
         yield f"Leaves on joining: the number of images{digest}"
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
-        if self.warning:
-            yield self._warning()
         yield f"The trainer process is confined by {self.trainer}"
         if self.server_noise:
             yield f"At the server, which sees each update without it: it says that it adds {self.server_noise}; nobody here can check that"
@@ -289,18 +278,12 @@ def _protection(policy: Policy, method: ResolvedMethod) -> str:
     if policy.noise_ratio:
         parts.append(
             f"noise as large as {policy.noise_ratio:g} times its change is added to every array, which guarantees nothing"
+            + (BY_DEFAULT if policy.undecided else "")
         )
-    bare = "a norm alone hides no image (noiseStd of the policy is not set)"
     if not parts:
-        stated = policy.relative_noise is not None
-        why = (
-            'relativeNoise: "0" of the policy'
-            if stated
-            else "relativeNoise, clipNorm and noiseStd of the policy are not set"
-        )
-        return f"none: updates leave as they are ({why})"
-    noised = bool(policy.noise_ratio) or policy.noise_std is not None or policy.privacy_budget is not None
-    return " and ".join(parts) + ("" if noised else f"; {bare}")
+        return f'none: updates leave as they are (relativeNoise: "{policy.relative_noise}" of the policy)'
+    noised = policy.noise_ratio is not None or policy.noise_std is not None or policy.privacy_budget is not None
+    return " and ".join(parts) + ("" if noised else "; a norm alone hides no image (noiseStd of the policy is not set)")
 
 
 def _privacy(guard: BudgetGuard | None, updates: int) -> str:

@@ -60,11 +60,11 @@ def test_notes_of_anchorage_say_the_next_command(
     ("changes", "said", "unsaid"),
     [
         ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "uninstall` keeps"], ["through"]),
-        ({}, ["No policy is set", "WARNING: updates leave without noise", 'relativeNoise: "0" ', "token is used"], []),
+        ({}, ["No policy is set", "The policy states no noise", 'relativeNoise: "0"\n', "token is used"], []),
         ({"policy": {"maximumRounds": 5}, "persistence": {"retain": False}}, ["uninstall` deletes"], ["No policy", "requireApproval"]),
         ({"policy": {"requireApproval": True}}, ["approve DIGEST", "anchorage_silo review --config"], ["No policy"]),
-        ({"policy": {"relativeNoise": "1.25"}}, ["anchorage_silo review --config"], ["leave without noise", "No policy"]),
-        ({"policy": {"relativeNoise": "0"}}, ["anchorage_silo review --config"], ["WARNING", "No policy"]),
+        ({"policy": {"relativeNoise": "1.25"}}, ["anchorage_silo review --config"], ["states no noise", "No policy"]),
+        ({"policy": {"relativeNoise": "0"}}, ["anchorage_silo review --config"], ["states no noise", "No policy"]),
         ({"persistence": {"existingClaim": "mine"}, "proxy": "http://p:3128"}, ["volume claim mine.", "through http://p:3128"], []),
     ],
 )  # fmt: skip

@@ -15,6 +15,7 @@ from cluster_site import IMAGES as CONTAINER_IMAGES
 from kube import Cable, Cluster
 from kube.network import HERE
 
+from anchorage.api.federation import TRUSTING_POLICY
 from anchorage.engine.store.journal import read_journal
 from anchorage.methods import validate_study
 from anchorage.simulation.run import Simulation
@@ -46,7 +47,7 @@ def invited(started: Namespace, silo: str = HOSPITAL) -> dict[str, Any]:
 def install_agent(hospital: Namespace, invitation: dict[str, Any], release: str = HOSPITAL) -> str:
     """Install charts/silo-agent at the hospital; return the name of its pod."""
     data = {**IMAGES, "use": "Part", "partition": PART}
-    own = {"images": {"agent": CONTAINER_IMAGES["agent"]}, "data": data, **pod_volumes()}
+    own = {"images": {"agent": CONTAINER_IMAGES["agent"]}, "data": data, "policy": TRUSTING_POLICY, **pod_volumes()}
     own["resources"] = {"requests": {"cpu": "100m", "memory": "256Mi"}}
     folder = hospital.site.kubectl.kubeconfig.parent
     files = []

@@ -117,7 +117,9 @@ def _behind_its_gate(
     methods = [*(stage.method for stage in run.warm_up), run.method]
     arrays = {array.name for method in methods for array in PRESETS[method.name].up}
     policy = Policy(
-        allowed_methods=tuple({method.name for method in methods}), allowed_auxiliary_data=(*arrays, "confusion")
+        allowed_methods=tuple({method.name for method in methods}),
+        allowed_auxiliary_data=(*arrays, "confusion"),
+        relative_noise="0",
     )
     audit, joined = AuditLog(folder / "audit.jsonl"), AgentState(folder / "silo.pem")
     joined.set_joined(images)

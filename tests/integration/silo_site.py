@@ -19,6 +19,7 @@ import yaml
 from eventually import eventually
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.federation import TRUSTING_POLICY
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
@@ -137,10 +138,12 @@ class Site:
         folder = self.folder / silo
         folder.mkdir(exist_ok=True)
         (folder / "token").write_text(self.tokens.create(silo))
+        (folder / "policy.yaml").write_text(yaml.safe_dump(TRUSTING_POLICY))
         config = {
             "silo": silo, "federation": FEDERATION, "server": self.listen, "enrolment": self.enrolment, "labels": "None",
             "authority": str(self.authority.certificate_path), "token": str(folder / "token"),
-            "state": str(folder / "state"), "trainer": {"type": "Null", "step": "0.5", "samples": 7}, **values,
+            "state": str(folder / "state"), "trainer": {"type": "Null", "step": "0.5", "samples": 7},
+            "policy": str(folder / "policy.yaml"), **values,
         }  # fmt: skip
         (folder / "silo.yaml").write_text(yaml.safe_dump(config))
         return folder / "silo.yaml"

@@ -59,7 +59,7 @@ def play(site: Site, silo: str, number: int) -> None:
 
 
 def test_enrols_trains_evaluates_and_ends_with_the_run(site: Site, start: Start) -> None:
-    (site.folder / "policy.yaml").write_text("maximumEvaluations: 1\n")
+    (site.folder / "policy.yaml").write_text('maximumEvaluations: 1\nrelativeNoise: "0"\n')
     config = site.configuration("a", policy=str(site.folder / "policy.yaml"))
     agent = start(config)
     joined = site.joined()
@@ -140,7 +140,7 @@ def test_the_policy_refuses_and_says_so(site: Site, start: Start, tmp_path: Path
 
 def test_clipping_happens_before_the_announcement(site: Site, start: Start, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
-    policy.write_text('clipNorm: "0.1"\nsystemMetrics: true\n')
+    policy.write_text('clipNorm: "0.1"\nrelativeNoise: "0"\nsystemMetrics: true\n')
     start(site.configuration("a", policy=str(policy)))
     site.joined()
     site.assign("a", model_of(0), 1)
@@ -148,6 +148,21 @@ def test_clipping_happens_before_the_announcement(site: Site, start: Start, tmp_
     assert announcement.metrics["system/memory_mb"] > 1 and announcement.metrics["system/cpu_percent"] >= 0
     weight = read_arrays(LAYOUT, update)["weight"].astype(np.float64)
     assert np.sqrt((weight**2).sum()) == pytest.approx(0.1, rel=1e-4)
+
+
+def test_without_a_policy_updates_have_noise_and_come_from_no_few_images(site: Site, start: Start) -> None:
+    many = {"type": "Null", "step": "0.5", "samples": 16}
+    start(site.configuration("a", policy=None, trainer=many))
+    site.joined()
+    announcement, update = site.collect("a", site.assign("a", model_of(0), 1))
+    noise = read_arrays(LAYOUT, update)["weight"].astype(np.float64) - 0.5
+    assert noise.std() == pytest.approx(0.5, rel=0.01) and abs(noise.mean()) < 0.01
+    assert announcement.metrics["noise_ratio"] == 1
+    start(site.configuration("b", policy=None))
+    site.joined()
+    site.assign("b", model_of(0), 1)
+    failed = site.event(TaskFailed)
+    assert failed.code == "ANC-2212" and "fewer than 16 images" in failed.message
 
 
 def test_a_privacy_budget_ends_with_a_refusal_also_after_a_restart(site: Site, start: Start, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_waits_for_approval_and_again_after_a_change(site: Site) -> None:
-    (site.folder / "policy.yaml").write_text("requireApproval: true\n")
+    (site.folder / "policy.yaml").write_text('requireApproval: true\nrelativeNoise: "0"\n')
     config = site.configuration("a", **POD, policy=str(site.folder / "policy.yaml"))
     early = command(config, "review")
     assert early.returncode == 4 and early.stderr.splitlines()[-1].startswith("ANC-2201 NotEnrolled")

@@ -11,6 +11,7 @@ from eventually import eventually
 from operated_site import OperatedSite
 from silo_site import Agent
 
+from anchorage.api.federation import TRUSTING_POLICY
 from anchorage.transport.pki import key_fingerprint
 
 TOKEN = "a-token-that-only-the-operator-checks"
@@ -23,10 +24,11 @@ class Cluster(OperatedSite):
         folder = self.folder / "agents" / silo
         folder.mkdir(parents=True)
         (folder / "token").write_text(TOKEN)
+        (folder / "policy.yaml").write_text(yaml.safe_dump(TRUSTING_POLICY))
         config = {
             "silo": silo, "federation": "derm", "server": self.endpoints["silos"], "enrolment": self.endpoints["enrolment"],
             "authority": str(self.authority.certificate_path), "token": str(folder / "token"), "state": str(folder / "state"),
-            "labels": "All", "trainer": {"type": "Null", "step": "0.5", "samples": 7},
+            "labels": "All", "trainer": {"type": "Null", "step": "0.5", "samples": 7}, "policy": str(folder / "policy.yaml"),
             "probesListen": "127.0.0.1:0", "stay": True, "patienceSeconds": 0, **values,
         }  # fmt: skip
         (folder / "silo.yaml").write_text(yaml.safe_dump(config))

@@ -13,6 +13,9 @@ PSEUDO_LABEL_ACCURACY = "pseudo_label_accuracy"
 EPSILON = "epsilon"
 """Metric of a silo with a privacy budget, or of a round with noise at the server: privacy loss ε so far, at its `delta`."""
 
+NOISE_RATIO = "noise_ratio"
+"""Metric of a silo whose policy adds relative noise: norm of the noise in an array of its update, as a multiple of the norm of the array's change."""
+
 _SHOWN = 4
 
 

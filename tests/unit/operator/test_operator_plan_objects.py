@@ -38,6 +38,7 @@ from anchorage_operator.plan import plan
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority
 from anchorage_server.config import read_config
 from anchorage_silo.config import SiloConfig
+from anchorage_silo.policy import read_policy
 
 
 def test_first_the_authority_then_certificates_then_pods() -> None:
@@ -65,6 +66,16 @@ def test_pods_read_the_configuration_that_was_built(tmp_path: Path) -> None:
     assert (str(agent.policy), agent.patience_seconds, agent.stay) == ("/data/own/policy.yaml", 0, True)
     with pytest.raises(Exception, match="found no silo"):  # all but the silos, which come later, is there
         load_federation(tmp_path / "federation.yaml")
+
+
+def test_a_managed_silo_without_a_policy_trusts_its_own_site_s_server(tmp_path: Path) -> None:
+    observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a")}))
+    for file, text in observed.children["ConfigMap", "a-silo"]["data"].items():
+        (tmp_path / file).write_text(text)
+    agent = read_document(tmp_path / "silo.yaml", SiloConfig)
+    assert agent.policy == Path("/etc/anchorage/policy.yaml")
+    policy = read_policy(tmp_path / agent.policy.name)
+    assert (policy.noise_ratio, policy.least_images, policy.undecided) == (None, 0, False)
 
 
 @pytest.mark.parametrize(

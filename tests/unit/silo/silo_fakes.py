@@ -136,7 +136,7 @@ class FakeLearner:
         for name in ("weight", "bn.running_var"):
             entry = LAYOUT.by_name[name]
             update[entry.offset : entry.offset + entry.nbytes].view("<f4")[:] += 1
-        return Announcement(task.id, {"train": 10}, {}, {}, Manifest.of(LAYOUT.digest, update))
+        return Announcement(task.id, {"train": 20}, {}, {}, Manifest.of(LAYOUT.digest, update))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
         self.at_evaluation(task)

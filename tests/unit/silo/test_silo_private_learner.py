@@ -32,6 +32,7 @@ class TestPrivateLearner:
         announced = learner.train(train_task(model), model.buffer(), buffers.update, lambda done, total: None)
         update = buffers.update(LAYOUT.nbytes)
         assert announced.update == Manifest.of(LAYOUT.digest, update)
+        assert announced.metrics == ({"noise_ratio": ratio} if ratio else {})
         arrays = read_arrays(LAYOUT, update)
         assert arrays["count"].tolist() == [1, 2, 3]
         return arrays["weight"] - np.float64(1.0), arrays
@@ -105,21 +106,25 @@ class TestPolicyFile:
         assert policy.allowed_methods == ("FedAvg",) and policy.clip_norm == "1.5" and policy.noise_std is None
 
     @pytest.mark.parametrize(
-        ("beside", "ratio"),
+        ("text", "ratio"),
         [
-            ("", 1.5),
-            ('clipNorm: "1"\n', 1.5),
+            ('relativeNoise: "1.5"\n', 1.5),
+            ('relativeNoise: "1.5"\nclipNorm: "1"\n', 1.5),
+            ('relativeNoise: "1.5"\nnoiseStd: "0"\n', 1.5),
+            ('relativeNoise: "1.5"\nnoiseStd: "0.1"\n', None),
+            ('relativeNoise: "0"\n', None),
             ('noiseStd: "0.1"\n', None),
+            ('noiseStd: "0"\n', 1.0),
+            ("maximumRounds: 3\n", 1.0),
             ("privacyBudget: {epsilon: '8', delta: '0.1', dpSgd: {clipNorm: '1', noiseMultiplier: '1'}}\n", None),
         ],
     )
-    def test_relative_noise_counts_where_no_other_noise_is_set(
-        self, tmp_path: Path, beside: str, ratio: float | None
+    def test_relative_noise_counts_where_no_other_noise_is_set_and_is_the_default(
+        self, tmp_path: Path, text: str, ratio: float | None
     ) -> None:
         path = tmp_path / "policy.yaml"
-        path.write_text(f'relativeNoise: "1.5"\n{beside}')
+        path.write_text(text)
         assert read_document(path, Policy).noise_ratio == ratio
-        assert Policy().noise_ratio is None
 
     @pytest.mark.parametrize(
         ("text", "code"),

@@ -81,7 +81,7 @@ class TestReview:
         assert "the server s.example.org:8443; SHA-256 of its authority's key: " in bare
         assert f"{3 + PLAYED_AGAIN} updates and {3 * MOST_SILOS + PLAYED_AGAIN} scored models" in bare
         assert "confusion, 2 × 2 counts: how a model classifies its validation images" in bare
-        assert "Protection here: none" in bare and "Policy: none" in bare
+        assert "Protection here: noise as large as 1 times" in bare and "Policy: none" in bare
         told = review_of(run_of("SemiAnAgg"), config, clipNorm="1", noiseStd="0.01", allowedAuxiliaryData=[])
         words = "\n".join(told.words())
         assert "scaled down to the norm 1 (clipNorm of the policy) and noise of standard deviation 0.01" in words
@@ -89,26 +89,13 @@ class TestReview:
         assert similarity.refused and "REFUSED" in words
         assert not told.stages[0].leaves[0].refused
 
-    @pytest.mark.parametrize(
-        ("policy", "protection"),
-        [
-            ({}, "none: updates leave as they are (relativeNoise, clipNorm and noiseStd of the policy are not set)"),
-            ({"noiseStd": "0"}, "noise of standard deviation 0 is added"),
-            ({"clipNorm": "1"}, "a norm alone hides no image"),
-        ],
-    )
-    def test_warns_where_nobody_has_decided_whether_the_server_may_read_images(
-        self, policy: dict[str, Any], protection: str, config: SiloConfig, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        review = review_of(run_of(), config, **policy)
-        warning = next(line for line in review.words() if line.startswith("WARNING: "))
-        assert "whoever runs the server can read images out of them" in warning and 'relativeNoise: "0"' in warning
-        assert protection in review.protection
-        with caplog.at_level(logging.INFO):
-            review.log()
-        assert [each.message for each in caplog.records] == [f"review: {line}" for line in review.words()]
-        warned = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
-        assert warned == [f"review: {warning}"]
+    @pytest.mark.parametrize("policy", [{}, {"noiseStd": "0"}, {"clipNorm": "1"}, {"minimumSamples": 20}])
+    def test_says_what_protects_where_nobody_has_decided(self, policy: dict[str, Any], config: SiloConfig) -> None:
+        protection = review_of(run_of(), config, **policy).protection
+        assert "noise as large as 1 times its change is added to every array" in protection
+        assert (
+            "16 images or more" in protection and 'relativeNoise: "0" states that the server is trusted' in protection
+        )
 
     @pytest.mark.parametrize(
         "policy",
@@ -119,13 +106,15 @@ class TestReview:
             {"privacyBudget": {"epsilon": "8", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "1.5"}}},
         ],
     )  # fmt: skip
-    def test_does_not_warn_of_what_was_decided(
-        self, policy: dict[str, Any], config: SiloConfig, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        review = review_of(run_of(), config, **policy)
+    def test_names_no_default_where_it_was_decided(self, policy: dict[str, Any], config: SiloConfig) -> None:
+        protection = review_of(run_of(), config, **policy).protection
+        assert "16 images" not in protection and protection
+
+    def test_the_log_has_every_line(self, config: SiloConfig, caplog: pytest.LogCaptureFixture) -> None:
+        review = review_of(run_of(), config)
         with caplog.at_level(logging.INFO):
             review.log()
-        assert "WARNING" not in caplog.text and caplog.records
+        assert [each.message for each in caplog.records] == [f"review: {line}" for line in review.words()]
 
     def test_a_policy_may_state_that_the_server_is_trusted(self, config: SiloConfig) -> None:
         stated = review_of(run_of(), config, relativeNoise="0")
@@ -134,9 +123,10 @@ class TestReview:
     @pytest.mark.parametrize(
         ("policy", "bound"),
         [
-            ({}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
-            ({"clipNorm": "2"}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
-            ({"clipNorm": "0.25"}, "scaled down to the norm 0.25 (clipNorm of the policy); a norm alone hides no image"),
+            ({}, "scaled down to the norm 0.5 (as the method asks) and noise as large as 1 times its change"),
+            ({"relativeNoise": "0"}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
+            ({"clipNorm": "2", "relativeNoise": "0"}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
+            ({"clipNorm": "0.25", "relativeNoise": "0"}, "scaled down to the norm 0.25 (clipNorm of the policy); a norm alone hides no image"),
             ({"relativeNoise": "1"}, "scaled down to the norm 0.5 (as the method asks) and noise as large as 1 times its change is added"),
             ({"noiseStd": "0.1"}, "scaled down to the norm 0.5 (as the method asks) and noise of standard deviation 0.1 is added"),
             (

@@ -122,7 +122,8 @@ class Site(Values):
     )
     policy: Policy = Field(
         Policy(),
-        description="The hospital's policy: limits on what leaves, whatever the federation asks for. Empty: what the shown federation needs.",
+        description="The hospital's policy: limits on what leaves, whatever the federation asks for. Empty: what the shown federation needs, with "
+        "relative noise.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Device for training. auto: a GPU if there is one, else the CPU."

@@ -47,8 +47,8 @@ AUXILIARY_DATA_REFUSED = failure(
 TOO_FEW_SAMPLES = failure(
     3,
     "ANC-2212 TooFewSamples",
-    "A message would report on fewer images than minimumSamples in the hospital's policy.",
-    "Provide more images, or lower minimumSamples. Nothing was sent.",
+    "A message would report on fewer images than minimumSamples in the hospital's policy, or an update on fewer than 16 where it states no noise.",
+    "Provide more images, or set minimumSamples, or relativeNoise if the server is trusted. Nothing was sent.",
 )
 ROUNDS_USED_UP = failure(
     5,
