@@ -1,5 +1,6 @@
 """Faults of a federation over two clusters, at moments and of lengths that a seed chooses."""
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -35,6 +36,28 @@ def _restart(cluster: Cluster, component: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def _damage_checkpoint(sites: TwoSites) -> AbstractContextManager[None]:
+    """Kill the server and flip a bit of its newest checkpoint before it is there again."""
+    state = sites.here.server_state(STUDY)
+    sites.coordinator.kill("anchorage_server")
+    with max(state.glob("checkpoints/round-*")).open("r+b") as file:
+        middle = file.seek(0, os.SEEK_END) // 2
+        file.seek(middle)
+        (byte,) = file.read(1)
+        file.seek(middle)
+        file.write(bytes([byte ^ 1]))
+    return nullcontext()
+
+
+def _tear_journal(sites: TwoSites) -> AbstractContextManager[None]:
+    """Kill the server and cut its journal in the middle of the last line."""
+    journal = sites.here.server_state(STUDY) / "journal.jsonl"
+    sites.coordinator.kill("anchorage_server")
+    content = journal.read_bytes()
+    os.truncate(journal, len(content) - len(content.splitlines()[-1]) // 2)
+    return nullcontext()
+
+
 def _operator(namespace: Namespace) -> str:
     return min(namespace.names("pods", "app.kubernetes.io/name=anchorage-operator"))
 
@@ -60,6 +83,8 @@ KINDS: dict[str, Callable[[TwoSites], AbstractContextManager[None]]] = {
     "restart-api-server": lambda sites: _restart(sites.coordinator, "kube-apiserver"),
     "restart-kubelet": lambda sites: _restart(sites.coordinator, "kubelet"),
     "pause-name-server": lambda sites: sites.coordinator.silent("coredns"),
+    "damage-checkpoint": _damage_checkpoint,
+    "tear-journal": _tear_journal,
     "cut-cable": TwoSites.cut,
     "slow-cable": TwoSites.slow,
 }
