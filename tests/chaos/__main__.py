@@ -28,10 +28,12 @@ from chaos_end import check_sent
 from chaos_faults import play
 from chaos_federation import BrokenError, Federation
 from chaos_network import Network
-from chaos_plan import TRACKED, Fault, plan
+from chaos_plan import LONG_SECONDS, TRACKED, Fault, plan
 
 EPISODE = 25
 """About as many faults at most come upon one federation."""
+MOST_SECONDS = 600.0
+"""How long a fault may last."""
 AT_ONCE = 3
 """Federations at the same time: most of what they do is wait."""
 BROKEN = (
@@ -47,13 +49,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=50, help="how many")
     parser.add_argument("--seed", type=int, default=7, help="which ones")
+    parser.add_argument(
+        "--long",
+        type=float,
+        default=LONG_SECONDS,
+        help=f"seconds of the first pause, dead link and slow link, up to {MOST_SECONDS:g}",
+    )
     parser.add_argument("--json", type=Path, help="where to write what was found")
     options = parser.parse_args()
+    if not LONG_SECONDS <= options.long <= MOST_SECONDS:
+        parser.error(
+            f"--long: found {options.long:g}; set {LONG_SECONDS:g} to {MOST_SECONDS:g}, as a federation is given up after 15 minutes"
+        )
     signal.signal(signal.SIGTERM, _end)
     began = time.monotonic()
     found: Counter[str] = Counter(dict.fromkeys(BROKEN, 0))
     broken: list[str] = []
-    for counted, lines in _side_by_side(_episodes(plan(options.faults, options.seed))):
+    for counted, lines in _side_by_side(_episodes(plan(options.faults, options.seed, options.long))):
         found.update(counted)
         broken += lines
     document = _document(found, broken, options.seed, time.monotonic() - began)

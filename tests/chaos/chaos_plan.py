@@ -52,8 +52,8 @@ class Fault:
         return "server" if self.kind.endswith("server") else f"{what} {self.silo}"
 
 
-def plan(count: int, seed: int) -> list[list[Fault]]:
-    """Return waves of faults, `count` in all: every kind comes before one comes again."""
+def plan(count: int, seed: int, long_seconds: float = LONG_SECONDS) -> list[list[Fault]]:
+    """Return waves of faults, `count` in all: every kind comes before one comes again, and the first of those that last is long."""
     rng = random.Random(seed)
     waves: list[list[Fault]] = []
     room, lasted = 0, set[str]()
@@ -61,7 +61,7 @@ def plan(count: int, seed: int) -> list[list[Fault]]:
         fault = Fault(kind, rng.choice(SILOS), rng.uniform(0, 0.5), rng.uniform(0.5, 3), rng.random())
         lasts = "pause" if kind.startswith("pause") else kind
         if lasts in ("pause", *LONG) and lasts not in lasted:
-            fault = replace(fault, seconds=LONG_SECONDS)
+            fault = replace(fault, seconds=long_seconds)
         lasted.add(lasts)
         if kind in LIVE and room and fault.target not in {other.target for other in waves[-1]}:
             waves[-1].append(fault)
