@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anchorage.api.metrics import NOISE_RATIO
 from anchorage.learning.randomness import generator
@@ -15,6 +16,14 @@ from anchorage_silo.segments import FLOATS, Segments, arrays_of
 
 if TYPE_CHECKING:  # the engine behind it is no part of a trainer's process
     from anchorage.engine.interfaces import SiloLearner
+
+VARIANCES = "running_var"
+"""How the names of batch normalisation's running variances end."""
+LEAST_VARIANCE = 1e-12
+"""What a variance counts as at least where its logarithm is taken."""
+MOST_IN_LOGARITHM = 1.0
+"""Change of a variance's logarithm in proportion to which it has noise at most: beyond it, a factor that noise drew would be undone by training with
+a larger change, which asks for more noise in turn."""
 
 
 @dataclass(eq=False)
@@ -27,7 +36,8 @@ class PrivateLearner:
     Delta and noise are added in float64, and rounded as a part of the model. Numbers that are no floats stay as received where there is noise.
 
     `clip_norm` is the maximum norm of the delta (None does not clip), `noise_std` the standard deviation of the noise (None adds none).
-    `noise_ratio` adds to each array noise whose norm is about so many times that of the array's delta, in place of `noise_std`; a delta that is not
+    `noise_ratio` adds to each array noise whose norm is about so many times that of the array's delta, in place of `noise_std`, to variances in
+    their logarithms: one that noise took to near 0 would blow up whatever the channel sees. A delta that is not
     finite stays as it is, and the server refuses it. The ratio is told with the update's metrics, as it explains a model that learns more slowly.
     `noise_seed` is for tests; None draws from the operating system, so that no two runs are equal. With `always` an update leaves whatever came of
     the training: where it gave none, or one that is not finite, the delta is 0.
@@ -96,18 +106,26 @@ class PrivateLearner:
         if self.noise_ratio:
             self._add_relative_noise(model, update, draws, self.noise_ratio)
         for entry in self.up.tensors if self.noise_std or self.noise_ratio else ():
-            if entry.name.endswith("running_var") and entry.dtype in FLOATS:
+            if entry.name.endswith(VARIANCES) and entry.dtype in FLOATS:
                 variance = update[entry.offset : entry.offset + entry.nbytes].view(FLOATS[entry.dtype])
                 np.maximum(variance, 0, out=variance)
 
     def _add_relative_noise(self, model: Bytes, update: Bytes, draws: np.random.Generator, ratio: float) -> None:
-        """Add to each array noise in proportion to the root mean square of its delta."""
-        for old, new in arrays_of(self.down, self.up, model, update):
-            delta = np.subtract(new, old, dtype=np.float64)
-            deviation = ratio * math.sqrt(float(delta @ delta) / max(delta.size, 1))
+        """Add to each array noise in proportion to the root mean square of its delta, to variances in their logarithms."""
+        for name, old, new in arrays_of(self.down, self.up, model, update):
+            variances = name.endswith(VARIANCES)
+            before, after = map(_logarithms, (old, new)) if variances else (old, new)
+            delta = np.subtract(after, before, dtype=np.float64)
+            size = math.sqrt(float(delta @ delta) / max(delta.size, 1))
+            deviation = ratio * (min(size, MOST_IN_LOGARITHM) if variances else size)
             if 0 < deviation < math.inf:
                 delta += draws.normal(0.0, deviation, delta.shape)
-                new[:] = old + delta
+                new[:] = np.exp(before + delta) if variances else before + delta
+
+
+def _logarithms(variances: NDArray[Any]) -> NDArray[np.float64]:
+    logarithms: NDArray[np.float64] = np.log(np.maximum(variances, LEAST_VARIANCE, dtype=np.float64))
+    return logarithms
 
 
 def _repetition_of(task: Task) -> str:

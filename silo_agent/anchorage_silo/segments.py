@@ -64,10 +64,10 @@ class Segments:
 
 def arrays_of(
     down: Layout, up: Layout, model: NDArray[np.uint8], update: NDArray[np.uint8]
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield of every array of floats the model's and the update's numbers, flat views of equal length."""
+) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+    """Yield of every array of floats its name, and the model's and the update's numbers, flat views of equal length."""
     for entry in up.tensors:
         if entry.dtype in FLOATS:
             source, kind = down.by_name[entry.name], FLOATS[entry.dtype]
             old = model[source.offset : source.offset + source.nbytes].view(kind)
-            yield old, update[entry.offset : entry.offset + entry.nbytes].view(kind)
+            yield entry.name, old, update[entry.offset : entry.offset + entry.nbytes].view(kind)

@@ -12,9 +12,10 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.single import read_document
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.repeating import RepeatingLearner
-from anchorage.transport.messages import REPETITIONS, Task
+from anchorage.transport.messages import REPETITIONS, Announcement, Task
 from anchorage.transport.tensors.chunks import Manifest
-from anchorage.transport.tensors.model import read_arrays
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
 
@@ -81,6 +82,31 @@ class TestPrivateLearner:
         )
         assert np.array_equal(delta, self.train(clip=None, std=None, seed=3, ratio=2.0)[0])
         assert not np.array_equal(self.train(None, None, ratio=1.0)[0], self.train(None, None, ratio=1.0)[0])
+
+    @pytest.mark.parametrize(
+        ("before", "after", "factor"),
+        [(1.0, 2.0, np.log(2)), (2.0, 1.0, np.log(2)), (1.0, 0.001, 1.0), (0.0, 1.0, 1.0)],
+    )
+    @pytest.mark.parametrize("ratio", [0.5, 1.25])
+    def test_relative_noise_multiplies_variances_and_never_by_much(
+        self, before: float, after: float, factor: float, ratio: float
+    ) -> None:
+        layout = Layout.of([("bn.running_var", "F32", (40_000,))])
+        model = ModelBytes.from_arrays(layout, {"bn.running_var": np.full(40_000, before, np.float32)})
+        buffers = MemoryBuffers()
+
+        class Learner(FakeLearner):
+            def train(self, task: Task, model: Any, out: Any, progress: Any) -> Announcement:
+                update = out(layout.nbytes)
+                update.view("<f4")[:] = after
+                return Announcement(task.id, {"train": 20}, {}, {}, Manifest.of(layout.digest, update))
+
+        learner = PrivateLearner(
+            Learner(), layout, layout, clip_norm=None, noise_std=None, noise_seed=3, noise_ratio=ratio
+        )
+        learner.train(train_task(ONE), model.buffer(), buffers.update, lambda done, total: None)
+        noise = np.log(read_arrays(layout, buffers.update(layout.nbytes))["bn.running_var"] / after)
+        assert noise.std() == pytest.approx(ratio * factor, rel=0.02) and abs(noise.mean()) < 0.02
 
     def test_an_array_that_did_not_change_has_no_relative_noise(self) -> None:
         delta, arrays = self.train(clip=0.0, std=None, ratio=1.0)
