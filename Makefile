@@ -117,7 +117,7 @@ quality-sites: $(VENV)/.dev ## HAM10000's four sites, all labels: together, each
 	test -d $(QUALITY)/data/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data
 	$(HAM)/alone.yaml --workdir $(QUALITY)/ham-alone --data-root $(QUALITY)/data $(ARGS)
 	$(HAM)/all-labels.yaml --workdir $(QUALITY)/ham-all-labels --data-root $(QUALITY)/data $(ARGS)
-	for study in resnet rounds others alone; do \
+	for study in resnet resnet-two-steps resnet-others rounds others alone; do \
 	  $(HAM)/short-$$study.yaml --workdir $(QUALITY)/ham-short-$$study --data-root $(QUALITY)/data $(ARGS) || exit 1; \
 	done
 	$(BIN)/fedctl compare $(QUALITY)/ham-alone/* $(QUALITY)/ham-all-labels/* $(QUALITY)/ham-short-*/* --metric macro_auc
