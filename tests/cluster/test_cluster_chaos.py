@@ -1,6 +1,6 @@
 """Faults at random moments of a federation over two clusters: every round stays, and is what undisturbed training gives.
 
-More of them: ``make test-cluster ARGS="-k chaos --faults 50 --seed 7"``.
+More of them: ``make test-cluster ARGS="-k chaos --faults 48 --seed 7 --timeout 7200"``.
 """
 
 from pathlib import Path
