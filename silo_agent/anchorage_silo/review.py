@@ -37,7 +37,7 @@ IMAGE_VARIABLE = "ANCHORAGE_IMAGE"
 
 BY_DEFAULT = (
     f", as the policy states no noise; an update must come from {DEFAULT_MINIMUM_IMAGES} images or more. Rounds of whole passes learn less with "
-    'it, rounds of a few steps do not; relativeNoise: "0" states that the server is trusted with the images'
+    'it, rounds of a few steps hardly; relativeNoise: "0" states that the server is trusted with the images'
 )
 """What a hospital is told that has not decided."""
 
