@@ -355,7 +355,7 @@ def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -
         data=config.data.model_dump_json(by_alias=True) if config.data is not None else "",
         trainer=config.trainer.model_dump_json(by_alias=True),
         clip_norm=policy.bound(run.method),
-        noise_std=float(policy.noise_std) if policy.noise_std is not None else None,
+        noise_std=float(policy.noise_std or 0) or None,
         noise_ratio=policy.noise_ratio,
         noise_seed=policy.noise_seed,
         system_metrics=policy.system_metrics,

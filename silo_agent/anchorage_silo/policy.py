@@ -100,7 +100,8 @@ class Policy(Document):
     relative_noise: PositiveDecimal | None = Field(
         None,
         description="Norm of the Gaussian noise that is added to each array of an update, as a multiple of the norm of that array's change. 0 "
-        "states that the server is trusted with the images. Does not count where `noiseStd` or `privacyBudget` is set. Left out: 1.",
+        "states that the server is trusted with the images. Does not count where `noiseStd` or `privacyBudget` is set. Left out: 1, or "
+        "none where `noiseStd` is stated.",
     )
     noise_seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
@@ -179,8 +180,8 @@ class Policy(Document):
 
     @property
     def undecided(self) -> bool:
-        """Whether nothing states how updates are protected (``relativeNoise: "0"``: not at all), so that the default does."""
-        return self.relative_noise is None and self.privacy_budget is None and not float(self.noise_std or 0)
+        """Whether nothing states how updates are protected (``relativeNoise: "0"`` or ``noiseStd: "0"``: not at all), so that the default does."""
+        return self.relative_noise is None and self.noise_std is None and self.privacy_budget is None
 
     @property
     def noise_ratio(self) -> float | None:

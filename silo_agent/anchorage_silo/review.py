@@ -273,7 +273,7 @@ def _protection(policy: Policy, method: ResolvedMethod) -> str:
         parts.append(
             f"DP-SGD: each image's gradient is scaled down to the norm {own.clip_norm}, with {own.noise_multiplier} times that as noise"
         )
-    if policy.noise_std is not None:
+    if noisy := float(policy.noise_std or 0) > 0:
         parts.append(f"noise of standard deviation {policy.noise_std} is added to every number")
     if policy.noise_ratio:
         parts.append(
@@ -281,8 +281,9 @@ def _protection(policy: Policy, method: ResolvedMethod) -> str:
             + (BY_DEFAULT if policy.undecided else "")
         )
     if not parts:
-        return f'none: updates leave as they are (relativeNoise: "{policy.relative_noise}" of the policy)'
-    noised = policy.noise_ratio is not None or policy.noise_std is not None or policy.privacy_budget is not None
+        stated = "noiseStd" if policy.relative_noise is None else "relativeNoise"
+        return f'none: updates leave as they are ({stated}: "0" of the policy)'
+    noised = noisy or policy.noise_ratio is not None or policy.privacy_budget is not None
     return " and ".join(parts) + ("" if noised else "; a norm alone hides no image (noiseStd of the policy is not set)")
 
 

@@ -25,8 +25,9 @@ from anchorage.api.slot import Slot
 from anchorage.api.status import FederationStatus
 from anchorage.api.task import Task
 
-TRUSTING_POLICY = {"relativeNoise": "0"}
-"""Policy of a silo whose images are at the coordinating site itself, which trusts its own server, unless it has a policy of its own."""
+TRUSTING_POLICY = {"noiseStd": "0"}
+"""Policy of a silo whose images are at the coordinating site itself, which trusts its own server, unless it has a policy of its own. Stated in a
+field that agents of the release before know."""
 
 ApiVersion = Literal["anchorage.dev/v1alpha1"]
 Seconds = Annotated[int, Field(ge=1, le=31_536_000)]

@@ -140,7 +140,7 @@ class TestPolicyFile:
             ('relativeNoise: "1.5"\nnoiseStd: "0.1"\n', None),
             ('relativeNoise: "0"\n', None),
             ('noiseStd: "0.1"\n', None),
-            ('noiseStd: "0"\n', 1.0),
+            ('noiseStd: "0"\n', None),
             ("maximumRounds: 3\n", 1.0),
             ("privacyBudget: {epsilon: '8', delta: '0.1', dpSgd: {clipNorm: '1', noiseMultiplier: '1'}}\n", None),
         ],

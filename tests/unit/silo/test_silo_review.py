@@ -89,7 +89,7 @@ class TestReview:
         assert similarity.refused and "REFUSED" in words
         assert not told.stages[0].leaves[0].refused
 
-    @pytest.mark.parametrize("policy", [{}, {"noiseStd": "0"}, {"clipNorm": "1"}, {"minimumSamples": 20}])
+    @pytest.mark.parametrize("policy", [{}, {"clipNorm": "1"}, {"minimumSamples": 20}])
     def test_says_what_protects_where_nobody_has_decided(self, policy: dict[str, Any], config: SiloConfig) -> None:
         protection = review_of(run_of(), config, **policy).protection
         assert "noise as large as 1 times its change is added to every array" in protection
@@ -102,6 +102,7 @@ class TestReview:
         [
             {"relativeNoise": "0"},
             {"relativeNoise": "1"},
+            {"noiseStd": "0"},
             {"clipNorm": "1", "noiseStd": "0.01"},
             {"privacyBudget": {"epsilon": "8", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "1.5"}}},
         ],
@@ -117,8 +118,9 @@ class TestReview:
         assert [each.message for each in caplog.records] == [f"review: {line}" for line in review.words()]
 
     def test_a_policy_may_state_that_the_server_is_trusted(self, config: SiloConfig) -> None:
-        stated = review_of(run_of(), config, relativeNoise="0")
-        assert stated.protection == 'none: updates leave as they are (relativeNoise: "0" of the policy)'
+        for field in ("relativeNoise", "noiseStd"):
+            stated = review_of(run_of(), config, **{field: "0"})
+            assert stated.protection == f'none: updates leave as they are ({field}: "0" of the policy)'
 
     @pytest.mark.parametrize(
         ("policy", "bound"),
