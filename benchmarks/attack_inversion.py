@@ -343,7 +343,10 @@ def main() -> None:
     """Print the figures; with --json write them, too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200, help="of the search for images by their gradient")
-    parser.add_argument("--group", type=int, default=4, help="images of a silo whose gradient is inverted")
+    parts = [size for size in range(1, IMAGES + 1) if IMAGES % size == 0]
+    parser.add_argument(
+        "--group", type=int, default=4, choices=parts, help="images of a silo whose gradient is inverted"
+    )
     parser.add_argument("--rounds", type=int, default=20, help="of the honest federation whose accuracy is told")
     parser.add_argument("--protections", nargs="+", default=[*POLICIES, *CODINGS], help="rows of the table")
     parser.add_argument("--json", type=Path)

@@ -1,4 +1,4 @@
-"""What batching silos into one computation gains: ``python benchmarks/batched_silos.py``.
+"""What batching silos into one computation gains: ``make bench-batched-silos ARGS="--repeat 7"``.
 
 Ten silos take ten steps of plain SGD on a batch of ten images each: one silo after another, as a simulation trains them, and all at once, with their
 weights stacked and `torch.func.vmap` over gradients. One thread, median processor time of --repeat turns, and the ratio of the two. Networks:

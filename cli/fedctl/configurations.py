@@ -92,7 +92,9 @@ def write_silo_config(
     """
     folder = workdir.silo(silo.name)
     token = folder / "token"
-    policy = _write(folder / "policy.yaml", TRUSTING_POLICY)
+    own = dict(silo.settings)
+    if "policy" not in own:
+        own["policy"] = str(_write(folder / "policy.yaml", TRUSTING_POLICY))
     _write_private(token, Tokens(workdir.authority / "tokens").create(silo.name))
     return _write(
         folder / "silo.yaml",
@@ -105,8 +107,7 @@ def write_silo_config(
             "token": str(token),
             "state": str(folder / "state"),
             "dataRoot": str(data_root),
-            "policy": str(policy),
-            **silo.settings,
+            **own,
         },
     )
 

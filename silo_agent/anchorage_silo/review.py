@@ -26,7 +26,7 @@ from anchorage_silo.confinement import words
 from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
 from anchorage_silo.outbound_gate import extras_of
-from anchorage_silo.policy import DEFAULT_MINIMUM_IMAGES, Policy
+from anchorage_silo.policy import Policy
 
 _log = logging.getLogger(__name__)
 
@@ -34,12 +34,6 @@ PACKAGES = ("anchorage", "numpy", "torch", "torchvision", "timm", "monai")
 """Packages whose versions are part of what is approved."""
 IMAGE_VARIABLE = "ANCHORAGE_IMAGE"
 """Environment variable in which a pod names its container image."""
-
-BY_DEFAULT = (
-    f", as the policy states no noise; an update must come from {DEFAULT_MINIMUM_IMAGES} images or more. Rounds of whole passes learn less with "
-    'it, rounds of a few steps hardly; relativeNoise: "0" states that the server is trusted with the images'
-)
-"""What a hospital is told that has not decided."""
 
 
 class Leaving(Document):
@@ -278,13 +272,21 @@ def _protection(policy: Policy, method: ResolvedMethod) -> str:
     if policy.noise_ratio:
         parts.append(
             f"noise as large as {policy.noise_ratio:g} times its change is added to every array, which guarantees nothing"
-            + (BY_DEFAULT if policy.undecided else "")
+            + (_by_default(policy) if policy.undecided else "")
         )
     if not parts:
         stated = "noiseStd" if policy.relative_noise is None else "relativeNoise"
         return f'none: updates leave as they are ({stated}: "0" of the policy)'
     noised = noisy or policy.noise_ratio is not None or policy.privacy_budget is not None
     return " and ".join(parts) + ("" if noised else "; a norm alone hides no image (noiseStd of the policy is not set)")
+
+
+def _by_default(policy: Policy) -> str:
+    """Say what a hospital has that states no noise, and how it decides."""
+    return (
+        f", as the policy states no noise; an update must come from {policy.least_images} images or more. Rounds of whole passes learn less with "
+        'it, rounds of a few steps hardly; relativeNoise: "0" states that the server is trusted with the images'
+    )
 
 
 def _privacy(guard: BudgetGuard | None, updates: int) -> str:

@@ -60,7 +60,8 @@ def test_notes_of_anchorage_say_the_next_command(
     ("changes", "said", "unsaid"),
     [
         ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "uninstall` keeps"], ["through"]),
-        ({}, ["No policy is set", "The policy states no noise", 'relativeNoise: "0"\n', "token is used"], []),
+        ({}, ["No policy is set", "states no noise", "from 16 images", 'relativeNoise: "0"\n', "token is used"], []),
+        ({"policy": {"minimumSamples": 4}}, ["The policy states no noise", "from 4 images or more"], ["from 16 images"]),
         ({"policy": {"maximumRounds": 5}, "persistence": {"retain": False}}, ["uninstall` deletes"], ["No policy", "requireApproval"]),
         ({"policy": {"requireApproval": True}}, ["approve DIGEST", "anchorage_silo review --config"], ["No policy"]),
         ({"policy": {"relativeNoise": "1.25"}}, ["anchorage_silo review --config"], ["states no noise", "No policy"]),

@@ -21,7 +21,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.audit import AuditLog, verified
 from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate, extras_of
-from anchorage_silo.policy import DEFAULT_MINIMUM_IMAGES, Policy
+from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
 
 ONE, TWO = model_of(1.0), model_of(2.0)
@@ -155,31 +155,6 @@ class TestGate:
             assert caught.value.code == code
         assert [s[0] for s in link.said] == ["announce"] * 3
         assert [line["auxiliary"] for line in lines(tmp_path)] == [["raw_images"], ["raw_images"], ["mean_images"]]
-
-    @pytest.mark.parametrize(
-        ("fields", "least"),
-        [
-            ({}, DEFAULT_MINIMUM_IMAGES),
-            ({"maximumRounds": 3, "clipNorm": "1"}, DEFAULT_MINIMUM_IMAGES),
-            ({"minimumSamples": 4}, 4),
-            ({"relativeNoise": "0"}, 1),
-            ({"relativeNoise": "0.5"}, 1),
-            ({"noiseStd": "0.1"}, 1),
-        ],
-    )
-    def test_an_update_of_few_images_leaves_only_where_the_policy_states_noise_or_a_number(
-        self, link: FakeLink, audit: AuditLog, fields: dict[str, Any], least: int
-    ) -> None:
-        gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
-        updated = replace(announcement(train=least), update=Manifest("layout", 4, (b"digest",)))
-        if least > 1:
-            with pytest.raises(AnchorageError, match="ANC-2212"):
-                gate.announce(replace(updated, samples={"train": least - 1}))
-        gate.announce(updated)
-        gate.announce(
-            replace(updated, samples={"train": 0}, update=None) if "minimumSamples" not in fields else updated
-        )
-        assert [said[0] for said in link.said] == ["announce"] * 2
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
         policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)

@@ -16,7 +16,7 @@ from anchorage.transport.messages import REPETITIONS, Announcement, Task
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
-from anchorage_silo.policy import Policy
+from anchorage_silo.policy import DEFAULT_MINIMUM_IMAGES, Policy
 from anchorage_silo.privacy import PrivateLearner
 
 ONE = model_of(1.0)
@@ -151,6 +151,32 @@ class TestPolicyFile:
         path = tmp_path / "policy.yaml"
         path.write_text(text)
         assert read_document(path, Policy).noise_ratio == ratio
+
+    @pytest.mark.parametrize(
+        ("fields", "least"),
+        [
+            ({}, DEFAULT_MINIMUM_IMAGES),
+            ({"maximum_rounds": 3, "clip_norm": "1"}, DEFAULT_MINIMUM_IMAGES),
+            ({"minimum_samples": 4}, 4),
+            ({"relative_noise": "0"}, 0),
+            ({"relative_noise": "0.5"}, 0),
+            ({"noise_std": "0"}, 0),
+        ],
+    )
+    def test_an_update_of_few_images_leaves_only_where_noise_or_a_number_is_stated(
+        self, fields: dict[str, Any], least: int
+    ) -> None:
+        policy = Policy(**fields)
+        update = Announcement("1.train", {"train": least}, {}, {}, ONE.manifest)
+        policy.check_announcement(update)
+        if least:
+            with pytest.raises(AnchorageError, match="ANC-2212"):
+                policy.check_announcement(replace(update, samples={"train": least - 1}))
+
+    def test_a_silo_that_trained_on_nothing_may_say_so(self) -> None:
+        Policy().check_announcement(Announcement("1.train", {"train": 0}, {}, {}, None))
+        with pytest.raises(AnchorageError, match="fewer than 16 images"):
+            Policy().check_announcement(Announcement("1.train", {"train": 0}, {}, {}, ONE.manifest))
 
     @pytest.mark.parametrize(
         ("text", "code"),
