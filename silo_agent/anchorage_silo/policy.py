@@ -26,7 +26,8 @@ RAW_IMAGES = ("raw_images", "raw_labels")
 DEFAULT_NOISE_RATIO = 1.0
 """`relativeNoise` of a policy that states no noise: what the known attacks do not get through, measured in docs/privacy.md."""
 DEFAULT_MINIMUM_IMAGES = 16
-"""Images that an update must come from then, unless `minimumSamples` states another number: of fewer, they can be searched for through the noise."""
+"""Images that an update must come from then, unless `minimumSamples` states another number: of 4 or 6, some were found
+through the noise, of 10 to 20 none."""
 
 AuxiliaryName = Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -185,7 +186,7 @@ class Policy(Document):
 
     @property
     def noise_ratio(self) -> float | None:
-        """Relative noise where it counts; None where another noise takes its place."""
+        """Relative noise where it counts; None where there is none, or another noise takes its place."""
         if self.undecided:
             return DEFAULT_NOISE_RATIO
         elsewhere = self.privacy_budget is not None or float(self.noise_std or 0) > 0
