@@ -59,7 +59,7 @@ class DpSgd:
             for name, parameter in trained.items():
                 noise = secret.normal(0.0, self.noise_multiplier * self.clip_norm, tuple(parameter.shape))
                 noised = sums[name] + torch.from_numpy(np.asarray(noise)).to(parameter.device)
-                parameter.grad = (noised / (batches.rate * count)).to(parameter.dtype)
+                parameter.grad = torch.empty_like(parameter).copy_(noised / (batches.rate * count))
             optimiser.step()
             progress(done, batches.steps)
         optimiser.zero_grad(set_to_none=True)

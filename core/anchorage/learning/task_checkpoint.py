@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 
 from anchorage.learning.draws import Place
 from anchorage.learning.models import Network
+from anchorage.learning.optimiser_state import put_back
 from anchorage.learning.round_state import digest_of, read_checked, write_checked
 from anchorage.learning.silo_round import Work
 from anchorage.learning.stepping import Taken
@@ -99,7 +100,7 @@ class TaskCheckpoint:
         for name, array in self._part(_OPTIMISER).items():
             index, _, key = name.partition("/")
             memory.setdefault(int(index), {})[key] = torch.from_numpy(array)
-        optimiser.load_state_dict({"state": memory, "param_groups": optimiser.state_dict()["param_groups"]})
+        put_back(optimiser, memory)
         if work.state is not None:
             work.state.restore(self._part(_STATE), network.classifier.weight.device)
         taken = Taken(float(self._found["total"]), *map(int, self._found["counts"]))

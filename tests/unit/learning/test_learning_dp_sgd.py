@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
@@ -72,6 +73,23 @@ def train(folder: Path, method: Any, dp_sgd: DpSgd, labels: str = "All") -> tupl
 def _as_a_learner_calculates() -> Iterator[None]:
     with calculation():
         yield
+
+
+def test_gradients_lie_in_memory_as_their_parameters_do(tmp_path: Path) -> None:
+    """A fused step pairs numbers by their places in memory; filters lie there channels last."""
+    seen: set[bool] = set()
+
+    def look(optimiser: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        trained = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
+        seen.update(p.grad.stride() == p.stride() for p in trained)
+        seen.update(not p.is_contiguous() for p in trained if p.dim() == 4 and min(p.shape[1:]) > 1)
+
+    hook = register_optimizer_step_pre_hook(look)
+    try:
+        train(tmp_path, method_of(), DpSgd(clip_norm=1.0, noise_multiplier=0.1))
+    finally:
+        hook.remove()
+    assert seen == {True}
 
 
 @pytest.mark.parametrize("clip", [0.3, 1e6])

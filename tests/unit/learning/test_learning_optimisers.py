@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from anchorage.api.piece import LENGTH_MATTERS
 from anchorage.learning.learners import build_server_learner
+from anchorage.learning.optimiser_state import put_back
 from anchorage.learning.stepping import take_steps
 from anchorage.pieces.optimiser.adamw import AdamW
 from anchorage.pieces.optimiser.sgd import Sgd
@@ -38,6 +39,18 @@ def test_a_first_step_of_adamw_is_that_of_its_paper() -> None:
         rate, decay, gradient = (0.2, 0.0, index + 1) if own else (0.1, 0.5, index + 1)
         wanted = before[name] * (1 - rate * decay) - rate * gradient / (gradient + 1e-8)
         torch.testing.assert_close(parameter.detach(), wanted)
+
+
+def test_moments_that_come_back_lie_in_memory_as_their_parameters_do() -> None:
+    """A fused step pairs numbers by their places in memory; filters lie there channels last, what was kept does not."""
+    filters = nn.Conv2d(3, 2, 3, bias=False).to(memory_format=torch.channels_last)
+    assert not filters.weight.is_contiguous()
+    optimiser, moments = torch.optim.AdamW(filters.parameters()), torch.arange(54.0).reshape(2, 3, 3, 3)
+    put_back(optimiser, {0: {"exp_avg": moments, "exp_avg_sq": moments, "step": torch.tensor(2.0)}})
+    state = optimiser.state[filters.weight]
+    assert {state[key].stride() for key in ("exp_avg", "exp_avg_sq")} == {filters.weight.stride()}
+    torch.testing.assert_close(state["exp_avg"], moments, rtol=0, atol=0)
+    assert state["step"] == 2
 
 
 @pytest.mark.parametrize("kind", [Sgd, AdamW])

@@ -57,7 +57,7 @@ class AdamW(ScheduledOptimiser):
         import torch
 
         groups = self.groups(network, learning_rate, decay_classifier, classifier_rate, self.factor(done, epochs))
-        return torch.optim.AdamW(groups, fused=groups[-1]["params"][0].is_cuda)
+        return torch.optim.AdamW(groups, fused=True)
 
     def memory(self, network: Network, optimiser: torch.optim.Optimizer) -> Mapping[str, NDArray[Any]]:
         """Return both moments of every parameter that has some, and the steps that are in them, by kind and its name."""
@@ -72,6 +72,8 @@ class AdamW(ScheduledOptimiser):
         """Put back what `memory` returned."""
         import torch
 
+        from anchorage.learning.optimiser_state import put_back
+
         names = {parameter: name for name, parameter in network.named_parameters()}
         trained = [names[parameter] for group in optimiser.param_groups for parameter in group["params"]]
         states = {
@@ -80,4 +82,4 @@ class AdamW(ScheduledOptimiser):
             if all(prefix + name in kept for prefix in _MOMENTS.values())
         }
         if states:
-            optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
+            put_back(optimiser, states)
