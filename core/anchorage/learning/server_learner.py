@@ -26,7 +26,7 @@ from anchorage.learning.hooks import expect
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, Network, build_model
+from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, HIDDEN, Network, build_model
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
@@ -221,6 +221,9 @@ class TorchServerLearner:
             elif any(name.startswith(ENCODER) for name in arrays):
                 # heads that only helped another method's training are left out
                 arrays = {name: array for name, array in arrays.items() if name in state or name.startswith(SCORING)}
+                if HIDDEN in state.keys() - arrays.keys():  # the classifier saw the encoder, here it sees the hidden layer
+                    drawn = {name: array for name, array in state.items() if not name.startswith(ENCODER)}
+                    arrays = {name: array for name, array in arrays.items() if name.startswith(ENCODER)}
             load_arrays(self._network, {**drawn, **arrays})
         except (
             OSError,

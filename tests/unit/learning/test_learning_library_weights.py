@@ -134,3 +134,18 @@ def test_a_model_of_this_project_is_taken_as_it_is(tmp_path: Path) -> None:
     save_file(network.state_dict(), tmp_path / "model.safetensors")
     found = initialised("vit_b_32", 8, tmp_path / "model.safetensors")
     assert torch.equal(found.classifier.weight, network.classifier.weight)
+
+
+def test_a_hidden_layer_is_drawn_beside_an_encoder_of_this_project(tmp_path: Path) -> None:
+    model = model_of("SmallCnn", 8)
+    save_file(built(model, seed=9).state_dict(), tmp_path / "model.safetensors")
+    taken, deeper = built(model, seed=9), model.model_copy(update={"hidden": 7})
+    learner = build_server_learner(
+        model=deeper, method=resolve(MethodSpec(name="FedAvg")), seed=3, initial=tmp_path / "model.safetensors"
+    )
+    network, drawn = built(deeper), built(deeper, seed=3)
+    load_arrays(network, learner.initialise().arrays())
+    for name, tensor in network.named_parameters():
+        wanted = taken if name.startswith("encoder.") else drawn
+        assert torch.equal(tensor, wanted.get_parameter(name)), name
+    assert network.classifier.weight.shape[1] == 7
