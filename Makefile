@@ -136,11 +136,11 @@ quality-pretrained: $(VENV)/.dev ## HAM10000's four sites, all labels, from Imag
 	$(HAM)/pretrained-alone.yaml --workdir $(QUALITY)/ham-pretrained-alone --data-root $(QUALITY)/data-64 $(ARGS)
 	$(BIN)/fedctl compare $(QUALITY)/ham-pretrained-alone/* $(QUALITY)/ham-pretrained/* --metric macro_auc
 
-quality-self-pretrained: $(VENV)/.dev ## HAM10000's four sites pretrain an encoder without labels; the moments head on it, and on a random one; 3 seeds; resumes
+quality-self-pretrained: $(VENV)/.dev ## HAM10000's four sites pretrain an encoder without labels; training from it and the moments head on it, and the same from random weights; resumes
 	test -d $(QUALITY)/data/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data
 	$(BIN)/fedctl simulate -f benchmarks/quality/ham10000/pretrain/pretrain.yaml --workdir $(QUALITY)/ham-pretrain --data-root $(QUALITY)/data
 	$(BIN)/fedctl weights import $(QUALITY)/ham-pretrain/models/0/final.safetensors timm/test_resnet pretrained --data-root $(QUALITY)/data
-	for study in choose labels short; do \
+	for study in choose labels short server; do \
 	  $(HAM)/pretrain/$$study.yaml --workdir $(QUALITY)/ham-pretrain-$$study --data-root $(QUALITY)/data $(ARGS) || exit 1; \
 	done
 
