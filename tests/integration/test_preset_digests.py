@@ -92,7 +92,9 @@ def canary() -> str:
     nn = torch.nn
     with one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
-        layers = nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)
+        layers = [nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+        layers += [nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)]
         network = nn.Sequential(*layers).to(memory_format=torch.channels_last)
         optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
         images, labels = torch.randn(16, 1, 8, 8), torch.arange(16) % 10
