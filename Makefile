@@ -143,6 +143,9 @@ quality-self-pretrained: $(VENV)/.dev ## HAM10000's four sites pretrain an encod
 	for study in choose labels short server; do \
 	  $(HAM)/pretrain/$$study.yaml --workdir $(QUALITY)/ham-pretrain-$$study --data-root $(QUALITY)/data $(ARGS) || exit 1; \
 	done
+	$(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-pretrain-short from-pretrained from-random
+	$(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-pretrain-server '350-labels-seed-*-from-pretrained' '350-labels-seed-*-from-random'
+	$(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-pretrain-server '70-labels-draw-*-from-pretrained-at-0.001' '70-labels-draw-*-from-random'
 
 FROZEN := $(QUALITY)/ham-frozen
 

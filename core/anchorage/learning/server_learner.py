@@ -221,9 +221,8 @@ class TorchServerLearner:
             elif any(name.startswith(ENCODER) for name in arrays):
                 # heads that only helped another method's training are left out
                 arrays = {name: array for name, array in arrays.items() if name in state or name.startswith(SCORING)}
-                if (
-                    HIDDEN in state.keys() - arrays.keys()
-                ):  # the classifier saw the encoder, here it sees the hidden layer
+                if HIDDEN in state and HIDDEN not in arrays:
+                    # its classifier saw the encoder, here it sees the hidden layer
                     drawn = {name: array for name, array in state.items() if not name.startswith(ENCODER)}
                     arrays = {name: array for name, array in arrays.items() if name.startswith(ENCODER)}
             load_arrays(self._network, {**drawn, **arrays})
