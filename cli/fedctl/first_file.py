@@ -5,21 +5,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any, Literal
+from typing import Any
 
 from anchorage.api.text import printable
 from anchorage.methods import PRESETS
 from fedctl.output import counted
+from fedctl.recipe import ENCODER_SIDES, Labels, Recipe, Weights, recipe_of
 from fedctl.site_folders import SiteFolder, image_size
 
-SMALL_SIDE = 64
-"""Largest image side of a first file: a small network on a processor ends within minutes."""
 WIDTH = 110
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 """Words that some reader of YAML does not take for text."""
-
-Labels = Literal["None", "All", "Partial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +34,16 @@ class FirstFile:
     class_maps: Mapping[str, Mapping[str, str]]
     """Classes of local names, by role."""
 
+    weights: Weights | None = None
+    """Pretrained weights below the data root, to start from."""
+
     @property
-    def method(self) -> tuple[str, str]:
-        """The method to begin with (docs/choosing-a-method.md), and why."""
-        labels = {labels for _, labels in self.silos.values()}
-        if labels == {"None"}:
-            return "FedAnchor", "labels at the server only; to compare: SemiFL, FedAvgFixMatchAlternate"
-        if labels == {"All"}:
-            return "FedAvg", "labels at every silo; where silos differ strongly compare FedProx, SCAFFOLD, MOON"
-        if "None" in labels:
-            return "SemiAnAgg", "labels at some silos only; to compare: FedAvgSemi, CBAFed, RSCFed"
-        return "FedAvgSemi", "labels for a part of the images of silos; to compare: SemiAnAgg, FedAvgFixMatch"
+    def recipe(self) -> Recipe:
+        """What the study begins with."""
+        sites = [*self.server.values(), *(site for site, _ in self.silos.values())]
+        return recipe_of(
+            [labels for _, labels in self.silos.values()], image_size(sites, ENCODER_SIDES[1]), self.weights
+        )
 
     def written(self) -> str:
         """Return the documents as YAML with comments."""
@@ -55,40 +51,52 @@ class FirstFile:
 
     def _federation(self) -> Iterator[str]:
         sites = [*self.server.values(), *(site for site, _ in self.silos.values())]
-        side, (method, why) = image_size(sites, SMALL_SIDE), self.method
+        recipe = self.recipe
         yield from _comment(
             "Written by `fedctl init`. Every field, with its bounds: docs/federation.md; images: docs/data.md."
         )
         yield from ("apiVersion: anchorage.dev/v1alpha1", "kind: Federation", _entry("metadata", {"name": self.name}))
         yield "spec:"
-        yield from _comment(
-            "Rounds, each a global model. Raise it while the scores still rise: the same run goes on.", 2
-        )
-        yield "  rounds: 20"
+        yield from _comment(recipe.rounds_reason, 2)
+        yield f"  rounds: {recipe.rounds}"
         yield from _comment("Decides every random draw: the same documents and seed give the same model.", 2)
         yield "  seed: 1"
         yield from _comment("The classes, in the order of the model's outputs; fixed once training has begun.", 2)
         yield _entry("task", {"classification": {"classes": list(self.classes)}}, 2)
         yield from _comment(
-            "A small network for a first run. With a GPU and for a result: network: ResNet18ImageNet, imageSize: 224. "
-            "channels: 1 for grey images, 3 for colours. augmentation: kind of image (Natural flips left to right; docs/data.md).",
+            f"{recipe.model_reason} channels: 1 for grey images, 3 for colours. augmentation: kind of image (Natural flips left to right; "
+            "docs/data.md).",
             2,
         )
         channels = 1 if all(site.grey for site in sites) else 3
-        model = {"network": "SmallCnn", "imageSize": side, "channels": channels, "augmentation": "Natural"}
-        yield _entry("model", model, 2)
+        size = {"imageSize": recipe.side, "channels": channels, "augmentation": "Natural"}
+        yield _entry("model", {**recipe.model, **size}, 2)
+        if recipe.warm_up:
+            yield from _comment(recipe.warm_up_reason, 2)
+            yield "  warmUp:"
+            for stage in recipe.warm_up:
+                yield f"  - {_entry('method', stage['method'])}"
+                yield _entry("rounds", stage["rounds"], 4)
+                yield "    set:"
+                yield from (f"    - {_flow(override)}" for override in stage["set"])
         yield from _comment(
-            f"How silos and server learn. {method}: {why}. `fedctl methods describe {method}` shows it.", 2
+            f"How silos and server learn. {recipe.method}: {recipe.method_reason}. `fedctl methods describe {recipe.method}` shows it; "
+            "docs/choosing-a-method.md has others.",
+            2,
         )
-        yield _entry("method", {"name": method}, 2)
+        yield "  method:"
+        yield _entry("name", recipe.method, 4)
+        for choice in recipe.choices:
+            yield from _comment(choice.reason, 4)
+            yield _entry(choice.field, choice.value, 4)
         yield from _comment("A round waits for minSilos silos; lower it where hospitals may be away for a day.", 2)
         protocol = {"mode": "Synchronous", "minSilos": len(self.silos), "roundDeadlineSeconds": 1800}
         yield _entry("protocol", protocol, 2)
         if anchors := self.server.get("anchors"):
             unused = (
                 ""
-                if PRESETS[method].slots.facts() & {"serverTraining", "labelsFromAnchors"}
-                else f" {method} does not train on them: they are of use with a method for labels at the server."
+                if PRESETS[recipe.method].slots.facts() & {"serverTraining", "labelsFromAnchors"}
+                else f" {recipe.method} does not train on them: they are of use with a method for labels at the server."
             )
             yield from _comment(f"The server's labelled images (anchors): {_contents(anchors)}.{unused}", 2)
             yield from self._section("anchorData", anchors, 2)
@@ -104,13 +112,15 @@ class FirstFile:
             "test": "the summary then has scores on the validation images alone, by which the best model was chosen",
         }
         told = {
-            "validation": "Every round is scored on these images, and the best model chosen by them",
+            "validation": "Every fifth round is scored on these images, and the best model chosen by them",
             "test": "The final and the best model are scored on these images, once, at the end",
         }
         here = [part for part in told if part in self.server]
         yield from (
             ["  evaluation:"] if here else _comment("evaluation: without images of the server no round is scored.", 2)
         )
+        if here:
+            yield "    everyRounds: 5"
         for part, text in told.items():
             if site := self.server.get(part):
                 yield from _comment(f"{text}: {_contents(site)}.", 4)

@@ -15,8 +15,10 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER
 from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
-from fedctl.first_file import FirstFile, Labels
+from anchorage.methods.pretrained import WeightsFolder
+from fedctl.first_file import FirstFile
 from fedctl.output import Format, warn
+from fedctl.recipe import Labels, Weights
 from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look
 from fedctl.validation import validate_file
 from fedctl.writing import writing
@@ -86,7 +88,7 @@ def begin_study(wanted: InitRequest) -> None:
     members = {name: (sites[name], labels[name]) for name in silos}
     _warn_missing(server, classes, class_maps)
     name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
-    _write(out, FirstFile(name, classes, server, members, class_maps).written())
+    _write(out, FirstFile(name, classes, server, members, class_maps, _weights_below(root)).written())
     validate_file(out, (), Format.TABLE)
     arguments = ["-f", str(out)]
     if root != out.absolute().parent:
@@ -240,6 +242,17 @@ def _warn_missing(
         known = {maps.get(role, {}).get(name, name) for name in site.names}
         if missing := [name for name in classes if name not in known]:
             warn(f"{role} has no image of {', '.join(missing)}; `fedctl methods describe` says what the method needs")
+
+
+def _weights_below(root: Path) -> Weights | None:
+    """Return the pretrained weights below the data root, the first of several; None where there are none."""
+    listed = [Weights(entry.network, entry.name) for entry in WeightsFolder(root).listed()]
+    if len(listed) > 1:
+        others = ", ".join(f"{each.name} of {each.network}" for each in listed[1:])
+        warn(
+            f"the file begins with the weights {listed[0].name} of {listed[0].network}; also in {root / 'weights'}: {others}"
+        )
+    return listed[0] if listed else None
 
 
 def _refuse_existing(out: Path) -> None:

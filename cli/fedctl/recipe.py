@@ -1,0 +1,218 @@
+"""What a first study begins with, and why: network, warm-up, method and its settings, by labels, images and weights (docs/choosing-a-method.md)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from anchorage.api.model import network_called
+
+Labels = Literal["None", "All", "Partial"]
+"""Which of a silo's images are labelled."""
+
+SMALL_SIDE = 64
+"""Largest side of images for the small network, in pixels: on a processor it ends within minutes."""
+LEAST_MOON_SIDE = 16
+"""Side below which `MoonCnn` cannot be built."""
+ENCODER_SIDES = (64, 128)
+"""Least and largest side for pretrained weights. Below, the first layer of some networks is another one, which their weights do not fit
+(docs/networks.md); above, encoding thousands of images on a processor takes long."""
+POOLED_BATCH = 32
+"""Images of one step of all labelled silos together: averaging adds their batches up."""
+
+_ROUNDS = (
+    "Rounds, each a global model. The learning rate falls to 0 over them, so the last ones hardly differ: for a longer training "
+    "raise them before the first start."
+)
+_SMALL = (
+    "A small network for a first run on a processor, without batch normalisation: its statistics differ between silos, and averaged "
+    "they are what makes first models say one class to everything. For a result, with a GPU: network: ResNet18ImageNet, imageSize: 224 and "
+    "method.batchNorm: {groupNorm: {}}; or pretrained weights (`fedctl weights pull`, docs/networks.md), which this file takes when it is "
+    "written anew."
+)
+_ENCODER = (
+    "Pretrained weights of the folder weights: the encoder stays as it is (Head), each image is encoded once, and a hidden layer and the "
+    "classifier are trained, within seconds. trainable: All trains everything, for many labels and a GPU."
+)
+_WARM_UP = (
+    "Silos with labels train first, by themselves: pseudo-labels of a model that knows nothing are wrong, and one accepted one of many would "
+    "count as much as all labels."
+)
+_SHORT = (
+    "Rounds of five steps: averaging often wins several points over rounds of whole passes. AdamW's moments stay at the silo (Persist), "
+    "and the learning rate falls to 0 over the rounds (Cosine). batchSize: 32 divided by the silos with labels, as averaging adds batches up."
+)
+_GUESSES = "The model's predictions of images without labels are learnt as soft labels where it is 95 % sure."
+_SHARE = (
+    "Silos without labels have a tenth of the weight: guesses can be wrong together, most of all where a site's images look different. "
+    "Lower labelledShare (to 0.5) once the scores show that they help."
+)
+_ANCHORS = (
+    "The server trains on its anchors: 1,000 steps before the first round, and one pass after each. Few labels need these many steps; "
+    "raise them for more than a few hundred anchors."
+)
+_TENTH = (
+    "Each round moves the model a tenth of the way to what the silos learnt of their guesses: these can be wrong together. "
+    "Raise learningRate (to 1) once the scores show that they help."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A field of the method, and why it is set."""
+
+    field: str
+    """Such as ``local``."""
+    value: Any
+    """As the document has it."""
+    reason: str
+    """A sentence or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Pretrained weights that lie below the data root."""
+
+    network: str
+    """As `spec.model.network` calls it."""
+    name: str
+    """As `spec.model.weights` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The parts of a federation file that decide how well its model learns."""
+
+    rounds: int
+    """Rounds in all."""
+    rounds_reason: str
+    """Why so many."""
+    model: Mapping[str, Any]
+    """Fields of `spec.model`, but for the images' size and channels."""
+    model_reason: str
+    """Why this network."""
+    side: int
+    """Side of an image in pixels."""
+    warm_up: Sequence[Mapping[str, Any]]
+    """Entries of `spec.warmUp`."""
+    warm_up_reason: str
+    """Why it warms up; empty without."""
+    method: str
+    """The preset."""
+    method_reason: str
+    """Why this one."""
+    choices: Sequence[Choice]
+    """Fields of `spec.method`."""
+
+
+_BALANCED = Choice(
+    "localLoss",
+    {"balancedSoftmax": {"shares": "Federation"}},
+    "Labels are learnt as if all classes were equally frequent; silos send how many images of each class they have. Without: {crossEntropy: {}}.",
+)
+_GROUP_NORM = Choice(
+    "batchNorm",
+    {"groupNorm": {}},
+    "Group normalisation in the place of batch normalisation, whose averaged statistics make first models say one class to everything.",
+)
+
+
+def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> Recipe:
+    """Choose what a study begins with.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        Labels of each silo; all None: the server's anchors are the only ones.
+    side : int
+        Usual shorter side of the images in pixels, a multiple of 8.
+    weights : Weights or None
+        Pretrained weights to start from.
+    """
+    model, model_reason, side, head = _network(side, weights)
+    labelled = sum(each != "None" for each in labels)
+    batch = max(4, min(POOLED_BATCH, POOLED_BATCH // max(1, labelled)))
+    rate = "0.001" if weights else "0.003"
+    supervised = {"steps": 5, "batchSize": batch, "optimiser": _adamw(rate)}
+    common = {"model": model, "model_reason": model_reason, "side": side}
+    norm = [_GROUP_NORM] if head == "SmallCnn" else []
+    if labelled and all(each == "All" for each in labels):
+        return Recipe(
+            rounds=200,
+            rounds_reason=_ROUNDS,
+            warm_up=(),
+            warm_up_reason="",
+            method="FedAvg",
+            method_reason="labels at every silo; where silos differ strongly compare FedProx, SCAFFOLD, MOON",
+            choices=[_BALANCED, Choice("local", supervised, _SHORT), *norm],
+            **common,
+        )
+    guesses = {"steps": 5, "batchSize": batch, "optimiser": _adamw("0.001")}
+    uda = {"threshold": "0.95", "temperature": "1"} | ({"views": "Plain"} if weights else {})
+    pseudo_labels = Choice("pseudoLabels", {"uda": uda}, _GUESSES)
+    if labelled:
+        first = [
+            f"localLoss={_flow(_BALANCED.value)}",
+            *(f"local.{name}={_flow(value)}" for name, value in supervised.items()),
+            *(f"batchNorm={_flow(choice.value)}" for choice in norm),
+        ]
+        return Recipe(
+            rounds=250,
+            rounds_reason=_ROUNDS,
+            warm_up=({"method": "LowerBound", "rounds": 200, "set": first},),
+            warm_up_reason=_WARM_UP,
+            method="FedAvgUDA",
+            method_reason="labels for a part of the images; to compare: SemiAnAgg, FedAvgSemi, CBAFed, RSCFed",
+            choices=[
+                _BALANCED,
+                pseudo_labels,
+                Choice("weighting", {"fedAvgSemi": {"labelledShare": "0.9"}}, _SHARE),
+                Choice("local", guesses, _SHORT),
+                *norm,
+            ],
+            **common,
+        )
+    anchors = {
+        "pretrainSteps": 1000,
+        "pretrainLearningRate": rate,
+        "epochs": 1,
+        "optimiser": {"adamW": {"learningRate": "0.001", "schedule": "Cosine"}},
+    }
+    return Recipe(
+        rounds=60,
+        rounds_reason=_ROUNDS,
+        warm_up=(),
+        warm_up_reason="",
+        method="FedAvgFixMatchAlternate",
+        method_reason="labels at the server only; to compare: FedAnchor, SemiFL",
+        choices=[
+            *([pseudo_labels] if weights else []),
+            Choice("serverTraining", {"anchors": anchors}, _ANCHORS),
+            Choice("local", guesses, _SHORT),
+            Choice("serverStep", {"momentum": {"learningRate": "0.1", "momentum": "0"}}, _TENTH),
+            *norm,
+        ],
+        **common,
+    )
+
+
+def _network(side: int, weights: Weights | None) -> tuple[dict[str, Any], str, int, str]:
+    """Return the fields of the model, why, the images' side, and the network's name."""
+    if weights is not None:
+        fields: dict[str, Any] = {"network": weights.network, "weights": weights.name, "trainable": "Head"}
+        if not getattr(network_called(weights.network), "projects", False):
+            fields["hidden"] = 256  # where a projection head stands, no hidden layer can
+        least, most = ENCODER_SIDES
+        return fields, _ENCODER, max(least, min(side, most)), weights.network
+    network = "SmallCnn" if side < LEAST_MOON_SIDE else "MoonCnn"
+    return {"network": network}, _SMALL, min(side, SMALL_SIDE), network
+
+
+def _adamw(rate: str) -> dict[str, Any]:
+    return {"adamW": {"learningRate": rate, "schedule": "Cosine", "state": "Persist"}}
+
+
+def _flow(value: Any) -> str:
+    """Write a value as an override has it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_flow(item)}" for name, item in value.items()) + "}"
+    return f'"{value}"' if isinstance(value, str) and value[:1].isdigit() else str(value)
