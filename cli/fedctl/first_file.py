@@ -121,6 +121,11 @@ class FirstFile:
         )
         if here:
             yield "    everyRounds: 5"
+            yield from _comment(
+                "What is scored, kept and registered is an average of about the last ten global models: single ones go up and down.",
+                4,
+            )
+            yield _entry("averageDecay", "0.9", 4)
         for part, text in told.items():
             if site := self.server.get(part):
                 yield from _comment(f"{text}: {_contents(site)}.", 4)

@@ -137,7 +137,7 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
     norm = [_GROUP_NORM] if head == "SmallCnn" else []
     if labelled and all(each == "All" for each in labels):
         return Recipe(
-            rounds=200,
+            rounds=250,
             rounds_reason=_ROUNDS,
             warm_up=(),
             warm_up_reason="",
@@ -146,7 +146,6 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
             choices=[_BALANCED, Choice("local", supervised, _SHORT), *norm],
             **common,
         )
-    guesses = {"steps": 5, "batchSize": batch, "optimiser": _adamw("0.001")}
     uda = {"threshold": "0.95", "temperature": "1"} | ({"views": "Plain"} if weights else {})
     pseudo_labels = Choice("pseudoLabels", {"uda": uda}, _GUESSES)
     if labelled:
@@ -158,7 +157,7 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
         return Recipe(
             rounds=250,
             rounds_reason=_ROUNDS,
-            warm_up=({"method": "LowerBound", "rounds": 200, "set": first},),
+            warm_up=({"method": "LowerBound", "rounds": 60, "set": first},),
             warm_up_reason=_WARM_UP,
             method="FedAvgUDA",
             method_reason="labels for a part of the images; to compare: SemiAnAgg, FedAvgSemi, CBAFed, RSCFed",
@@ -166,11 +165,12 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
                 _BALANCED,
                 pseudo_labels,
                 Choice("weighting", {"fedAvgSemi": {"labelledShare": "0.9"}}, _SHARE),
-                Choice("local", guesses, _SHORT),
+                Choice("local", supervised, _SHORT),
                 *norm,
             ],
             **common,
         )
+    guesses = {"steps": 5, "batchSize": batch, "optimiser": _adamw("0.001")}
     anchors = {
         "pretrainSteps": 1000,
         "pretrainLearningRate": rate,
