@@ -97,9 +97,9 @@ class LocalSource:
         """Return the stored model; for an unfinished run, the last committed checkpoint."""
         status, _ = observe(self.run)
         stored = status.best_model if best else status.model
-        found = stored or (None if best else status.last_checkpoint)
+        found = stored or status.last_checkpoint
         if found is None or (stored is None and found.round == 0):
-            raise no_model(str(self.run.root), best=best)
+            raise no_model(str(self.run.root))
         path = Path(found.path)
         if not path.exists():
             raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")

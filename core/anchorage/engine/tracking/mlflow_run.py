@@ -154,7 +154,7 @@ class MlflowRun:
             The folder does not hold the model, or it cannot be exported.
         """
         described = read_inference(models / DESCRIPTION)
-        stored = described.weights(best=role == "best")
+        _, stored = described.choose(best=role == "best")
         if stored.digest not in known:
             known[stored.digest] = self._log_model(role, models, stored)
         version = known[stored.digest]
