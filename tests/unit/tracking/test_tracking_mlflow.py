@@ -223,6 +223,7 @@ def test_a_model_that_cannot_be_registered_is_told_and_made_up_for(tmp_path, uri
     assert (sent.missing, sent.registered_model, sent.model_version) == (None, "derm-model", "1")
 
 
+@pytest.mark.integration
 def test_models_of_a_run_are_registered_once(tmp_path, uri):
     folder, client = tmp_path / "outbox", MlflowClient(uri)
     run = start(folder)
