@@ -33,7 +33,14 @@ Context = Annotated[
 ]
 Federation = Annotated[str, typer.Argument(help="Name of the federation.")]
 Silo = Annotated[str, typer.Argument(help="Name of the silo.")]
-Best = Annotated[bool, typer.Option("--best", help="The best model instead of the last.")]
+Best = Annotated[
+    bool,
+    typer.Option(
+        "--best/--last",
+        help="The model that did best on the validation images, or that of the last round; without a best one, the last.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")]
 Model = Annotated[
     str,
     typer.Option(

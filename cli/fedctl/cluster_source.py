@@ -142,9 +142,9 @@ class ClusterSource:
         self.federation()
         known = self._read_json("model")
         stored = known.get("best" if best else "final")
-        found = stored or (None if best else known.get("checkpoint"))
+        found = stored or known.get("checkpoint")
         if not found or (not stored and found["round"] == 0):
-            raise no_model(self.name, best=best)
+            raise no_model(self.name)
         with tempfile.TemporaryDirectory(prefix="fedctl-") as folder:
             path = Path(folder) / "model.safetensors"
             with path.open("wb") as file:

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,12 +13,15 @@ import typer
 
 from anchorage.api.base import NAME_PATTERN
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import CLASSES_DIFFER
+from anchorage.api.errors.data import CLASSES_DIFFER, TASK_UNSUPPORTED
 from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
+from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.learning.data.label_kinds import SEVERAL, refuse_several, several_findings
+from anchorage.methods import validate_study
 from anchorage.methods.pretrained import WeightsFolder
 from fedctl.first_file import FirstFile
-from fedctl.output import Format, warn
+from fedctl.output import Format, counted, warn
 from fedctl.recipe import Labels, Weights
 from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look
 from fedctl.validation import validate_file
@@ -57,8 +61,8 @@ def begin_study(wanted: InitRequest) -> None:
     Raises
     ------
     AnchorageError
-        A folder cannot be read or has no images; labels are missing; names of classes differ and nobody says what they mean; or the file
-        cannot be written.
+        A folder cannot be read or has no images; labels are missing, or of a task that is not supported; names of classes differ and nobody
+        says what they mean; or the file would not be valid, or cannot be written.
     BadParameter
         An option has not its form, or the file exists.
     """
@@ -82,13 +86,17 @@ def begin_study(wanted: InitRequest) -> None:
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
     if not any(site.names for site in read if site.role not in ("validation", "test")):
         raise AnchorageError(LABELS_MISSING, _no_labels(read))
+    told = _class_maps(request.class_maps, sites)
+    _refuse_several(read, request.classes, told)
     given = request.classes or (_ask_classes(read) if asking else ())
-    classes, class_maps = agree(read, given, _class_maps(request.class_maps, sites), _ask if asking else None)
+    classes, class_maps = agree(read, given, told, _ask if asking else None)
     server = {role: sites[role] for role in request.server}
     members = {name: (sites[name], labels[name]) for name in silos}
     _warn_missing(server, classes, class_maps)
     name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
-    _write(out, FirstFile(name, classes, server, members, class_maps, _weights_below(root)).written())
+    text = FirstFile(name, classes, server, members, class_maps, _weights_below(root)).written()
+    _require_valid(text, out)
+    _write(out, text)
     validate_file(out, (), Format.TABLE)
     arguments = ["-f", str(out)]
     if root != out.absolute().parent:
@@ -151,6 +159,33 @@ def agree(
     if open_names:
         raise AnchorageError(CLASSES_DIFFER, _differ(open_names, classes))
     return classes, maps
+
+
+def _refuse_several(sites: Sequence[SiteFolder], given: Sequence[str], told: Mapping[tuple[str, str], str]) -> None:
+    """Refuse labels that name several findings, unless they are classes, or mapped to one.
+
+    Raises
+    ------
+    AnchorageError
+        TASK_UNSUPPORTED: there are such labels, or more ones than images in columns of zeros and ones.
+    """
+    known = {*given, *(name for site in sites for name in site.names)}
+    remedy = (
+        "name the column of one finding with --label-column, or make combinations classes with --classes or --class-map"
+    )
+    for site in sites:
+        place = f"{site.role} ({site.section.manifest or site.section.path})"
+        open_names = [name for name in site.names if name not in given and (site.role, name) not in told]
+        found = {name: site.names[name] for name in several_findings(open_names, known)}
+        refuse_several(place, found, remedy)
+        ones = {name: count for name, count in site.names.items() if not given or name in given}
+        if sum(ones.values()) > site.images:
+            columns = ", ".join(list(ones)[:5])
+            message = (
+                f"{place}: the columns {columns} hold {sum(ones.values())} ones for {counted(site.images, 'image')}"
+            )
+            way = f"name the column of one finding, such as --label-column {site.role}:{next(iter(ones))}"
+            raise AnchorageError(TASK_UNSUPPORTED, f"{message}: {SEVERAL}; {way}")
 
 
 def _richest(sites: Sequence[SiteFolder]) -> SiteFolder:
@@ -273,6 +308,24 @@ def _refuse_shared(places: Mapping[str, Path]) -> None:
             ):
                 raise typer.BadParameter(f"{role} and {other} share images: {place} and {there}; give each its own")
         seen.append((role, here))
+
+
+def _require_valid(text: str, out: Path) -> None:
+    """Check documents before they are written, so that a second try finds no file in its way.
+
+    Raises
+    ------
+    AnchorageError
+        They are not valid, as with one class alone.
+    """
+    with tempfile.TemporaryDirectory(prefix="fedctl-") as folder:
+        draft = Path(folder) / "federation.yaml"
+        draft.write_text(text, encoding="utf-8")
+        try:
+            validate_study(draft)
+        except DocumentError as error:
+            found = "; ".join(f"{dotted(mistake.path)}: {mistake.message}" for mistake in error.mistakes)
+            raise AnchorageError(error.failure, f"{out} is not written, as it would not be valid: {found}") from error
 
 
 def _write(out: Path, text: str) -> None:

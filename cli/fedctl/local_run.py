@@ -68,7 +68,7 @@ class RunWatcher:
             except AnchorageError:
                 if processes["server"] == "restarting":
                     self.status = at_rest(self.status)
-            if is_true(self.status.conditions, "Succeeded"):
+            if self.status.completion_time is not None:
                 self.comparison.start()
         self._show(processes)
         return self.status.round if self.status.last_checkpoint else -1
@@ -350,7 +350,7 @@ def already_finished(run: Workdir, federation: Federation) -> bool:
     """Return whether all requested rounds were committed before, and the models that were stored are still there."""
     status = last_status(run)
     stored = [model is not None and Path(model.path).exists() for model in (status.model, status.best_model)]
-    return is_true(status.conditions, "Succeeded") and status.round >= federation.spec.rounds and all(stored)
+    return status.round >= federation.spec.rounds and all(stored)
 
 
 def is_tracked(run: Workdir, federation: Federation) -> bool:

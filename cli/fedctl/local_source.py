@@ -10,7 +10,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.inference import DESCRIPTION
 from anchorage.api.model_card import CARD, ModelCard
-from anchorage.api.status import ALL_ROUNDS_COMMITTED, timestamp
+from anchorage.api.status import ALL_ROUNDS_COMMITTED, STORING_RESULTS, timestamp
 from anchorage.transport.pki import certificate_of, key_fingerprint
 from fedctl.observation import observe, read_federation_of, read_journal, require_run
 from fedctl.source import Event, ModelFile, Observation, Round, SiloRow, no_model, parse_card
@@ -68,7 +68,7 @@ class LocalSource:
         for condition in status.conditions:
             if condition.status == "Unknown":
                 continue
-            expected = condition.reason in (ALL_ROUNDS_COMMITTED, STOPPED.reason)
+            expected = condition.reason in (ALL_ROUNDS_COMMITTED, STORING_RESULTS, STOPPED.reason)
             bad = not expected and condition.status == ("True" if condition.type == "Failed" else "False")
             message = f"{condition.type}={condition.status} {condition.message}".strip()
             time = condition.last_transition_time
@@ -97,9 +97,9 @@ class LocalSource:
         """Return the stored model; for an unfinished run, the last committed checkpoint."""
         status, _ = observe(self.run)
         stored = status.best_model if best else status.model
-        found = stored or (None if best else status.last_checkpoint)
+        found = stored or status.last_checkpoint
         if found is None or (stored is None and found.round == 0):
-            raise no_model(str(self.run.root), best=best)
+            raise no_model(str(self.run.root))
         path = Path(found.path)
         if not path.exists():
             raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")

@@ -277,7 +277,7 @@ def silo_remove(
 def predict(
     images: Annotated[list[Path], typer.Argument(help="Image files, and folders of them.")],
     model: Model,
-    best: Best = False,
+    best: Best = True,
     grad_cam: Annotated[
         Path | None, typer.Option(help="Folder for a picture per image of where the class was seen.")
     ] = None,

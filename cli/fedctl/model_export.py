@@ -10,10 +10,10 @@ from anchorage.transport.tensors.safetensors_file import write_safetensors
 from fedctl.arguments import ModelFormat
 from fedctl.output import Format, amount, emit
 from fedctl.trained_model import TrainedModel, open_model
-from fedctl.writing import writing
+from fedctl.writing import refuse_existing, writing
 
 
-def export_model(where: str, out: Path, form: ModelFormat, best: bool, output: Format) -> None:
+def export_model(where: str, out: Path, form: ModelFormat, best: bool, force: bool, output: Format) -> None:
     """Write a model with its description in it.
 
     Parameters
@@ -24,6 +24,8 @@ def export_model(where: str, out: Path, form: ModelFormat, best: bool, output: F
         The file; its folder is made where it is missing.
     form : ModelFormat
         Programs take uint8 pixels [n, channels, size, size] and return probabilities [n, C].
+    force : bool
+        Overwrite a file that is there.
     output : Format
         How to say what was written.
 
@@ -31,17 +33,22 @@ def export_model(where: str, out: Path, form: ModelFormat, best: bool, output: F
     ------
     AnchorageError
         The model cannot be used or written in this format, a package is missing, or the file cannot be written.
+    BadParameter
+        The file is there.
     """
+    if not force:
+        refuse_existing(out)
     found = open_model(where, best=best)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         _WRITERS[form](found, out)
         size = out.stat().st_size
-    facts = {"path": str(out), "format": form.value, "bytes": size, "digest": found.weights.digest}
+    digest = found.weights.digest
     if output.for_people:
-        typer.echo(f"{out}: {form.value}, {amount(size)}, of the model {found.weights.digest}")
+        typer.echo(f"{out}: {form.value}, {amount(size)}; {found.chosen}, digest {digest}")
     else:
-        emit(facts, output)
+        facts = {"path": str(out), "format": form.value, "bytes": size, "digest": digest}
+        emit({**facts, **found.chosen.values()}, output)
 
 
 def _write_torchscript(found: TrainedModel, out: Path) -> None:

@@ -16,16 +16,17 @@ from anchorage.api.inference import DESCRIPTION, ROLES, describe
 from anchorage.api.source import RawDocument
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
+from fedctl.chosen_model import ChosenModel, chosen_of
 from fedctl.output import Format, emit
 from fedctl.source import ModelFile, Source
-from fedctl.writing import writing
+from fedctl.writing import refuse_existing, writing
 
 WEIGHTS = "model.safetensors"
 STATE = "method_state/"
 """Prefix of a method's own arrays in a checkpoint, which no tensor of a model has."""
 
 
-def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
+def pull_model(source: Source, out: Path, best: bool, force: bool, output: Format) -> None:
     """Copy a model of a federation and its description; for an unfinished run, the last committed one. A method's own state
     is left out.
 
@@ -36,7 +37,9 @@ def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
     out : Path
         Folder that gets ``model.safetensors`` and ``model.json``.
     best : bool
-        The best model by the first metric instead of the last.
+        The best model by the first metric, where there is one, else the last.
+    force : bool
+        Overwrite a model in `out`.
     output : Format
         How to say what was copied.
 
@@ -44,15 +47,18 @@ def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
     ------
     AnchorageError
         Nothing is committed yet, the file is gone or damaged, or `out` cannot be written.
+    BadParameter
+        A model is in `out`.
     """
+    if not force:
+        refuse_existing(out / WEIGHTS, out / DESCRIPTION)
     found = read_model(source, best=best)
-    facts = {"path": str(out / WEIGHTS), "digest": found.model.digest, "round": found.round}
+    path = str(out / WEIGHTS)
     _write(found, out)
     if output.for_people:
-        which = ", the last committed one of a run that is not over" if "checkpoint" in found.description else ""
-        typer.echo(f"{facts['path']}: round {facts['round']}{which}, digest {facts['digest']}")
+        typer.echo(f"{path}: {found.chosen}, digest {found.model.digest}")
     else:
-        emit(facts, output)
+        emit({"path": path, "digest": found.model.digest, **found.chosen.values()}, output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +71,26 @@ class FoundModel:
     """Of its file."""
     description: Mapping[str, Any]
     """The content of ``model.json``."""
-    round: int
-    """The round that it was committed in."""
+    chosen: ChosenModel
+    """Which model it is."""
 
 
 def read_model(source: Source, *, best: bool) -> FoundModel:
-    """Return the last model of a federation, or the best one. Errors as of `pull_model`."""
+    """Return the best model of a federation, or the last. Errors as of `pull_model`."""
     with source.model(best=best) as found:
         model, metadata = _read(found)
-        return FoundModel(model, metadata, _described(source, found, model.digest, best=best), found.round)
+        role = ("best" if best else "final") if found.description else "checkpoint"
+        description = _described(source, found, role, model.digest)
+        return FoundModel(model, metadata, description, chosen_of(description, role))
 
 
-def _described(source: Source, found: ModelFile, digest: str, *, best: bool) -> dict[str, Any]:
+def _described(source: Source, found: ModelFile, role: str, digest: str) -> dict[str, Any]:
     """Return the content of ``model.json``: the server's, of this model alone; before the run's end, what the documents say."""
-    role = ("best" if best else "final") if found.description else "checkpoint"
     stored = {**found.description.get(role, {}), "file": WEIGHTS, "digest": digest, "round": found.round}
     if found.description:
         return {**{key: item for key, item in found.description.items() if key not in ROLES}, role: stored}
+    scores = (record["metrics"] for record in source.rounds() if record["round"] == found.round)
+    stored["metrics"] = next(scores, {})
     document = {key: item for key, item in source.observe().document.items() if key != "status"}
     federation, _ = check_document(RawDocument(document), Federation)
     if federation is None:

@@ -53,9 +53,13 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
     for bad in unusable:
         typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
     if output.for_people:
+        typer.echo(str(found.chosen), err=True)
         people().print(_table(told, found.described.classes if output is Format.WIDE else (), grad_cam))
     else:
-        emit({"predictions": told, **({"unusable": unusable} if unusable else {})}, output)
+        emit(
+            {"model": found.chosen.values(), "predictions": told, **({"unusable": unusable} if unusable else {})},
+            output,
+        )
     if unusable:
         raise AnchorageError(
             commands.IMAGES_UNUSABLE, f"{len(unusable)} of {counted(len(names), 'image')} cannot be used"

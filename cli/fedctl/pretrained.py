@@ -4,8 +4,11 @@ import pickle
 import sys
 import tempfile
 from contextlib import redirect_stdout
+from http.client import HTTPException
 from pathlib import Path
+from ssl import SSLError
 from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -19,6 +22,9 @@ from anchorage.methods.pretrained import WeightsFolder, not_fetched
 from anchorage.transport.tensors.safetensors_file import read_description
 from fedctl.output import Format, emit, people, plain_table
 from fedctl.registered_models import fetch_registered
+
+ANSWER_SECONDS = 5.0
+"""How long the source of weights may take to answer a first question."""
 
 
 def pull(network: str, name: str, tracking_uri: str | None, data_root: Path, output: Format) -> None:
@@ -97,6 +103,27 @@ def _keep(file: Path, network: str, name: str, source: str, data_root: Path, out
         emit(entry.model_dump(by_alias=True), output)
 
 
+def _require_answer(url: str, source: str) -> None:
+    """Check that a server answers, whatever it says: libraries ask one that does not again and again, for minutes.
+
+    Raises
+    ------
+    AnchorageError
+        WEIGHTS_UNUSABLE: it cannot be reached.
+    """
+    try:
+        with urlopen(Request(url, method="HEAD"), timeout=ANSWER_SECONDS):
+            pass
+    except HTTPError as error:
+        error.close()  # its answer holds the connection
+    except HTTPException:
+        pass
+    except OSError as error:
+        why = getattr(error, "reason", error)
+        if not isinstance(why, SSLError):  # the library may trust other authorities
+            raise not_fetched(source, why if isinstance(why, Exception) else error) from error
+
+
 def _of_torchvision(member: str, name: str, file: Path) -> str:
     """Write torchvision's weights to a safetensors file and return their address.
 
@@ -114,6 +141,7 @@ def _of_torchvision(member: str, name: str, file: Path) -> str:
             WEIGHTS_UNUSABLE, f"torchvision has no weights {name} of {member}; it has {', '.join(known)}"
         )
     url: str = known[name].url
+    _require_answer(url, url)
     try:
         with redirect_stdout(sys.stderr):  # torch says there what it downloads
             state = torch.hub.load_state_dict_from_url(
@@ -130,6 +158,8 @@ def _of_torchvision(member: str, name: str, file: Path) -> str:
 def _of_timm(member: str, name: str, file: Path) -> str:
     """Write timm's weights of a tag to a safetensors file and return where timm has them."""
     import timm
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.constants import ENDPOINT
     from huggingface_hub.errors import HfHubHTTPError
     from safetensors.torch import save_file
 
@@ -137,9 +167,12 @@ def _of_timm(member: str, name: str, file: Path) -> str:
     if name not in tags:
         found = f"timm has no weights {name} of {member}; it has {', '.join(tags) or 'none'}"
         raise AnchorageError(WEIGHTS_UNUSABLE, found)
-    source = f"timm/{member}.{name} on Hugging Face"
+    full = f"{member}.{name}"
+    source = f"timm/{full} on Hugging Face"
+    if not isinstance(try_to_load_from_cache(f"timm/{full}", "model.safetensors"), str):
+        _require_answer(ENDPOINT, source)
     try:
-        state = timm.create_model(f"{member}.{name}", pretrained=True).state_dict()
+        state = timm.create_model(full, pretrained=True).state_dict()
     except (OSError, RuntimeError, ValueError, HfHubHTTPError) as error:
         raise not_fetched(source, error) from error
     save_file({key: tensor.contiguous() for key, tensor in state.items()}, file)

@@ -142,6 +142,6 @@ def _check(weights: Path, source: str, network: str) -> None:
     described = read_inference(weights.parent / DESCRIPTION)
     if described.network != network:
         raise AnchorageError(WEIGHTS_UNUSABLE, f"{source} is a {described.network}, not a {network}")
-    stored = described.weights(best=described.final is None)
+    _, stored = described.choose(best=True)  # the only one of a registered model
     if stored.file != weights.name or read_safetensors(weights).model.digest != stored.digest:
         raise AnchorageError(WEIGHTS_UNUSABLE, f"{source}: {weights.name} is not as {DESCRIPTION} says")

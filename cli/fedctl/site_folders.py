@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,19 +18,26 @@ from anchorage.api.errors.data import DATA_MISSING
 from anchorage.api.piece import PIECES
 from anchorage.learning.data import Pools
 from anchorage.learning.data.classes import SiteClasses
-from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.decoding import SUFFIXES, Decoded
 from anchorage.learning.data.folders import file_of
+from anchorage.learning.data.label_kinds import refuse_masks
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
-from anchorage.learning.data.tables import read_table
+from anchorage.learning.data.tables import IMAGE_COLUMNS, read_table
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import ReaderHooks
+from fedctl.output import counted, warn
 
 SAMPLED = 40
 """Images of a folder that are opened to see their size and colours."""
 GREY = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"})
 """Pillow's modes without colours."""
 LONGEST_NAME = 63
+_IMAGE_WORDS = frozenset(IMAGE_COLUMNS) - {"id"}
+"""Columns of images by their name alone; an ``id`` may be a patient's."""
+_REMEDY = (
+    "correct the names, or name the folder that has these images; a table of something else belongs in another folder"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class LocalNames(SiteClasses):
     ) -> tuple[NDArray[np.int64], dict[int, tuple[str, str]]]:
         """Count the names of folders or labels; no image gets a label."""
         self.counts.update(filter(None, names))
-        return super().read(names, place, kind)
+        return np.full(len(names), -1, dtype=np.int64), {}
 
     def refuse(self, place: Path, kind: str, found: Mapping[str, int]) -> None:
         """Count the images of one-hot columns."""
@@ -108,7 +115,8 @@ def look(role: str, place: Path, root: Path, label_column: str | None = None) ->
     Raises
     ------
     AnchorageError
-        The folder or table cannot be read, there is no image, several tables name images, or none has the column.
+        The folder or table cannot be read, there is no image, several tables name images, one names none that is there, none has the
+        column, or folders are those of images and masks.
     """
     folder = _folder(place)
     claim, *below = folder.relative_to(root).parts
@@ -116,17 +124,21 @@ def look(role: str, place: Path, root: Path, label_column: str | None = None) ->
     tables = [place.name] if place != folder else sorted(p.name for p in folder.glob("*.csv") if p.is_file())
     sections = [SiloData.model_validate({**plain, "format": "CsvManifest", "manifest": table}) for table in tables]
     found = [(section, *_listed(section, root)) for section in sections]
-    named = [each for each in found if place != folder or any(s is not None for s in each[1].sources)]
+    named = [each for each in found if any(source is not None for source in each[1].sources)]
     if len(named) > 1:
         shown = ", ".join(str(section.manifest) for section, _, _ in named)
         message = f"{folder} ({role}) has several tables of images: {shown}"
         raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {folder / str(named[0][0].manifest)}")
     by_folder = SiloData.model_validate(plain)
     section, listing, names = named[0] if named else (by_folder, *_listed(by_folder, root))
+    if not named and len(listing):
+        _refuse_unmatched(sections, root, role, names, asked=place != folder)
     if label_column is None and named and place == folder and not names:
         classes, counts = _listed(by_folder, root)
         if len(counts) > 1:  # folders of classes, beside a table of something else; one alone, such as img, is none
             section, listing, names = by_folder, classes, counts
+    if section.format == "ImageFolder":
+        refuse_masks(folder, names)
     if label_column is not None:
         if section.format != "CsvManifest":
             message = f"{folder} ({role}) has no table of images, so no column {label_column}"
@@ -138,6 +150,36 @@ def look(role: str, place: Path, root: Path, label_column: str | None = None) ->
     sides, grey = _sampled(listing)
     columns = _columns(section, root) if section.manifest is not None else ()
     return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns)
+
+
+def _refuse_unmatched(
+    tables: Sequence[SiloData], root: Path, role: str, classes: Collection[str], *, asked: bool
+) -> None:
+    """Refuse a table of images of which none is there, unless the folder itself has classes; `asked` says that the table was named.
+
+    Raises
+    ------
+    AnchorageError
+        DATA_MISSING: there is such a table.
+    """
+    for section in tables:
+        file = file_of(section, root, section.manifest or "")
+        table = read_table(file)
+        column = table.image_column(None)
+        cells = [cell for cell in table.columns[column] if cell]
+        if not asked and not (cells and _names_images(column, cells)):
+            continue
+        first = f" (first: {cells[0][:60]})" if cells else ""
+        message = f'{file} ({role}): none of its {counted(len(cells), "name")} in the column "{column}" is an image below {file.parent}{first}'
+        if asked or len(classes) < 2:
+            raise AnchorageError(DATA_MISSING, f"{message}; {_REMEDY}")
+        warn(f"{message}; the folders' names are taken as labels")
+
+
+def _names_images(column: str, cells: Sequence[str]) -> bool:
+    """Say whether a table's column names images, and not patients or anything else that a data set comes with."""
+    suffixed = sum(Path(cell).suffix.lower() in SUFFIXES for cell in cells)
+    return 2 * suffixed > len(cells) or column.lower() in _IMAGE_WORDS
 
 
 def image_size(sites: Sequence[SiteFolder], most: int) -> int:

@@ -80,12 +80,10 @@ def parse_card(content: bytes, where: str) -> ModelCard:
         raise AnchorageError(commands.NO_RESULTS, f"{where} is no model card: {error.errors()[0]['msg']}") from error
 
 
-def no_model(where: str, *, best: bool) -> AnchorageError:
-    """Return the failure of a run without a model: round 0 is the model before any training, and the best one is known at the end."""
-    why = "the best one is known at the run's end" if best else "no round of training is committed"
-    return AnchorageError(
-        commands.NO_MODEL_YET, f"{where} has no model yet: {why}; `fedctl status` shows how far it is"
-    )
+def no_model(where: str) -> AnchorageError:
+    """Return the failure of a run without a model: round 0 is the model before any training."""
+    message = f"{where} has no model yet: no round of training is committed; `fedctl status` shows how far it is"
+    return AnchorageError(commands.NO_MODEL_YET, message)
 
 
 class Source(Protocol):
@@ -113,4 +111,4 @@ class Source(Protocol):
         """Return the model card, None while the run is not over."""
 
     def model(self, *, best: bool) -> AbstractContextManager[ModelFile]:
-        """Return the last (or the best) model, available while the context is open."""
+        """Return the best model, or the last; before the run's end the last committed one. Available while the context is open."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.inference import DESCRIPTION, Inference, parse_inference, read_inference
 from anchorage.transport.tensors.model import ModelBytes
+from fedctl.chosen_model import ChosenModel
 from fedctl.local_source import LocalSource
 from fedctl.model_pull import read_model
 from fedctl.workdir import DEFAULT_PARENT, Workdir
@@ -29,6 +30,8 @@ class TrainedModel:
     """Its content."""
     weights: ModelBytes
     """The network's tensors."""
+    chosen: ChosenModel
+    """Which model of the run it is."""
 
     def classifier(self) -> ImageClassifier:
         """Return it as a module.
@@ -49,7 +52,7 @@ def open_model(where: str, *, best: bool) -> TrainedModel:
     where : str
         A folder with ``model.json``, the working folder of a run, or the name of one below ``.anchorage``.
     best : bool
-        The best model instead of the last.
+        The best model, where there is one, else the last.
 
     Raises
     ------
@@ -59,12 +62,14 @@ def open_model(where: str, *, best: bool) -> TrainedModel:
     folder = Path(where)
     if (folder / DESCRIPTION).is_file():
         described = read_inference(folder / DESCRIPTION)
-        model = read_weights(folder, described.weights(best=best))
-        return TrainedModel(described, (folder / DESCRIPTION).read_text(), model)
+        role, weights = described.choose(best=best)
+        text = (folder / DESCRIPTION).read_text()
+        return TrainedModel(described, text, read_weights(folder, weights), ChosenModel(role, weights))
     for run in (Workdir(folder.resolve()), Workdir((DEFAULT_PARENT / where).resolve())):
         if run.federation.exists():
             found = read_model(LocalSource(run), best=best)
             text = json.dumps(found.description)
-            return TrainedModel(parse_inference(text.encode(), str(run.root)), text, found.model)
+            described = parse_inference(text.encode(), str(run.root))
+            return TrainedModel(described, text, found.model, found.chosen)
     message = f"{where} has no {DESCRIPTION} and is no run; for a run in a cluster, `fedctl model pull` it first"
     raise AnchorageError(commands.MODEL_UNUSABLE, message)

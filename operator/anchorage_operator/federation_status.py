@@ -34,6 +34,8 @@ def federation_findings(situation: Situation) -> dict[str, Finding]:
     server = _server_available(situation)
     quorum = _quorum_met(situation, server)
     open_reason = reasons.TRAINING if quorum.holds or has_begun(situation) else reasons.WAITING
+    if situation.finished:
+        open_reason = reasons.STORING_RESULTS
     failed = _failed(situation, open_reason)
     succeeded = _succeeded(situation, failed, open_reason)
     findings = {"Accepted": accepted, "CertificatesValid": certificates, "ServerAvailable": server, "QuorumMet": quorum}
@@ -131,7 +133,7 @@ def _missing(situation: Situation) -> str:
 
 
 def _succeeded(situation: Situation, failed: Finding, open_reason: str) -> Finding:
-    if situation.finished:
+    if situation.succeeded:
         return Finding("True", reasons.ALL_ROUNDS_COMMITTED, "all rounds are committed")
     if failed.holds:
         return Finding("False", failed.reason, failed.message)
@@ -139,7 +141,7 @@ def _succeeded(situation: Situation, failed: Finding, open_reason: str) -> Findi
 
 
 def _failed(situation: Situation, open_reason: str) -> Finding:
-    if situation.finished:
+    if situation.succeeded:
         return Finding("False", reasons.ALL_ROUNDS_COMMITTED)
     before = situation.finding("Failed")
     if situation.stopped and before is not None:
@@ -181,5 +183,7 @@ def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Findin
         return Finding(
             "True", reasons.SUCCEEDED, "all rounds are committed; the server keeps running to provide the results"
         )
+    if situation.finished:
+        return Finding("True", reasons.STORING_RESULTS, "all rounds are committed; the server stores the results")
     own = reported_condition(situation, "Ready")
     return Finding("True", reasons.TRAINING, own.message if own is not None and own.status == "True" else "")

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
 from anchorage.api.federation import Federation, FederationSpec, Silo
-from anchorage.api.status import FederationStatus, is_true, seconds_of
+from anchorage.api.status import STORING_RESULTS, FederationStatus, find_condition, seconds_of
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, find
@@ -91,16 +91,25 @@ class Situation:
         return self.spec is not None and self.spec.suspend
 
     @cached_property
-    def finished(self) -> bool:
-        """Whether all requested rounds are committed."""
+    def _outcome(self) -> Finding | None:
+        """The condition Succeeded as the server reports it, else as it was written; None where requested rounds are missing."""
         if self.report is not None:
-            done = is_true(self.report.conditions, "Succeeded")
-            committed = self.report.round
+            own, committed = find_condition(self.report.conditions, "Succeeded"), self.report.round
+            found = Finding(own.status, own.reason, own.message) if own is not None else None
         else:
-            before = find(self.status, "Succeeded")
-            done = before is not None and before.holds
-            committed = int(self.status.get("round", 0))
-        return done and self.spec is not None and committed >= self.spec.rounds
+            found, committed = find(self.status, "Succeeded"), int(self.status.get("round", 0))
+        return found if self.spec is not None and committed >= self.spec.rounds else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all requested rounds are committed; their results may not be stored yet."""
+        found = self._outcome
+        return found is not None and (found.holds or found.reason == STORING_RESULTS)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether all requested rounds are committed and their results are stored."""
+        return self._outcome is not None and self._outcome.holds
 
     @cached_property
     def stopped(self) -> bool:

@@ -46,6 +46,10 @@ class FinishedRun(Document):
     best_model: StoredModel = Field(description="The best model.")
     tracking: TrackingStatus = Field(description="Where the results are in MLflow.")
     tracked: bool = Field(False, description="Whether MLflow has all of them.")
+    reported: bool = Field(
+        True,
+        description="Whether it was reported what MLflow has of them; it was where an earlier version wrote the file.",
+    )
 
     def keep(self, state: Path) -> None:
         """Write ``finished.json``.
@@ -74,8 +78,9 @@ class FinishedRun(Document):
         """Do as `send`, after the end was noted."""
         statuses.tracked(tracking.under_way())
         found = tracking.send()
-        statuses.tracked(found)
-        self.model_copy(update={"tracking": found.place, "tracked": found.complete}).keep(state)
+        update = {"tracking": found.place, "tracked": found.complete, "reported": True}
+        self.model_copy(update=update).keep(state)
+        statuses.succeeded(found)
         return found.missing
 
 
@@ -122,7 +127,8 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
     statuses(RunEnded("", f"{finished.run.rounds} rounds committed"))
     statuses.stored(finished.model, finished.best_model)
     complete = finished.tracked and finished.tracking.uri == place_of(config.state, study).uri
-    statuses.tracked(Tracked(finished.tracking, complete))
+    report = statuses.succeeded if finished.reported else statuses.tracked
+    report(Tracked(finished.tracking, complete))
     welcome = finished.run.to_json()
     idle_timeout = study.federation.spec.protocol.idle_timeout_seconds
     listening = Listening(config, access, welcome, statuses, clock, idle_timeout, lambda: True)

@@ -198,19 +198,40 @@ class _Server:
                 self._thread.join(WAIT_SECONDS)
         if not self._succeeded:
             return self._fail(self._thread.failure, tracking)
+        try:
+            finished = self._store_results(tracking)
+        except AnchorageError as error:
+            self._statuses(RunEnded(error.code, error.message))
+            return self._fail(error, tracking)
+        missing = finished.send(self._config.state, tracking, self._statuses)
+        if missing is not None and not self._config.stay:
+            raise missing
+        return 0
+
+    def _store_results(self, tracking: Tracking) -> FinishedRun:
+        """Write models and card, and note that the run is over.
+
+        Raises
+        ------
+        AnchorageError
+            The disk is full or not writable, or a model's outputs are not finite.
+        """
         state = self._config.state
         with storage_errors("read what the images were", state):
             images = read_images(state)
         what = (self._study, self._run, self._store, self._learners[-1], images)
         model, best = write_models(state / "model", *what, initial=self._start.initial)
         self._statuses.stored(model, best)
-        fields = frozen_fields(self._study.federation, resolve)
-        finished = FinishedRun(run=self._run, study=dict(fields), model=model, best_model=best, tracking=tracking.place)
+        finished = FinishedRun(
+            run=self._run,
+            study=dict(frozen_fields(self._study.federation, resolve)),
+            model=model,
+            best_model=best,
+            tracking=tracking.place,
+            reported=False,
+        )
         finished.keep(state)
-        missing = finished.send(state, tracking, self._statuses)
-        if missing is not None and not self._config.stay:
-            raise missing
-        return 0
+        return finished
 
     def stop(self) -> None:
         """Close every port."""

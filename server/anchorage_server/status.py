@@ -15,6 +15,7 @@ from anchorage.api.metrics import EPSILON, headline, score
 from anchorage.api.status import (
     ALL_ROUNDS_COMMITTED,
     AT_WORK,
+    STORING_RESULTS,
     CheckpointStatus,
     Condition,
     FederationStatus,
@@ -111,8 +112,8 @@ class _Silo:
 class StatusStore:
     """Is told what the engine reports (`anchorage.engine.events.Observer`), and answers any thread.
 
-    Conditions: ``Ready`` (silos can connect and the engine plays), ``QuorumMet``, ``Succeeded``, ``Failed`` and ``Tracked`` (MLflow has the
-    results).
+    Conditions: ``Ready`` (silos can connect and the engine plays), ``QuorumMet``, ``Succeeded`` (every round is committed and its results are
+    stored), ``Failed`` and ``Tracked`` (MLflow has the results).
 
     Parameters
     ----------
@@ -220,15 +221,19 @@ class StatusStore:
         """Note what MLflow has of the results, and where."""
         with self._lock:
             before = self._tracking, self._conditions["Tracked"]
-            self._tracking = found.place
-            if found.missing is not None:
-                self._set("Tracked", "False", found.missing.failure.reason, found.missing.message)
-            elif found.complete:
-                self._set("Tracked", "True", "Sent")
-            else:
-                self._set("Tracked", "Unknown", "Sending")
+            self._track(found)
             if before != (self._tracking, self._conditions["Tracked"]):
                 self._write()
+
+    def succeeded(self, found: Tracked) -> None:
+        """Note that the results of a run that has ended are stored: `found` is what MLflow has of them in the end."""
+        with self._lock:
+            self._track(found)
+            for kind, condition in list(self._conditions.items()):
+                if condition.reason == STORING_RESULTS:
+                    status: Truth = "True" if kind == "Succeeded" else condition.status
+                    self._set(kind, status, ALL_ROUNDS_COMMITTED, condition.message)
+            self._write()
 
     def change_members(self, names: Sequence[str]) -> None:
         """Note who the members are; nobody else is told of any more."""
@@ -267,6 +272,15 @@ class StatusStore:
                 case RunEnded(code, message):
                     self._end(code, message)
 
+    def _track(self, found: Tracked) -> None:
+        self._tracking = found.place
+        if found.missing is not None:
+            self._set("Tracked", "False", found.missing.failure.reason, found.missing.message)
+        elif found.complete:
+            self._set("Tracked", "True", "Sent")
+        else:
+            self._set("Tracked", "Unknown", "Sending")
+
     def _start(self, silos: Sequence[str]) -> None:
         self._set("QuorumMet", "True", "EnoughSilos")
         for name in silos:
@@ -275,16 +289,16 @@ class StatusStore:
                 known.enter("Training")
 
     def _end(self, code: str, message: str) -> None:
-        """Note the run's end; a `code` that is not in the catalogue stands for a mistake of ours."""
+        """Note the run's end; a `code` that is not in the catalogue stands for a mistake of ours. Without one, the results are yet to be stored."""
         self._ended, self._step = self._heard, ""
         for silo in self._silos.values():
             if silo.state in AT_WORK:
                 silo.enter("Waiting")
         known = CATALOGUE.get(code)
-        reason = known.reason if known else "InternalError" if code else ALL_ROUNDS_COMMITTED
+        reason = known.reason if known else "InternalError" if code else STORING_RESULTS
         failed: Truth = "True" if code and code != STOPPED.code else "False"
         self._set("Ready", "False", reason, message)
-        self._set("Succeeded", "False" if code else "True", reason, message)
+        self._set("Succeeded", "False" if code else "Unknown", reason, message)
         self._set("Failed", failed, reason, message)
         self._write()
 

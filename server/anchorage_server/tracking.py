@@ -84,7 +84,8 @@ class Tracking:
             missing = AnchorageError(TRACKING_INCOMPLETE, message)
         if missing is not None:
             _log.warning("MLflow has not everything", extra={"code": missing.code, "reason": missing.message})
-        found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": sent.model_version}
+        version = sent.best_model_version or sent.model_version
+        found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": version}
         return Tracked(self.place.model_copy(update=found), missing is None, missing)
 
 

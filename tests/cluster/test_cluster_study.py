@@ -115,7 +115,7 @@ def _fedctl_reads_the_cluster(studied: Namespace) -> None:
     assert [record["round"] for record in rounds] == list(range(ROUNDS + 1))
     assert read("logs", "digits", "--process", "server")
     with tempfile.TemporaryDirectory() as folder:
-        read("model", "pull", "digits", "--out", folder)
+        read("model", "pull", "digits", "--last", "--out", folder)
         described = json.loads((Path(folder) / "model.json").read_text())
         stored = described["final"]
         assert stored["digest"] == status["status"]["model"]["digest"] and stored["round"] == ROUNDS

@@ -41,12 +41,16 @@ def test_the_page_as_it_is_printed(hospitals: Hospitals, place: Path) -> None:
     assert hospitals is not SHAPES or "0-4095 (90)" in table, "the window of 12-bit images"
     (train,) = printed("Train")
     told = sh(train, place, environment)
-    assert "ON THE TEST IMAGES" in told and "registered    shapes version 1" in told
+    assert "ON THE TEST IMAGES" in told and re.search("registered    shapes version [12]\n", told)
     predict, serve, ask = printed("Use the model")
-    predicted = json.loads(sh(f"{predict.rstrip()} -o json", place, environment))["predictions"]
+    answer = json.loads(sh(f"{predict.rstrip()} -o json", place, environment))
+    assert answer["model"]["role"] == "best" and answer["model"]["score"]["images"] == "validation images"
+    predicted = answer["predictions"]
     right = sum(each["class"] == hospitals.classes[2] for each in predicted)
     assert len(predicted) == 20 and right > 10, "a third would be chance"
     hidden = without_anchorage_in(place, environment)
     with serving(serve, "5001", place, hidden) as port:
-        (answer,) = json.loads(sh(ask.replace("5001", port), place, hidden))["predictions"]
-    assert set(answer["probabilities"]) == set(hospitals.classes) and answer["class"] in hospitals.classes
+        (served,) = json.loads(sh(ask.replace("5001", port), place, hidden))["predictions"]
+    assert set(served["probabilities"]) == set(hospitals.classes)
+    (same,) = (each["probabilities"] for each in predicted if f" {each['image']})" in ask)
+    assert served["probabilities"] == pytest.approx(same, abs=1e-3), "MLflow's best model is that of fedctl predict"

@@ -87,6 +87,11 @@ def only_dicom() -> None:
     (DATA / "hospital-a" / "scan.dcm").write_bytes(bytes(128) + b"DICM")
 
 
+def masks() -> None:
+    for name, new in (("Circles", "images"), ("Squares", "masks")):
+        (DATA / "hospital-b" / name).rename(DATA / "hospital-b" / new)
+
+
 def link_out() -> None:
     outside = Path("outside.png").absolute()
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(outside)
@@ -149,6 +154,19 @@ MISTAKES = {
         nothing, f"init --out other.yaml {A}", 2, "found no labels to learn from"
     ),
     "only DICOM": Mistake(only_dicom, init(), 3, "1 DICOM); export DICOM and NIfTI as PNG or TIFF with 16 bits"),
+    "images beside their masks": Mistake(
+        masks, init(MAP), 3, "data/hospital-b has the folders images and masks, which look like images and their masks"
+    ),
+    "several findings per image": Mistake(
+        table("c000.png,CIRCLE", "c000.png,CIRCLE|SQUARE"), init(), 3, "Anchorage classifies one class per image"
+    ),
+    "a table of other images": Mistake(table("\nc0", "\nscan-0"), init(), 3, "hospital-c (first: scan-0"),
+    "one class alone": Mistake(
+        nothing,
+        "init --out other.yaml --silo hospital-a=data/hospital-a:labels",
+        2,
+        "other.yaml is not written, as it would not be valid: spec.task.classification.classes: found scans",
+    ),
     "a file that is there already": Mistake(
         nothing, f"init --out shapes.yaml {A}", 2, "shapes.yaml is there already and is not overwritten"
     ),
@@ -284,6 +302,9 @@ MISTAKES = {
     "the status before a run": Mistake(nothing, "status shapes", 2, "found no run of shapes"),
     "predictions before a run": Mistake(
         nothing, "predict -m shapes data/server/test/cross", 2, "shapes has no model.json and is no run"
+    ),
+    "an export over another file": Mistake(
+        nothing, "model export -m shapes --format onnx --out shapes.yaml", 2, "is not overwritten; name another --out"
     ),
     "an export of no format": Mistake(nothing, "model export shapes --format pickle", 2, "pickle"),
     "a command that is none": Mistake(nothing, "trian -f shapes.yaml", 2, "No such command 'trian'"),

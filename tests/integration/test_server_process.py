@@ -79,6 +79,20 @@ def test_two_rounds_from_start_to_final_model_and_mlflow(real_site: Site) -> Non
     assert "not scored at the server" in (site.state / "model" / "model-card.md").read_text()
 
 
+def test_a_run_whose_models_cannot_be_written_has_not_succeeded(site: Site) -> None:
+    site.start()
+    (site.state / "model").write_text("no folder")
+    for name in SILOS:
+        AddingSilo(site, name).start()
+    status, line = site.end()
+    assert status == 6 and "model" in line
+    left = json.loads((site.state / "status.json").read_text())
+    found = {c["type"]: (c["status"], c["reason"]) for c in left["conditions"]}
+    assert left["round"] == left["rounds"] and "model" not in {key for key, value in left.items() if value is not None}
+    assert found["Succeeded"] == ("False", found["Failed"][1])
+    assert found["Failed"][0] == "True" and f" {found['Failed'][1]}: " in line
+
+
 def test_a_stopped_server_ends_cleanly_and_resumes(site: Site) -> None:
     site.start()
     first = AddingSilo(site, "a")

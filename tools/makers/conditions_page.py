@@ -23,7 +23,8 @@ CONDITIONS = (
     (
         "Federation",
         "Succeeded",
-        "All rounds are committed; `Unknown` until then. `kubectl wait --for=condition=Succeeded fed/NAME`.",
+        "All rounds are committed, the models are written, and MLflow has the results or Tracked says what it lacks; `Unknown` until then. "
+        "`kubectl wait --for=condition=Succeeded fed/NAME`.",
     ),
     ("Federation", "Failed", "Training cannot continue until the cause named by the reason is fixed."),
     (

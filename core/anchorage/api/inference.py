@@ -55,7 +55,7 @@ class Weights(_Recorded):
     round: int = 0
     """The round that it was committed in."""
     metrics: Mapping[str, float | None] = {}
-    """Scores of that round, for information."""
+    """Scores of that round on the validation images, else on those that silos held out, for information."""
 
 
 class Inference(_Recorded):
@@ -98,20 +98,25 @@ class Inference(_Recorded):
             return self.image_size if rule == PER_CHANNEL else self.image_size * 3 // 4
         return augmentation(rule).view_side(self.image_size)
 
-    def weights(self, *, best: bool) -> Weights:
-        """Return the wanted model: the best one, or the last that there is.
+    def choose(self, *, best: bool) -> tuple[str, Weights]:
+        """Return the role of the wanted model and its weights.
+
+        Parameters
+        ----------
+        best : bool
+            The best model, else the last; where there is no best one, as before the run's end, the last that there is.
 
         Raises
         ------
         AnchorageError
             It is not there.
         """
-        found = self.best if best else self.final or self.checkpoint or self.best
-        if found is None:
-            raise AnchorageError(
-                MODEL_UNUSABLE, f"{DESCRIPTION} names no {'best model' if best else 'file of weights'}"
-            )
-        return found
+        found = {"best": self.best if best else None, "final": self.final, "checkpoint": self.checkpoint}
+        for role, weights in found.items():
+            if weights is not None:
+                return role, weights
+        missing = "no file of weights" if self.best is None else "no last model, only the best one"
+        raise AnchorageError(MODEL_UNUSABLE, f"{DESCRIPTION} names {missing}")
 
 
 def augmentation(name: str) -> AugmentationKind:

@@ -46,8 +46,17 @@ def score(values: Mapping[str, float]) -> tuple[int, float] | None:
 
     The best of several rounds is the one with the greatest score, of equals the earliest.
     """
-    for place, name in enumerate(ORDER):
-        value = values.get(name, math.nan)
-        if math.isfinite(value):
-            return -place, -value if lower_is_better(name) else value
+    found = best_metric(values)
+    if found is None:
+        return None
+    name, value = found
+    return -ORDER.index(name), -value if lower_is_better(name) else value
+
+
+def best_metric(values: Mapping[str, float | None]) -> tuple[str, float] | None:
+    """Return the first metric of `ORDER` that is a number, with its value; None where there is none."""
+    for name in ORDER:
+        value = values.get(name)
+        if value is not None and math.isfinite(value):
+            return name, value
     return None

@@ -30,6 +30,8 @@ Digest = Annotated[str, StringConstraints(strict=True, pattern=DIGEST_PATTERN, m
 MOST_SILOS = 10_000
 ALL_ROUNDS_COMMITTED = "AllRoundsCommitted"
 """Reason of the conditions of a run that is over."""
+STORING_RESULTS = "StoringResults"
+"""Reason of the conditions between the last round and its end: models and card are written, and MLflow takes the results."""
 
 
 def timestamp(seconds: float) -> str:

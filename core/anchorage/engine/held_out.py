@@ -13,6 +13,9 @@ from anchorage.transport.messages import Report
 Confusions = Mapping[str, NDArray[np.int64]]
 """Confusion matrices by silo, int64 [C, C], rows are true classes."""
 
+_NAMES = ("balanced_accuracy", "accuracy")
+"""What a confusion matrix is scored by."""
+
 
 def is_sound(confusion: NDArray[np.int64], num_classes: int, most: int) -> bool:
     """Say whether counts can be those of a silo with so many images at most, and of one at least."""
@@ -37,6 +40,11 @@ def over_all(confusions: Confusions) -> dict[str, float]:
     return found | {f"worst_silo_{name}": value for name, value in worst.items()}
 
 
+def is_pooled(metrics: Mapping[str, float | None]) -> bool:
+    """Say whether a round was scored on the silos' images alone, so that its metrics are those over all silos."""
+    return all(f"silos_{name}" in metrics and metrics[f"silos_{name}"] == metrics.get(name) for name in _NAMES)
+
+
 def with_scores(records: Sequence[SiloRecord], confusions: Confusions) -> tuple[SiloRecord, ...]:
     """Return records whose metrics have what their silos said, ``held_out_accuracy`` and its like."""
     return tuple(
@@ -52,4 +60,4 @@ def _named(counts: NDArray[np.int64]) -> dict[str, float]:
 
 
 def _metrics(counts: NDArray[np.int64]) -> dict[str, float]:
-    return {"balanced_accuracy": balanced_accuracy(counts), "accuracy": micro_f1(counts)}
+    return dict(zip(_NAMES, (balanced_accuracy(counts), micro_f1(counts)), strict=True))

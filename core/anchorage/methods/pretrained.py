@@ -133,7 +133,8 @@ class WeightsFolder:
 def not_fetched(source: str, error: Exception) -> AnchorageError:
     """Return the failure of weights that their source does not give, with the first line of why."""
     first = without_password(next(iter(str(error).splitlines()), type(error).__name__))[:200]
-    message = f"{source} cannot be fetched: {first}; pull on a machine that reaches it and copy the folder `weights`"
+    way = "pull on a machine that reaches it and copy the folder `weights`, or take a file: `fedctl weights import`"
+    message = f"{source} cannot be fetched: {first}; {way}"
     return AnchorageError(WEIGHTS_UNUSABLE, message)
 
 

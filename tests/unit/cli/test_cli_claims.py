@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from left_run import DOCUMENTS, condition, leave, record
@@ -14,9 +15,11 @@ from anchorage.api.status import (
     SiloStatus,
     StoredModel,
     TrackingStatus,
+    timestamp,
 )
 from anchorage.methods import validate_study
-from fedctl.local_run import already_finished, claim, is_tracked, local_silos
+from fedctl import local_run
+from fedctl.local_run import RunWatcher, already_finished, claim, is_tracked, local_silos
 from fedctl.observation import last_status
 from fedctl.workdir import Workdir
 
@@ -145,7 +148,7 @@ def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(le
     federation = validate_study(file).federation
     assert not already_finished(left, federation)
     stored = {name: StoredModel(path=str(left.root / name), digest="d") for name in ("model", "best_model")}
-    done = {"conditions": (condition("Succeeded", "True"),), "round": 4, **stored}
+    done = {"round": 4, **stored}  # MLflow may lack the results: the server alone sends them
     leave(left, last_status(left).model_copy(update=done))
     assert not already_finished(left, federation), "the files are gone"
     (left.root / "model").touch()
@@ -153,3 +156,16 @@ def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(le
     assert already_finished(left, federation)
     more = federation.model_copy(update={"spec": federation.spec.model_copy(update={"rounds": 5})})
     assert not already_finished(left, more)
+
+
+def test_the_comparison_starts_while_the_results_are_stored(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [
+        FederationStatus(round=3, rounds=4),
+        FederationStatus(round=4, rounds=4, completion_time=timestamp(1.8e9)),
+    ]
+    monkeypatch.setattr(local_run, "ask_status", lambda address: answers.pop(0))
+    comparison = Mock()
+    watcher = RunWatcher(validate_study(file).federation, Mock(), comparison)
+    for started in (0, 1):
+        watcher.refresh({"status": "127.0.0.1:1"}, {"server": "running"})
+        assert comparison.start.call_count == started

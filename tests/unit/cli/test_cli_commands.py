@@ -196,12 +196,25 @@ def test_the_last_committed_model_is_pulled_without_the_methods_state(left: Work
     facts = json.loads(fedctl("model", "pull", "--workdir", left.root, "--out", out, "-o", "json").output)
     pulled = read_safetensors(out / "model.safetensors").model
     assert facts["round"] == 2 and pulled.digest == facts["digest"] and set(pulled.arrays()) == {"w", "n"}
-    told = fedctl("model", "pull", "--workdir", left.root, "--out", out).output
-    assert "round 2, the last committed one of a run that is not over, digest" in told
-    assert (
-        refused(fedctl("model", "pull", "--workdir", left.root, "--out", out, "--best")).failure
-        is commands.NO_MODEL_YET
+    assert (facts["role"], facts["score"]) == (
+        "checkpoint",
+        {"metric": "accuracy", "value": 0.5, "images": "validation images"},
     )
+    told = fedctl("model", "pull", "--workdir", left.root, "--out", out, "--force").output
+    scored = "round 2, accuracy 0.500 on the validation images"
+    assert f"the last committed model of a run that is not over: {scored}, digest" in told
+
+
+def test_a_pulled_model_is_overwritten_only_on_request(left: Workdir, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    pull = ("model", "pull", "--workdir", left.root, "--out", out)
+    (out / "model.json").write_text("mine")
+    refusal = fedctl(*pull)
+    assert refusal.exit_code == 2 and "--force" in refusal.output
+    assert [path.name for path in out.iterdir()] == ["model.json"]
+    assert (out / "model.json").read_text() == "mine"
+    assert fedctl(*pull, "--force").exit_code == 0 and (out / "model.safetensors").exists()
 
 
 def test_a_damaged_model_is_not_pulled(left: Workdir, tmp_path: Path) -> None:

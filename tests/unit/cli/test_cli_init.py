@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, Failure
 from anchorage.api.errors import data as failures
-from anchorage.api.errors.documents import LABELS_MISSING
+from anchorage.api.errors.documents import LABELS_MISSING, WRONG_FORM
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage.api.files import Study
 from anchorage.methods import validate_study
@@ -242,6 +242,85 @@ def test_folders_that_do_not_do_are_refused_by_name(
     fill(data / "kaggle", ["train/NORMAL", "test/NORMAL"])
     message = refused(failure, *options)
     assert all(word in message for word in words), message
+
+
+def test_what_is_not_valid_is_not_written_and_blocks_no_second_try(data: Path) -> None:
+    fill(data / "one", ["NORMAL"])
+    message = refused(WRONG_FORM, *silo("a", "one", labels=True))
+    assert message == (
+        "xray.yaml is not written, as it would not be valid: "
+        "spec.task.classification.classes: found NORMAL, allowed are at least 2 classes"
+    )
+    fill(data / "one", ["PNEUMONIA"])
+    init(*silo("a", "one", labels=True))
+
+
+def labelled(folder: Path, labels: Sequence[str]) -> None:
+    """Write a table of images with these labels, which may hold commas."""
+    table(folder, {f"t{row}": f'"{label}"' for row, label in enumerate(labels)})
+
+
+@pytest.mark.parametrize("mark", ["|", ";", ", "])
+def test_several_findings_per_image_are_refused(data: Path, mark: str) -> None:
+    labels = ["mass", "edema", f"mass{mark}edema", "mass"]
+    labelled(data / "hospital-d", labels)
+    message = refused(failures.TASK_UNSUPPORTED, *silo("d", "hospital-d", labels=True))
+    assert message.startswith(f'd (labels.csv): 1 images have labels such as "{labels[2]}": several findings per image')
+    assert "--label-column" in message
+    study = init(*silo("d", "hospital-d", labels=True), "--class-map", f"d:{labels[2]}=mass")
+    assert study.federation.spec.task.classes == ("edema", "mass")
+
+
+def test_class_names_with_commas_are_no_several_findings(data: Path) -> None:
+    labelled(data / "hospital-d", ["atelectasis, right", "atelectasis, left", "effusion", "atelectasis, right"])
+    classes = init(*silo("d", "hospital-d", labels=True)).federation.spec.task.classes
+    assert classes == ("atelectasis, left", "atelectasis, right", "effusion")
+
+
+def test_columns_with_more_ones_than_images_are_several_findings(data: Path) -> None:
+    fill(data / "hospital-d", [""], 3)
+    rows = [f"{file.stem},1,1,0" for file in sorted((data / "hospital-d").glob("*.png"))]
+    (data / "hospital-d" / "labels.csv").write_text("\n".join(["image,mass,edema,nodule", *rows]) + "\n")
+    message = refused(failures.TASK_UNSUPPORTED, *silo("d", "hospital-d", labels=True))
+    assert "hold 6 ones for 3 images: several findings" in message and "--label-column d:" in message
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_folders_of_images_and_masks_are_refused(data: Path, labels: bool) -> None:
+    fill(data / "hospital-d", ["images", "masks"])
+    message = refused(failures.TASK_UNSUPPORTED, *SERVER, *silo("d", "hospital-d", labels=labels))
+    assert "the folders images and masks" in message and "Anchorage classifies one class per image" in message
+
+
+UNMATCHED = "image,label\nscan-1.jpg,NORMAL\nscan-2.jpg,PNEUMONIA\n"
+
+
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("place", ["hospital-b", "hospital-b/labels.csv"])
+def test_a_table_of_images_that_are_not_there_is_refused(data: Path, place: str, labels: bool) -> None:
+    (data / "hospital-b" / "labels.csv").write_text(UNMATCHED)
+    message = refused(failures.DATA_MISSING, *SERVER, *silo("b", place, labels=labels))
+    assert 'labels.csv (b): none of its 2 names in the column "image" is an image below' in message
+    assert "(first: scan-1.jpg); correct the names" in message
+
+
+def test_beside_folders_of_classes_such_a_table_is_warned_of(data: Path) -> None:
+    (data / "hospital-a" / "images" / "labels.csv").write_text(UNMATCHED)
+    result = fedctl("init", "--out", "xray.yaml", *silo("a", "hospital-a/images", labels=True))
+    assert result.exit_code == 0 and "none of its 2 names" in result.stderr and "folders' names" in result.stderr
+    assert sections(validate_study(Path("xray.yaml")))["a"][0] == "ImageFolder"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["id,age,sex\np1,60,f\np2,71,m\n", "field,meaning\nage,in years\n", "patient_id,diagnosis\np1,NORMAL\n", "image\n"],
+    ids=["patients", "a description", "diagnoses of patients", "a header alone"],
+)
+def test_tables_that_name_no_images_are_passed_over(data: Path, content: str) -> None:
+    (data / "hospital-b" / "metadata.csv").write_text(content)
+    result = fedctl("init", "--out", "xray.yaml", *SERVER, *silo("b", "hospital-b"))
+    assert result.exit_code == 0 and "metadata.csv" not in result.output, result.output
+    assert sections(validate_study(Path("xray.yaml")))["b"][0] == "ImageFolder"
 
 
 @pytest.mark.parametrize(

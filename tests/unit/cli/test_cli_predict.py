@@ -20,6 +20,7 @@ from anchorage.api.errors.data import NO_IMAGES
 from anchorage.learning.data.decoding import decode_bytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
 from fedctl.arguments import ModelFormat
+from fedctl.chosen_model import chosen_of
 from fedctl.main import app
 from fedctl.model_export import export_model
 from fedctl.output import Format
@@ -47,7 +48,9 @@ def test_a_recorded_model_predicts_as_it_did(
     monkeypatch.chdir(GOLDEN)
     predict_images(".", [Path("images")], False, None, Format.JSON)
     told = predictions(capsys)
-    assert told.keys() == {"predictions"}
+    assert told.keys() == {"model", "predictions"}
+    score = {"metric": "balanced_accuracy", "value": 0.9554719004719006, "images": "validation images"}
+    assert told["model"] == {"role": "final", "round": 3, "score": score}
     for found, recorded in zip(told["predictions"], RECORDED, strict=True):
         assert (found["image"], found["class"]) == (recorded["image"], recorded["class"])
         assert found["probabilities"] == pytest.approx(recorded["probabilities"], abs=1e-3)
@@ -92,14 +95,99 @@ def test_a_model_that_cannot_be_used_is_refused_with_the_reason(folder: Path, ca
     assert caught.value.failure is failure
 
 
+@pytest.fixture
+def run(folder: Path) -> Path:
+    """A folder of a run whose last round did worse than an earlier one."""
+    described = json.loads((folder / "model.json").read_text())
+    last = described["final"]
+    best = {**last, "round": 2, "metrics": {"balanced_accuracy": 0.9871, "accuracy": 0.9}}
+    (folder / "model.json").write_text(json.dumps({**described, "best": best}))
+    return folder
+
+
+def test_the_model_that_did_best_is_the_one_that_is_used(run: Path) -> None:
+    best, last = open_model(str(run), best=True), open_model(str(run), best=False)
+    assert str(best.chosen) == "the best model: round 2, balanced accuracy 0.987 on the validation images"
+    assert str(last.chosen) == "the last model: round 3, balanced accuracy 0.955 on the validation images"
+
+
+def test_without_a_best_model_it_is_the_last_one(folder: Path) -> None:
+    assert open_model(str(folder), best=True).chosen.role == "final"
+
+
+def test_the_best_model_alone_is_not_taken_for_the_last(run: Path) -> None:
+    described = json.loads((run / "model.json").read_text())
+    del described["final"]
+    (run / "model.json").write_text(json.dumps(described))
+    with pytest.raises(AnchorageError, match="no last model, only the best one") as caught:
+        open_model(str(run), best=False)
+    assert caught.value.failure is commands.MODEL_UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("role", "metrics", "words"),
+    [
+        ("best", {}, "the last model: round 7, as no validation images chose a better one"),
+        ("best", {"balanced_accuracy": None}, "the last model: round 7, as no validation images chose a better one"),
+        ("final", {"server_loss": 0.3}, "the last model: round 7"),
+        ("final", {"loss": 0.25}, "the last model: round 7, loss 0.250 on the validation images"),
+        (
+            "best",
+            {"balanced_accuracy": 0.5, "accuracy": 0.75, "silos_balanced_accuracy": 0.5, "silos_accuracy": 0.75},
+            "the best model: round 7, balanced accuracy 0.500 on the silos' held-out images",
+        ),
+        (
+            "best",
+            {"balanced_accuracy": 0.5, "accuracy": 0.75, "silos_balanced_accuracy": 0.4, "silos_accuracy": 0.75},
+            "the best model: round 7, balanced accuracy 0.500 on the validation images",
+        ),
+        ("checkpoint", {}, "the last committed model of a run that is not over: round 7"),
+    ],
+)
+def test_a_model_is_named_with_its_round_and_score(role: str, metrics: Mapping[str, float | None], words: str) -> None:
+    assert str(chosen_of({role: {"file": "m", "digest": "d", "round": 7, "metrics": metrics}}, role)) == words
+
+
+def test_a_damaged_description_of_a_model_is_refused() -> None:
+    with pytest.raises(AnchorageError, match=r"model\.json: best\.round") as caught:
+        chosen_of({"best": {"file": "m", "digest": "d", "round": "last"}}, "best")
+    assert caught.value.failure is commands.MODEL_UNUSABLE
+
+
+def test_predict_and_export_use_the_best_model_and_the_last_on_request(run: Path, tmp_path: Path) -> None:
+    image, words = str(run / "images" / "zero.png"), "round {}, balanced accuracy {} on the validation images"
+    for options, expected in (([], (2, 0.987)), (["--best"], (2, 0.987)), (["--last"], (3, 0.955))):
+        done = CliRunner().invoke(app, ["predict", "-m", str(run), image, *options])
+        assert done.exit_code == 0 and words.format(*expected) in done.stderr and "round" not in done.stdout
+        export = ["model", "export", "-m", str(run), "--format", "safetensors", "--out"]
+        file = str(tmp_path / f"{len(options)}-{expected[0]}.safetensors")
+        done = CliRunner().invoke(app, [*export, file, *options])
+        assert done.exit_code == 0 and words.format(*expected) in done.stdout
+        done = CliRunner().invoke(app, [*export, file, *options, "--force", "-o", "json"])
+        assert (json.loads(done.stdout)["round"], json.loads(done.stdout)["score"]["images"]) == (
+            expected[0],
+            "validation images",
+        )
+
+
+def test_an_export_overwrites_a_file_only_on_request(tmp_path: Path) -> None:
+    file = tmp_path / "m.safetensors"
+    file.write_text("mine")
+    command = ["model", "export", "-m", str(GOLDEN), "--format", "safetensors", "--out", str(file)]
+    done = CliRunner().invoke(app, command)
+    said = " ".join(re.sub("[│╭╮╰╯─]", " ", done.stderr).split())
+    assert done.exit_code == 2 and "is not overwritten" in said and "--force" in said
+    assert file.read_text() == "mine"
+    assert CliRunner().invoke(app, [*command, "--force"]).exit_code == 0
+    assert read_safetensors(file).model.arrays()
+
+
 def test_what_is_no_json_or_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "model.json").write_bytes(b"\xff{")
     for where in (folder, tmp_path / "nowhere"):
         with pytest.raises(AnchorageError) as caught:
             open_model(str(where), best=False)
         assert caught.value.failure is commands.MODEL_UNUSABLE
-    with pytest.raises(AnchorageError, match="no best model"):
-        open_model(str(GOLDEN), best=True)
 
 
 def test_bad_images_are_named_and_the_others_scored(
@@ -160,7 +248,7 @@ def recorded_scores() -> list[list[float]]:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:FutureWarning")
 def test_an_exported_torchscript_program_scores_equal(tmp_path: Path, pixels: torch.Tensor) -> None:
-    export_model(str(GOLDEN), tmp_path / "to" / "m.pt", ModelFormat.TORCHSCRIPT, False, Format.JSON)
+    export_model(str(GOLDEN), tmp_path / "to" / "m.pt", ModelFormat.TORCHSCRIPT, True, False, Format.JSON)
     files = {"model.json": ""}
     program = torch.jit.load(tmp_path / "to" / "m.pt", _extra_files=files)
     np.testing.assert_allclose(program(pixels).tolist(), recorded_scores(), atol=1e-3)
@@ -169,7 +257,7 @@ def test_an_exported_torchscript_program_scores_equal(tmp_path: Path, pixels: to
 
 def test_an_exported_onnx_program_scores_equal(tmp_path: Path, pixels: torch.Tensor) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    export_model(str(GOLDEN), tmp_path / "m.onnx", ModelFormat.ONNX, False, Format.JSON)
+    export_model(str(GOLDEN), tmp_path / "m.onnx", ModelFormat.ONNX, True, False, Format.JSON)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     for rows in (slice(0, 1), slice(0, 4)):  # any number of images
         (found,) = session.run(["probabilities"], {"images": pixels[rows].numpy()})
@@ -178,7 +266,7 @@ def test_an_exported_onnx_program_scores_equal(tmp_path: Path, pixels: torch.Ten
 
 
 def test_exported_weights_are_the_models(tmp_path: Path) -> None:
-    export_model(str(GOLDEN), tmp_path / "m.safetensors", ModelFormat.SAFETENSORS, False, Format.TABLE)
+    export_model(str(GOLDEN), tmp_path / "m.safetensors", ModelFormat.SAFETENSORS, True, False, Format.TABLE)
     model = read_safetensors(tmp_path / "m.safetensors").model
     assert model.digest == json.loads((GOLDEN / "model.json").read_text())["final"]["digest"]
     _, metadata = read_description(tmp_path / "m.safetensors")
@@ -188,14 +276,14 @@ def test_exported_weights_are_the_models(tmp_path: Path) -> None:
 def test_onnx_asks_for_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(AnchorageError, match=r"pip install 'anchorage\[export\]'") as caught:
-        export_model(str(GOLDEN), tmp_path / "m.onnx", ModelFormat.ONNX, False, Format.TABLE)
+        export_model(str(GOLDEN), tmp_path / "m.onnx", ModelFormat.ONNX, True, False, Format.TABLE)
     assert caught.value.failure is commands.PACKAGE_MISSING and not list(tmp_path.iterdir())
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AnchorageError) as caught:
-        export_model(str(GOLDEN), tmp_path / "file" / "m.pt", ModelFormat.TORCHSCRIPT, False, Format.TABLE)
+        export_model(str(GOLDEN), tmp_path / "file" / "m.pt", ModelFormat.TORCHSCRIPT, True, False, Format.TABLE)
     assert caught.value.failure is commands.WORKDIR_UNUSABLE
 
 

@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import socket
+from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +103,47 @@ def test_what_cannot_be_fetched_is_said_and_leaves_nothing(published: Any, tmp_p
         fedctl("pull", NETWORK, NAME, "--data-root", tmp_path)
     assert caught.value.failure is WEIGHTS_UNUSABLE
     assert not (tmp_path / "weights").exists()
+
+
+def refuse_to_load(*arguments: Any, **options: Any) -> None:
+    raise AssertionError("the library would try for minutes")
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """An address where nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_source_out_of_reach_is_not_asked_again_and_again(
+    published: Any, nowhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, publish = published
+    publish(f"{nowhere}/net.pth")
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", refuse_to_load)
+    with pytest.raises(AnchorageError, match="Connection refused.*fedctl weights import") as caught:
+        fedctl("pull", NETWORK, NAME, "--data-root", tmp_path)
+    assert caught.value.failure is WEIGHTS_UNUSABLE and not (tmp_path / "weights").exists()
+
+
+def test_a_hub_out_of_reach_is_not_asked_again_and_again(
+    nowhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timm, hub = pytest.importorskip("timm"), pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "ENDPOINT", nowhere)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda repository, file: None)
+    monkeypatch.setattr(timm, "create_model", refuse_to_load)
+    pull = ("pull", "timm/resnet18", "a1_in1k", "--data-root", tmp_path)
+    with pytest.raises(AnchorageError, match="Connection refused.*fedctl weights import") as caught:
+        fedctl(*pull)
+    assert caught.value.failure is WEIGHTS_UNUSABLE and not (tmp_path / "weights").exists()
+    model = SimpleNamespace(state_dict=lambda: {"w": torch.zeros(2)})
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: model)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda repository, file: f"/cache/{repository}/{file}")
+    fedctl(*pull)
+    assert WeightsFolder(tmp_path).find("timm/resnet18", "a1_in1k"), "what the library has already needs no answer"
 
 
 @pytest.mark.parametrize(

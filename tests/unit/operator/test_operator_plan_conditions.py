@@ -29,7 +29,7 @@ from plan_world import (
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.federation import Federation, Silo
-from anchorage.api.status import SiloStatus, timestamp
+from anchorage.api.status import FederationStatus, SiloStatus, timestamp
 from anchorage_operator import reasons
 from anchorage_operator.observed import (
     Invitation,
@@ -261,6 +261,34 @@ def test_success() -> None:
     assert conditions_of(status_of(away))["Succeeded"] == ("True", "AllRoundsCommitted"), (
         "results do not depend on the pod"
     )
+
+
+def storing() -> FederationStatus:
+    """What a server reports while it stores the results."""
+    return said(round=20, others=("a", "b"), step="", conditions=(condition("Succeeded", "Unknown", "StoringResults"),))
+
+
+def test_success_needs_stored_results() -> None:
+    observed = settled(replace(world(managed("a"), managed("b")), report=storing()))[0]
+    found = status_of(observed)
+    assert conditions_of(found)["Succeeded"] == ("Unknown", "StoringResults")
+    assert conditions_of(found)["Ready"] == ("True", "StoringResults")
+    assert conditions_of(found)["Failed"] == ("False", "StoringResults")
+    assert conditions_of(found)["QuorumMet"] == ("True", "Succeeded"), "silos that leave at the end are not missed"
+    assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "Succeeded")
+    away = settled(replace(observed, report=None))[0]
+    assert conditions_of(status_of(away))["Succeeded"] == ("Unknown", "StoringResults")
+    assert conditions_of(away.silos["a"]["status"])["AgentAvailable"] == ("False", "Succeeded")
+    done = status_of(settled(replace(away, report=succeeded()))[0])
+    assert conditions_of(done)["Succeeded"] == ("True", "AllRoundsCommitted")
+
+
+def test_results_that_cannot_be_stored_are_a_failure() -> None:
+    observed = settled(replace(world(managed("a"), managed("b")), report=storing()))[0]
+    server = pod("derm-server-0", "server", **crashed("ANC-3101 DiskFull: no space left", code=6))
+    found = status_of(replace(observed, report=None, pods=(server,)))
+    assert conditions_of(found)["Failed"] == ("True", "DiskFull")
+    assert conditions_of(found)["Succeeded"] == ("False", "DiskFull")
 
 
 def test_the_server_s_own_failure_is_the_federation_s() -> None:

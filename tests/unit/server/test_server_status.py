@@ -226,7 +226,7 @@ def test_waiting_for_a_quorum_and_going_on(statuses: StatusStore, clock: FakeClo
 @pytest.mark.parametrize(
     ("code", "succeeded", "failed"),
     [
-        ("", ("True", "AllRoundsCommitted"), ("False", "AllRoundsCommitted")),
+        ("", ("Unknown", "StoringResults"), ("False", "StoringResults")),
         (QUORUM_LOST.code, ("False", "QuorumLost"), ("True", "QuorumLost")),
         ("internal", ("False", "InternalError"), ("True", "InternalError")),
         (STOPPED.code, ("False", "Stopped"), ("False", "Stopped")),
@@ -244,6 +244,40 @@ def test_the_end(
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model is not None
     assert written.model.path == "/m/final"
+
+
+@pytest.mark.parametrize(
+    ("missing", "tracked"),
+    [(None, ("True", "Sent")), (AnchorageError(TRACKING_UNREACHABLE, "away"), ("False", "TrackingUnreachable"))],
+)
+def test_success_needs_stored_results(
+    statuses: StatusStore, tmp_path: Path, missing: AnchorageError | None, tracked: tuple[str, str]
+) -> None:
+    place, model = TrackingStatus(uri="sqlite:///m.db"), StoredModel(path="/m/final", digest="ab")
+    away = AnchorageError(TRACKING_UNREACHABLE, "away during the rounds")
+    statuses(RunEnded("", "4 rounds committed"))
+    for store in (
+        lambda: statuses.stored(model, model),
+        lambda: statuses.tracked(Tracked(place, missing=away)),
+        lambda: statuses.tracked(Tracked(place)),
+    ):
+        store()
+        assert conditions(statuses)["Succeeded"] == ("Unknown", "StoringResults")
+    statuses.succeeded(Tracked(place, missing is None, missing))
+    written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
+    assert written.model == model
+    found = {c.type: (c.status, c.reason) for c in written.conditions}
+    assert (found["Succeeded"], found["Tracked"]) == (("True", "AllRoundsCommitted"), tracked)
+    assert found["Failed"] == found["Ready"] == ("False", "AllRoundsCommitted")
+    assert {c.message for c in written.conditions if c.type in ("Succeeded", "Ready")} == {"4 rounds committed"}
+
+
+def test_a_server_that_keeps_results_stays_ready(statuses: StatusStore) -> None:
+    statuses(RunEnded("", ""))
+    statuses.listening()
+    statuses.succeeded(Tracked(TrackingStatus(), complete=True))
+    found = conditions(statuses)
+    assert (found["Succeeded"], found["Ready"]) == (("True", "AllRoundsCommitted"), ("True", "Listening"))
 
 
 def test_what_is_on_its_way_is_told_in_bounds(statuses: StatusStore, tmp_path: Path) -> None:

@@ -223,6 +223,29 @@ def test_a_model_that_cannot_be_registered_is_told_and_made_up_for(tmp_path, uri
     assert (sent.missing, sent.registered_model, sent.model_version) == (None, "derm-model", "1")
 
 
+@pytest.mark.integration
+def test_models_of_a_run_are_registered_once(tmp_path, uri):
+    folder, client = tmp_path / "outbox", MlflowClient(uri)
+    run = start(folder)
+    models = write_models(tmp_path / "model")
+    run.finish("", models)
+    Sending(folder, uri).send_all()
+    versions = client.search_model_versions("name = 'derm-model'")
+    assert len(versions) == 2
+    (folder / "sender.json").unlink()  # killed before it could write down what it registered
+    client.delete_model_version_tag("derm-model", "1", "anchorage.digest")  # and before the version had its tags
+    run.finish("", models)
+    (models / "model-card.md").write_text("# completed\n")
+    Outbox(folder).append("card", {"models": str(models)})
+    Sending(folder, uri).send_all()
+    assert len(client.search_model_versions("name = 'derm-model'")) == 2
+    sent, described = what_is_sent(folder, ""), json.loads((models / "model.json").read_text())
+    assert (sent.model_version, sent.best_model_version) == ("1", "2")
+    for role, version in (("final", "1"), ("best", "2")):
+        found = client.get_model_version_by_alias("derm-model", role)
+        assert (str(found.version), found.tags["anchorage.digest"]) == (version, described[role]["digest"])
+
+
 class Throttle(threading.Thread):
     """Lets a process run for a hundredth of a processor's time: after each clock tick that it had, it is stopped for 99."""
 

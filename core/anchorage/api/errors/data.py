@@ -69,6 +69,12 @@ WEIGHTS_UNUSABLE = failure(
     "Run the `fedctl weights pull` or `fedctl weights import` that the message names, at the coordinating site, on a machine that "
     "reaches their source; copy the folder `weights` to a site that reaches nothing.",
 )
+TASK_UNSUPPORTED = failure(
+    "ANC-1214 TaskUnsupported",
+    "Images have several findings each, or masks: Anchorage classifies one class per image, and trains nothing else yet.",
+    "Give each image one label, such as one finding against all others in a column of its own; or leave images with several findings out "
+    "(onBadImage: Skip). Of pairs of images and masks name the folder of the images alone.",
+)
 OUTSIDE_FOLDER = failure(
     "ANC-1210 OutsideFolder",
     "A section's folder, table or partition file is, or lies below, a link that leads out of its claim's folder.",

@@ -33,6 +33,7 @@ from anchorage.learning.data import decoding
 
 KEY_TAG = "anchorage.run"
 CODE_TAG = "anchorage.code"
+DIGEST_TAG = "anchorage.digest"
 NOTE_TAG = "anchorage.description"
 """Digest of the description that was written last; people have edited one that has another."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
@@ -137,7 +138,7 @@ class MlflowRun:
                 self._client.log_figure(self.run_id, figure, f"figures/{place}.png")
 
     def register(self, role: str, models: Path, known: dict[str, str]) -> str:
-        """Register a model and return its version; one that is registered already only gets the alias.
+        """Register a model and return its version; one that this run registered already only gets the alias.
 
         Parameters
         ----------
@@ -154,9 +155,12 @@ class MlflowRun:
             The folder does not hold the model, or it cannot be exported.
         """
         described = read_inference(models / DESCRIPTION)
-        stored = described.weights(best=role == "best")
+        _, stored = described.choose(best=role == "best")
         if stored.digest not in known:
-            known[stored.digest] = self._log_model(role, models, stored)
+            version = self._version_of(stored.digest) or self._log_model(role, models, stored)
+            for key, value in self._tags_of(stored).items():
+                self._client.set_model_version_tag(self.registered_model, version, key, value)
+            known[stored.digest] = version
         version = known[stored.digest]
         self._client.set_registered_model_alias(self.registered_model, role, version)
         return version
@@ -263,8 +267,6 @@ class MlflowRun:
         classifier = ImageClassifier(described, read_weights(models, stored).arrays())
         values = json.loads((models / DESCRIPTION).read_text())
         text = json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
-        tags = {"federation": self._federation, "round": str(stored.round), "digest": stored.digest}
-        tags = {f"anchorage.{key}": value for key, value in tags.items()}
         mlflow.set_tracking_uri(self._uri)
         with tempfile.TemporaryDirectory(prefix="anchorage-model-") as folder, mlflow.start_run(self.run_id):
             program, description = Path(folder) / "model.pt2", Path(folder) / DESCRIPTION
@@ -280,12 +282,28 @@ class MlflowRun:
                 input_example=_example(described),
                 registered_model_name=self.registered_model,
                 pip_requirements=requirements(),
-                tags=tags,
+                tags=self._tags_of(stored),
             )
-        version = str(info.registered_model_version)
-        for key, value in tags.items():
-            self._client.set_model_version_tag(self.registered_model, version, key, value)
-        return version
+        return str(info.registered_model_version)
+
+    def _version_of(self, digest: str) -> str:
+        """Return the version that this run registered of a model, as before the sender was killed; empty where there is none."""
+        for version in self._client.search_model_versions(f"run_id = '{self.run_id}'"):
+            if version.name != self.registered_model or version.status != "READY":
+                continue
+            tags, source = version.tags, version.source or ""
+            if DIGEST_TAG not in tags and source.startswith(_LOGGED):  # a version gets them a moment after it was made
+                tags = self._client.get_logged_model(source.removeprefix(_LOGGED)).tags
+            if tags.get(DIGEST_TAG) == digest:
+                return str(version.version)
+        return ""
+
+    def _tags_of(self, stored: Weights) -> dict[str, str]:
+        return {
+            "anchorage.federation": self._federation,
+            "anchorage.round": str(stored.round),
+            DIGEST_TAG: stored.digest,
+        }
 
 
 def _cards(models: Path) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER
+from anchorage.learning.data.label_kinds import SEVERAL, refuse_masks, refuse_several, several_findings
 
 _SHOWN = 10
 
@@ -75,16 +76,29 @@ class SiteClasses:
         Raises
         ------
         AnchorageError
-            CLASSES_DIFFER: a name is no class, and such names are refused.
+            CLASSES_DIFFER: a name is no class, and such names are refused. TASK_UNSUPPORTED: labels name several findings, and are
+            refused, or folders are those of images and masks.
         """
         labels = np.array([self.position(name) if name else -1 for name in names], dtype=np.int64)
         unknown = {row: name for row, name in enumerate(names) if name and labels[row] < 0}
+        if kind == "folder":
+            refuse_masks(place, unknown.values())
         if self._unknown == "Unlabelled":
             return labels, {}
+        counts = Counter(unknown.values())
+        several = {name: counts[name] for name in several_findings(counts, {*names, *self._position})}
         if self._unknown == "Refuse":
-            self.refuse(place, kind, Counter(unknown.values()))
+            refuse_several(
+                str(place), several, "give each image one label, or leave these images out (onBadImage: Skip)"
+            )
+            self.refuse(place, kind, counts)
         detail = 'the {} "{}" is no class: mend it, or name its class in classMap'
-        return labels, {row: ("LabelOutsideClasses", detail.format(kind, name[:40])) for row, name in unknown.items()}
+        return labels, {
+            row: ("SeveralFindings", f'"{name[:40]}": {SEVERAL}')
+            if name in several
+            else ("LabelOutsideClasses", detail.format(kind, name[:40]))
+            for row, name in unknown.items()
+        }
 
     def refuse(self, place: Path, kind: str, found: Mapping[str, int]) -> None:
         """Refuse names that are no classes, unless labels are not wanted; `found` counts the images of each.

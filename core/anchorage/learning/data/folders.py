@@ -161,7 +161,7 @@ def list_folder(section: DataSection, root: Path, classes: SiteClasses) -> Listi
     Raises
     ------
     AnchorageError
-        DATA_MISSING, OUTSIDE_FOLDER, or CLASSES_DIFFER: a folder is no class.
+        DATA_MISSING, OUTSIDE_FOLDER, or as of `SiteClasses.read`.
     """
     found = find_files(section, root)
     files = sorted([*found.images, *found.outside])

@@ -46,11 +46,12 @@ REASONS = (
     "TooLarge",
     "LabelOutsideClasses",
     "LabelAmbiguous",
+    "SeveralFindings",
     "DuplicateId",
 )
 """Why an image is bad: not there; a link out of the claim's folder; several files of its name; a file of 0 bytes; no image format; a kind of file
 or of pixels that is not read; truncated or corrupt content; more pixels or bytes than allowed; a label that is no class; no or several classes
-in a one-hot row; listed twice."""
+in a one-hot row; a label that names several findings; listed twice."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from anchorage.api.data import DataSection
 from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoding import SUFFIXES
 from anchorage.learning.data.folders import DICOM, NIFTI, Files, file_of, find_files
+from anchorage.learning.data.label_kinds import SEVERAL
 from anchorage.learning.data.listing import BadImage, Listing, Source
 from anchorage.learning.data.tables import Table, read_table
 
@@ -88,7 +89,8 @@ def _one_hot(table: Table, classes: SiteClasses, columns: Sequence[str], others:
         if None not in values and values.count(1) == 1:
             labels.ids[row] = classes.position(columns[values.index(1)])
         elif any(cells):
-            labels.wrong[row] = ("LabelAmbiguous", f"the class columns hold {','.join(cells)[:60]}, needed is one 1")
+            why = SEVERAL if values.count(1) > 1 else "needed is one 1"
+            labels.wrong[row] = ("LabelAmbiguous", f"the class columns hold {','.join(cells)[:60]}: {why}")
     of_a_class = set().union(*(_ones(table, name) for name in columns))
     missed = {name: ones for name in others if (ones := _ones(table, name)) and not ones & of_a_class}
     classes.refuse(table.file, "column", {name: len(ones) for name, ones in missed.items()})

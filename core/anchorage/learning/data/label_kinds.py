@@ -1,0 +1,76 @@
+"""Labels of tasks that are not supported yet: several findings per image, and masks. They are recognised so that they do not become classes."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import TASK_UNSUPPORTED
+
+SEVERAL = "several findings per image are not supported yet; Anchorage classifies one class per image"
+_IMAGES = frozenset({"image", "images", "img", "imgs"})
+_MASKS = frozenset(
+    {"mask", "masks", "label", "labels", "annotation", "annotations", "segmentation", "segmentations", "groundtruth"}
+)
+"""Folders of images and folders of masks, in lower case without dashes and underscores."""
+
+
+def several_findings(names: Collection[str], known: Collection[str]) -> list[str]:
+    """Return the labels that name several findings, such as ``effusion|mass``.
+
+    A separator alone decides nothing: ``atelectasis, right`` may be one class. Each part must be a label or class by itself. Few names of
+    classes contain ``|`` or ``;``: their parts may also recur in other labels, and then all labels with that separator count.
+
+    Parameters
+    ----------
+    names : collection of str
+        Labels that are no classes.
+    known : collection of str
+        Labels of the same table, and classes.
+    """
+    whole = {name.strip().casefold() for name in known}
+    found: list[str] = []
+    for separator in "|;,":
+        split = {name: [part.strip().casefold() for part in name.split(separator)] for name in dict.fromkeys(names)}
+        split = {name: parts for name, parts in split.items() if len(parts) > 1 and all(parts)}
+        listing = separator != ","
+        recurring = Counter(part for parts in split.values() for part in set(parts)) if listing else Counter[str]()
+        sure = [name for name, parts in split.items() if all(part in whole or recurring[part] > 1 for part in parts)]
+        found += split if listing and sure else sure
+    return list(dict.fromkeys(found))
+
+
+def refuse_several(place: str, found: Mapping[str, int], remedy: str) -> None:
+    """Refuse labels that name several findings; `found` counts the images of each.
+
+    Raises
+    ------
+    AnchorageError
+        TASK_UNSUPPORTED: there is one.
+    """
+    if not found:
+        return
+    message = (
+        f'{place}: {sum(found.values())} images have labels such as "{next(iter(found))[:60]}": {SEVERAL}; {remedy}'
+    )
+    raise AnchorageError(TASK_UNSUPPORTED, message)
+
+
+def refuse_masks(folder: Path, names: Collection[str]) -> None:
+    """Refuse folders of images beside folders of masks; `names` are the folders that hold images.
+
+    Raises
+    ------
+    AnchorageError
+        TASK_UNSUPPORTED: these are such folders.
+    """
+    plain = {name: name.casefold().replace("_", "").replace("-", "") for name in sorted(set(names))}
+    images = [name for name, word in plain.items() if word in _IMAGES]
+    masks = [name for name, word in plain.items() if word in _MASKS]
+    if images and masks:
+        message = (
+            f"{folder} has the folders {images[0]} and {masks[0]}, which look like images and their masks: segmentation is not supported yet; "
+            f"Anchorage classifies one class per image; put images in a folder per class, or label them in a table; of images without labels "
+            f"name {folder / images[0]} alone"
+        )
+        raise AnchorageError(TASK_UNSUPPORTED, message)
