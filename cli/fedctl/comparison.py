@@ -5,10 +5,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 
-from anchorage.api.federation import Federation
 from anchorage.api.files import Study
 from anchorage.api.verdict import listed
-from anchorage.methods import resolve
+from anchorage.methods.alone import measured_alone
 from fedctl.processes import Child, ProcessEvent, end_all
 from fedctl.sites_alone import AloneScores, trainings, unmeasured
 from fedctl.workdir import Workdir, read_json
@@ -38,7 +37,7 @@ class Comparison:
         self, run: Workdir, study: Study, data_root: Path, say: Callable[[str], None], *, wanted: bool = True
     ) -> None:
         self._run, self._say, self._started = run, say, False
-        self._anchors = _trains_on_anchors(study.federation)
+        self._anchors = measured_alone(study.federation.spec) == "Anchors"
         self._trainings = () if self._anchors else trainings(study.federation, study.silos)
         self._wanted = wanted
         happenings: SimpleQueue[ProcessEvent] = SimpleQueue()
@@ -61,7 +60,7 @@ class Comparison:
         left = self._left()
         if self._wanted and not self._started and left:
             self._started = True
-            self._say(f"training on {left}, for comparison; --no-compare leaves it out")
+            self._say(f"training {left}, for comparison; --no-compare leaves it out")
             self._child.start()
 
     def scores(self) -> AloneScores:
@@ -69,23 +68,17 @@ class Comparison:
         self.start()
         status = self._child.wait()
         if status:
-            self._say(f"training on {self._left()} failed: {self._child.failure(status)}")
+            self._say(f"training {self._left()} failed: {self._child.failure(status)}")
         if self._anchors:
             return AloneScores(read_json(self._run.anchors_alone))
         return AloneScores.read(self._run.sites_alone) if self._trainings else AloneScores()
 
     def _left(self) -> str:
-        """Say on what is still to be trained; empty: on nothing."""
+        """Say where or on what is still to be trained; empty: nothing is."""
         if self._anchors:
-            return "" if self._run.anchors_alone.exists() else "the anchors alone"
+            return "" if self._run.anchors_alone.exists() else "on the anchors alone"
         left = unmeasured(self._trainings, AloneScores.read(self._run.sites_alone))
-        sites = listed([each.site for each in left if each.site])
-        parts = [f"the images of {sites} alone, each by itself"] if sites else []
-        parts += ["all labels alone"] if any(not each.site for each in left) else []
+        sites = [each.site for each in left if each.site]
+        parts = [f"at {'each of ' if len(sites) > 1 else ''}{listed(sites)} alone"] if sites else []
+        parts += ["on the labels alone"] if len(sites) < len(left) else []
         return " and ".join(parts)
-
-
-def _trains_on_anchors(federation: Federation) -> bool:
-    spec = federation.spec
-    has_images = spec.anchor_data is not None and spec.evaluation is not None
-    return has_images and "serverTraining" in resolve(spec.method).facts()

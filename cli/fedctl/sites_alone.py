@@ -16,6 +16,7 @@ from anchorage.api.files import Study, load_federation
 from anchorage.api.method import Local, MethodSpec, UnlabelledWork
 from anchorage.api.metrics import ORDER
 from anchorage.methods import check, resolve
+from anchorage.methods.alone import measured_alone
 from anchorage.methods.bounds import LOWER_BOUND
 from anchorage.methods.checks import WITHOUT_LABELS
 from anchorage.transport.files import write_atomically
@@ -24,9 +25,6 @@ from fedctl.workdir import read_json
 
 MOST_SITES = 5
 """Labelled silos that are trained alone: those that stand first in the file."""
-
-NO_LABELLED_TRAINING = {"serverTraining", "untrained", "classifierUntrained"}
-"""Facts of methods that train on the server's labels, or on none: what silos reach alone by theirs is no comparison."""
 
 Metrics = Mapping[str, float]
 
@@ -69,16 +67,14 @@ def trainings(federation: Federation, silos: Sequence[Silo]) -> list[Training]:
 
     Where images without labels take part, that is also the labels alone: silos with labels, without such images.
     """
-    spec = federation.spec
-    facts = resolve(spec.method).facts()
-    scored = spec.server_data.keys() & {"validation", "test"}
     labelled = [silo for silo in silos if silo.spec.labels != "None" and silo.spec.managed is not None]
-    if not scored or len(silos) < 2 or not labelled or NO_LABELLED_TRAINING & facts:
+    if measured_alone(federation.spec) != "Sites" or len(silos) < 2:
         return []
     names = tuple(silo.metadata.name for silo in labelled)
     found = [Training(name, (name,)) for name in names[:MOST_SITES]]
     partly = any(silo.spec.labels != "All" for silo in silos)
-    return [*found, Training("", names)] if partly and facts & WITHOUT_LABELS and len(names) > 1 else found
+    joined = partly and resolve(federation.spec.method).facts() & WITHOUT_LABELS and len(names) > 1
+    return [*found, Training("", names)] if joined else found
 
 
 def unmeasured(wanted: Sequence[Training], scores: AloneScores) -> list[Training]:

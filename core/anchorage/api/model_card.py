@@ -190,6 +190,11 @@ class ModelCard(Document):
         False,
         description="Whether the silos were parts of one process, so that no hospital took part and nothing travelled.",
     )
+    measurable: Literal["Anchors", "Sites", "Nothing"] | None = Field(
+        None,
+        description="What `fedctl run` trains without the federation, to compare with: on the server's anchors alone, at each labelled silo alone, "
+        "or nothing; null: a card of before it was kept.",
+    )
     unlabelled: Literal["Unused", "PseudoLabelled", "Used"] | None = Field(
         None,
         description="What the method makes of images without labels: nothing, pseudo-labels, or something else; null: a card of before it was kept.",

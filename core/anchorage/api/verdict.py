@@ -9,8 +9,6 @@ from anchorage.api.model_card import Assessment, ModelCard, SiloPart
 from anchorage.api.text import in_percent
 
 PAGE = "docs/reading-a-result.md"
-CHOICE = f"{PAGE}#not-compared"
-"""Where it stands how to measure what each site reaches alone."""
 
 ONE_CLASS = 0.9
 """Share of the images from which on one class is predicted for nearly all of them."""
@@ -106,10 +104,15 @@ def _gain(card: ModelCard) -> Finding:
         return Finding("Gain", f"{told}: {_joined(compared)}.")
     if len(card.silos) < 2 and card.labels_alone is None:
         return Finding("Gain", f"{told}.")
-    missing = (
-        "what each site reaches alone was not measured (`fedctl run` measures it, unless --no-compare leaves it out)"
-    )
-    return Finding("Gain", f"{told}; {missing}.", CHOICE)
+    return Finding("Gain", f"{told}; {_not_compared(card)}.", f"{PAGE}#not-compared")
+
+
+def _not_compared(card: ModelCard) -> str:
+    sites = card.measurable == "Sites" and any(silo.labels != "None" for silo in card.silos)
+    if not sites and card.measurable != "Anchors":
+        return "it was not compared with training without the federation"
+    what = "each site reaches" if sites else "the labels reach"
+    return f"what {what} alone was not measured (`fedctl run` measures it, unless --no-compare leaves it out)"
 
 
 def _below_alone(card: ModelCard) -> Iterator[Finding]:
@@ -120,7 +123,9 @@ def _below_alone(card: ModelCard) -> Iterator[Finding]:
     reached = final.metrics[metric]
     labels = (card.labels_alone or {}).get(metric)
     if labels is not None and labels - reached > SAME:
-        sentence = f"The federation is {_difference(reached, labels)} the labels alone: what the images without labels add does harm."
+        sentence = (
+            f"The federation is {_difference(reached, labels)} the labels alone: what the other images add does harm."
+        )
         yield Finding("BelowLabelsAlone", sentence, f"{PAGE}#below-the-labels-alone")
     better = [name for name, own in (card.sites_alone or {}).items() if own.get(metric, reached) - reached > SAME]
     if better:

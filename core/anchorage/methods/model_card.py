@@ -32,6 +32,7 @@ from anchorage.api.run import RunDescription
 from anchorage.api.status import timestamp
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.methods.alone import measured_alone
 from anchorage.methods.checks import WITHOUT_LABELS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.methods.registry import PRESETS
@@ -107,6 +108,7 @@ def make_card(
         final=_with_validation(final, history),
         best=_with_validation(best, history),
         simulated=simulated,
+        measurable=measured_alone(spec),
         unlabelled=_unlabelled(run),
         labelled_share=float(weighting.labelled_share) if isinstance(weighting, TwoHalves) else None,
         scored_patients=_scored_patients(spec, run),
@@ -238,7 +240,8 @@ def _unlabelled(run: RunDescription) -> Literal["Unused", "PseudoLabelled", "Use
     """Return what the methods of a run make of images without labels."""
     if "pseudoLabels" in run.method.facts():
         return "PseudoLabelled"
-    return "Used" if any(method.facts() & WITHOUT_LABELS for method in _methods(run)) else "Unused"
+    learning = WITHOUT_LABELS | {"labelsUnneeded"}
+    return "Used" if any(method.facts() & learning for method in _methods(run)) else "Unused"
 
 
 def _methods(run: RunDescription) -> list[ResolvedMethod]:

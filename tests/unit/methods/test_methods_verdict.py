@@ -138,7 +138,16 @@ def test_a_run_without_problems_has_none_and_says_how_to_compare(tmp_path: Path)
     assert problems(found) == {}
     (gain,) = judge(found)
     assert gain.sentence.startswith("The federation reaches a balanced accuracy of 0.938 on 160 test images; ")
-    assert "was not measured (`fedctl run` measures it" in gain.sentence and gain.page.endswith("#not-compared")
+    assert gain.sentence.endswith(
+        "; what each site reaches alone was not measured (`fedctl run` measures it, unless --no-compare leaves it out)."
+    )
+    assert gain.page == f"{PAGE}#not-compared"
+    for measurable, sentence in (
+        ("Anchors", "; what the labels reach alone was not measured (`fedctl run` measures it"),
+        ("Nothing", "; it was not compared with training without the federation."),
+        (None, "; it was not compared with training without the federation."),
+    ):
+        assert sentence in judge(found.model_copy(update={"measurable": measurable}))[0].sentence
 
 
 def test_one_class_for_nearly_every_image_is_named_with_the_ranking(tmp_path: Path) -> None:
@@ -214,6 +223,8 @@ def test_images_without_labels_that_nobody_learns_from_are_named(tmp_path: Path)
     assert finding.sentence.startswith("Images of east have no labels")
     semi = study(tmp_path, {"name": "FedAvgSemi"}, {"west": "All", "east": "None"})
     assert "LabelsMissing" not in problems(card(semi, history(weighed({"east": 200}))))
+    guessed = study(tmp_path, {"name": "MomentsHead"}, {"west": "All", "east": "None"})
+    assert card(guessed, history(parts(counted("west"), idle))).unlabelled == "Used"
 
 
 def test_a_silo_that_missed_rounds_is_named_also_where_it_was_not_asked(tmp_path: Path) -> None:
