@@ -1,42 +1,50 @@
-"""Measures training on the anchors alone for comparison, in a process of its own at low priority."""
+"""Measures for comparison what training reaches without the federation, in a process of its own at low priority."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 
-from anchorage.api.federation import Federation
-from anchorage.methods import resolve
+from anchorage.api.files import Study
+from anchorage.api.verdict import listed
+from anchorage.methods.alone import measured_alone
 from fedctl.processes import Child, ProcessEvent, end_all
+from fedctl.sites_alone import AloneScores, trainings, unmeasured
 from fedctl.workdir import Workdir, read_json
 
 
 class Comparison:
-    """Trains the federation's model on its anchors alone: same model, same seed, same epochs at the server.
+    """Trains the federation's model without the federation: same model, same seed, as many rounds, same local settings.
 
-    What was measured before is read again. A failure is said, and does not spoil the run. A context manager: its end ends the process.
+    Where the server trains, on its anchors alone (`fedctl.anchors_alone`); else at each labelled silo alone (`fedctl.sites_alone`). What was
+    measured before is read again. A failure is said, and does not spoil the run. A context manager: its end ends the process.
 
     Parameters
     ----------
     run : Workdir
         The run; the metrics are kept in it.
-    federation : Federation
-        Nothing is compared where its server has no anchors or no images to be scored on, or does not train.
+    study : Study
+        The federation and its silos. Nothing is compared where nobody has labels to train on alone, or no images to be scored on.
     data_root : Path
         Folder that claims name folders of.
     say : callable
         Tells people what is done.
+    wanted : bool
+        Whether anything is trained; what was measured before is read in any case.
     """
 
-    def __init__(self, run: Workdir, federation: Federation, data_root: Path, say: Callable[[str], None]) -> None:
-        self._run = run
-        self._say = say
-        self._wanted = _comparable(federation)
-        self._started = False
+    def __init__(
+        self, run: Workdir, study: Study, data_root: Path, say: Callable[[str], None], *, wanted: bool = True
+    ) -> None:
+        self._run, self._say, self._started = run, say, False
+        self._anchors = measured_alone(study.federation.spec) == "Anchors"
+        self._trainings = () if self._anchors else trainings(study.federation, study.silos)
+        self._wanted = wanted
         happenings: SimpleQueue[ProcessEvent] = SimpleQueue()
-        options = ["--federation", str(run.federation), "--data-root", str(data_root), "--out", str(run.anchors_alone)]
+        name, out = ("anchors", run.anchors_alone) if self._anchors else ("sites", run.sites_alone)
+        options = ["--federation", str(run.federation), "--data-root", str(data_root), "--out", str(out)]
         self._child = Child(
-            "anchors-alone", ["-m", "fedctl.anchors_alone", *options], run.root, run.log("anchors-alone"), happenings
+            f"{name}-alone", ["-m", f"fedctl.{name}_alone", *options], run.root, run.log(f"{name}-alone"), happenings
         )
 
     def __enter__(self) -> "Comparison":
@@ -48,23 +56,29 @@ class Comparison:
         end_all([self._child], grace_seconds=0.0)
 
     def start(self) -> None:
-        """Start the training, unless it was started or measured before."""
-        if self._wanted and not self._started and not self._run.anchors_alone.exists():
+        """Start the training, unless it was started or measured before, or is not wanted."""
+        left = self._left()
+        if self._wanted and not self._started and left:
             self._started = True
-            self._say("training on the anchors alone, for comparison")
+            self._say(f"training {left}, for comparison; --no-compare leaves it out")
             self._child.start()
 
-    def metrics(self) -> Mapping[str, float] | None:
-        """Wait for the training to end and return the metrics on the test images, else the validation images; None: nothing to compare with."""
+    def scores(self) -> AloneScores:
+        """Wait for the training to end and return the metrics on the test images, else the validation images, as far as there are any."""
         self.start()
         status = self._child.wait()
         if status:
-            self._say(f"training on the anchors alone failed: {self._child.failure(status)}")
-        measured: Mapping[str, float] | None = read_json(self._run.anchors_alone) if self._wanted else None
-        return measured
+            self._say(f"training {self._left()} failed: {self._child.failure(status)}")
+        if self._anchors:
+            return AloneScores(read_json(self._run.anchors_alone))
+        return AloneScores.read(self._run.sites_alone) if self._trainings else AloneScores()
 
-
-def _comparable(federation: Federation) -> bool:
-    spec = federation.spec
-    has_images = spec.anchor_data is not None and spec.evaluation is not None
-    return has_images and "serverTraining" in resolve(spec.method).facts()
+    def _left(self) -> str:
+        """Say where or on what is still to be trained; empty: nothing is."""
+        if self._anchors:
+            return "" if self._run.anchors_alone.exists() else "on the anchors alone"
+        left = unmeasured(self._trainings, AloneScores.read(self._run.sites_alone))
+        sites = [each.site for each in left if each.site]
+        parts = [f"at {'each of ' if len(sites) > 1 else ''}{listed(sites)} alone"] if sites else []
+        parts += ["on the labels alone"] if len(sites) < len(left) else []
+        return " and ".join(parts)

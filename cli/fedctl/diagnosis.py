@@ -1,9 +1,15 @@
-"""What the rounds of a run say about its method, in words: pseudo-labels, weights, and whether the federation pays."""
+"""What the last rounds of a run say about its method, in words: pseudo-labels and weights (of the whole run: `anchorage.api.verdict`)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from anchorage.api.federation import Federation
-from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY, ordered
+from pydantic import ValidationError
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.method import MethodSpec
+from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY
+from anchorage.api.text import in_percent
+from anchorage.api.verdict import listed
 from anchorage.methods import resolve
 from fedctl.source import Round
 
@@ -14,32 +20,37 @@ RIGHT, WRONG = 0.95, 0.75
 """Shares of right ones among accepted pseudo-labels from which on they are fine, and below which they mislead."""
 FEW = 0.1
 """Share of accepted pseudo-labels below which more of them would help, where those are right."""
-SHOWN = 5
 
 
-def diagnose(
-    federation: Federation, rounds: Sequence[Round], scores: Mapping[str, float], alone: Mapping[str, float] | None
-) -> list[str]:
+def diagnose(method: MethodSpec, rounds: Sequence[Round]) -> list[str]:
     """Return what should be looked at, one line each.
 
     Parameters
     ----------
-    federation : Federation
+    method : MethodSpec
         What was run.
     rounds : sequence of mapping
         Committed rounds as the journal has them, ascending.
-    scores, alone : mapping of str to float
-        Metrics of the last model, and of training on the anchors alone, on the same images.
+
+    Raises
+    ------
+    AnchorageError
+        No preset has the method's name.
     """
     found = [silo for entry in rounds[-LAST:] for silo in entry["silos"] if silo["state"] in ("Counted", "Inactive")]
     by_silo: dict[str, list[Round]] = {}
     for silo in found:
         by_silo.setdefault(silo["name"], []).append(silo)
-    labelled_by_model = "pseudoLabels" in resolve(federation.spec.method).facts()
-    lines = [*(_acceptance(by_silo) if labelled_by_model else ()), *_weights(by_silo)]
-    if alone is not None:
-        lines += _against(scores, alone)
-    return lines
+    labelled_by_model = "pseudoLabels" in resolve(method).facts()
+    return [*(_acceptance(by_silo) if labelled_by_model else ()), *_weights(by_silo)]
+
+
+def notes(document: Mapping[str, Any], rounds: Sequence[Round]) -> list[str]:
+    """Return what `diagnose` does for a Federation as JSON values; nothing of one whose method cannot be read here, such as another package's."""
+    try:
+        return diagnose(MethodSpec.model_validate(document["spec"]["method"]), rounds)
+    except (ValidationError, AnchorageError):
+        return []
 
 
 def acceptance_of(silo: Round) -> float | None:
@@ -63,15 +74,15 @@ def _acceptance(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
         yield f"every silo accepts all its pseudo-labels{wrong}: the threshold sorts nothing out; raise it"
     elif mistaken := {name: each for name, each in right.items() if max(each) < WRONG}:
         wrong = f"only {_span(mistaken)} of the accepted pseudo-labels are right"
-        yield f"{_named(list(mistaken))}: {wrong}; raise the threshold, or train longer at the server first"
+        yield f"{listed(list(mistaken))}: {wrong}; raise the threshold, or train longer at the server first"
     timid = {
         name: each for name, each in right.items() if min(each) >= RIGHT and 0 < max(accepted.get(name, [1])) < FEW
     }
     if timid:
-        yield f"{_named(list(timid))}: {_span(timid)} of the accepted pseudo-labels are right, but few are accepted; lower the threshold"
+        yield f"{listed(list(timid))}: {_span(timid)} of the accepted pseudo-labels are right, but few are accepted; lower the threshold"
     if nothing:
         told = "no pseudo-label is accepted, so nothing is learnt there"
-        yield f"{_named(nothing)}: {told}; lower the threshold, or train longer at the server first"
+        yield f"{listed(nothing)}: {told}; lower the threshold, or train longer at the server first"
 
 
 def _known(by_silo: Mapping[str, Sequence[Round]], share_of: Callable[[Round], float | None]) -> dict[str, list[float]]:
@@ -82,7 +93,7 @@ def _known(by_silo: Mapping[str, Sequence[Round]], share_of: Callable[[Round], f
 
 def _span(shares: Mapping[str, Sequence[float]]) -> str:
     """Write the lowest and the highest of shares, such as ``55 % to 60 %``."""
-    low, high = (f"{100 * end(map(end, shares.values())):.0f} %" for end in (min, max))
+    low, high = (f"{in_percent(end(map(end, shares.values())))} %" for end in (min, max))
     return low if low == high else f"{low} to {high}"
 
 
@@ -100,17 +111,4 @@ def _weights(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
             )
             reasons.setdefault(why, []).append(name)
     for why, names in reasons.items():
-        yield f"{_named(names)}: its weight is 0.000: {why}"
-
-
-def _against(scores: Mapping[str, float], alone: Mapping[str, float]) -> Iterator[str]:
-    name = next((name for name in ordered(scores) if name in alone), None)
-    if name is not None and name != "loss" and scores[name] < alone[name]:
-        yield (
-            f"the federation is below training on the anchors alone ({name.replace('_', ' ')} {scores[name]:.4f} against {alone[name]:.4f}): "
-            "look at the pseudo-labels above, try more rounds, a lower learning rate at the silos, or another method (docs/choosing-a-method.md)"
-        )
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        yield f"{listed(names)}: its weight is 0.000: {why}"

@@ -20,7 +20,7 @@ from rich.text import Text
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metrics import ordered, shown_first
 from anchorage.api.status import find_condition
-from anchorage.api.text import printable
+from anchorage.api.text import in_percent, printable
 from fedctl.output import Format, amount, duration, people, plain_table, show
 from fedctl.source import Event, Observation, Source
 from fedctl.view import metrics_line, moved
@@ -90,7 +90,7 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
             _progress(silo),
             str(silo["samples"]),
             f"{float(silo['weight']):.3f}",
-            f"{float(share):.0%}" if (share := silo.get("acceptance")) else "",
+            f"{in_percent(float(share))}%" if (share := silo.get("acceptance")) else "",
         ]
         cells += [silo.get("epsilon", ""), silo["lastSeenTime"] or ""] if wide else []
         if in_cluster:

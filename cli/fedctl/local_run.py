@@ -30,6 +30,7 @@ from fedctl.observation import ask_status, last_status, left_status, read_journa
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
 from fedctl.report import complete_card, send_card, write_report
+from fedctl.sites_alone import AloneScores
 from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
 from fedctl.validation import warn_about
@@ -97,7 +98,13 @@ class RunWatcher:
 
 
 def run_federation(
-    file: Path, workdir: Path | None, data_root: Path | None, overrides: Sequence[str], output: Format
+    file: Path,
+    workdir: Path | None,
+    data_root: Path | None,
+    overrides: Sequence[str],
+    output: Format,
+    *,
+    compare: bool = True,
 ) -> None:
     """Run a federation to its end, or resume it, and print the results.
 
@@ -113,6 +120,8 @@ def run_federation(
         ``path=value`` for the federation's document.
     output : Format
         What stdout gets: the summary, or the document with its status.
+    compare : bool
+        Whether training without the federation is measured after the last round (`fedctl.comparison`).
 
     Raises
     ------
@@ -145,11 +154,11 @@ def run_federation(
         try:
             with (
                 view_for(people, terminal=output.for_people and sys.stdout.isatty()) as view,
-                Comparison(run, federation, root, view.say) as comparison,
+                Comparison(run, study, root, view.say, wanted=compare) as comparison,
             ):
                 watcher = RunWatcher(federation, view, comparison, begun=begun)
                 unsent = None if members is None else play_to_the_end(run, federation, members, root, watcher)
-                alone = comparison.metrics()
+                alone = comparison.scores()
                 trouble = complete_card_everywhere(run, federation, alone, unsent, view.say)
         except (AnchorageError, InterruptError) as error:
             if not output.for_people:
@@ -161,7 +170,7 @@ def run_federation(
         unsent = unsent or trouble
         page = report_at_end(run)
         if output.for_people:
-            print_summary(run, federation, left_status(run), alone, elapsed, unsent, read_journal(run), page)
+            print_summary(run, federation, left_status(run), elapsed, unsent, read_journal(run), page)
         else:
             emit(document_with_status(run, federation), output)
         if unsent is not None:
@@ -171,13 +180,13 @@ def run_federation(
 def complete_card_everywhere(
     run: Workdir,
     federation: Federation,
-    labels_alone: Mapping[str, float] | None,
+    alone: AloneScores,
     unsent: AnchorageError | None,
     say: Callable[[str], None],
 ) -> AnchorageError | None:
     """Complete the model card here and, unless it does not take results now (`unsent`), in MLflow; return what that does not have then."""
     try:
-        complete_card(run, labels_alone)
+        complete_card(run, alone)
     except AnchorageError as error:
         say(str(error))
     uri = federation.spec.tracking.uri
@@ -321,6 +330,7 @@ def _accept_changes(run: Workdir, study: Study, federation: Federation) -> None:
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
     if any(change.verdict in RESULTS for change in changes):
         run.anchors_alone.unlink(missing_ok=True)
+        run.sites_alone.unlink(missing_ok=True)
     if any(change.verdict is Verdict.FROZEN for change in changes) and not _last_round(run):
         _begin_anew(run)  # round 0, the model before any training, is of other documents
 

@@ -53,12 +53,19 @@ app.add_typer(bench_app, name="bench", rich_help_panel=RESEARCH)
 
 @app.command(rich_help_panel=RUNS)
 def run(
-    file: File, workdir: Folder = None, data_root: DataRoot = None, overrides: Set = None, output: Output = Format.TABLE
+    file: File,
+    workdir: Folder = None,
+    data_root: DataRoot = None,
+    overrides: Set = None,
+    compare: Annotated[
+        bool, typer.Option(help="After the last round, train at each labelled silo, or on the anchors, alone.")
+    ] = True,
+    output: Output = Format.TABLE,
 ) -> None:
     """Run or resume a federation on this machine: a server and one agent per silo, each in its own process."""
     from fedctl.local_run import run_federation
 
-    run_federation(file, workdir, data_root, overrides or [], output)
+    run_federation(file, workdir, data_root, overrides or [], output, compare=compare)
 
 
 for _command in (simulate, study, tune, compare):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 from markdown_it import MarkdownIt
 
-from anchorage.api.card_text import headline_table, markdown, plain, table
+from anchorage.api.card_text import headline_table, markdown, plain, table, verdict
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import load_federation
@@ -21,8 +21,10 @@ from anchorage.engine.tracking import Outbox, Sender, what_is_sent
 from anchorage.methods.model_card import write_card
 from anchorage.transport.files import write_atomically
 from fedctl.choice import Place, choose
+from fedctl.diagnosis import notes
 from fedctl.local_source import LocalSource
 from fedctl.output import Format, amount, emit
+from fedctl.sites_alone import AloneScores
 from fedctl.source import Round, Source
 from fedctl.workdir import Workdir
 from fedctl.writing import writing
@@ -98,28 +100,26 @@ def add_bound(run: Workdir, folder: Path) -> None:
     card, uri = LocalSource(run).card(), load_federation(run.federation).federation.spec.tracking.uri
     if card is None:
         raise AnchorageError(commands.NO_RESULTS, f"{run.root} is not over, so there is no model card to complete")
-    complete_card(run, None, read_bound(folder.resolve(), card))
+    complete_card(run, AloneScores(), read_bound(folder.resolve(), card))
     missing = send_card(run, uri, partial(typer.echo, err=True)) if uri is not None else None
     if missing is not None:
         typer.echo(f"{missing}; fedctl run sends the rest", err=True)
 
 
-def complete_card(
-    run: Workdir, labels_alone: Mapping[str, float] | None, supervised_bound: Mapping[str, float] | None = None
-) -> None:
-    """Add to the model card what only the runner knows: training on the labels alone, and on all labels; `send_card` has MLflow take it.
+def complete_card(run: Workdir, alone: AloneScores, supervised_bound: Mapping[str, float] | None = None) -> None:
+    """Add to the model card what only the runner knows: training on the labels and at each site alone, and on all labels.
+
+    `send_card` has MLflow take it.
 
     Raises
     ------
     AnchorageError
         The card cannot be read or written.
     """
-    card, told = LocalSource(run).card(), {"labels_alone": labels_alone, "supervised_bound": supervised_bound}
-    known = {
-        name: {metric: value for metric, value in metrics.items() if math.isfinite(value)}
-        for name, metrics in told.items()
-        if metrics is not None
-    }
+    card, found = LocalSource(run).card(), {"labels_alone": alone.labels, "supervised_bound": supervised_bound}
+    known: dict[str, object] = {name: _finite(metrics) for name, metrics in found.items() if metrics is not None}
+    if alone.sites:
+        known["sites_alone"] = {name: _finite(metrics) for name, metrics in alone.sites.items()}
     if card is None or all(getattr(card, name) == metrics for name, metrics in known.items()):
         return
     with writing(run.model / CARD):
@@ -128,6 +128,10 @@ def complete_card(
             outbox = Outbox(run.outbox)
             outbox.append("card", {"models": str(run.model)})
             outbox.close()
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def send_card(run: Workdir, uri: str, say: Callable[[str], None]) -> AnchorageError | None:
@@ -160,6 +164,10 @@ def _page(source: Source) -> str:
     document, rounds, card = source.observe().document, source.rounds(), source.card()
     name, wanted = str(document["metadata"]["name"]), document["spec"]["rounds"]
     parts = [f"<h1>{escape(name)}</h1>", _rendered(_opening(rounds, wanted, card))]
+    if lines := notes(document, rounds):
+        parts.append(
+            f"<h2>Notes on the last rounds</h2>\n{_rendered(chr(10).join(f'- {plain(line)}' for line in lines))}"
+        )
     scored = card.final.assessment if card is not None else None
     sections: list[tuple[str, Sequence[Picture]]] = [
         ("Over the rounds", [*figures.curves(rounds)]),
@@ -191,7 +199,7 @@ def _opening(rounds: Sequence[Round], wanted: int, card: ModelCard | None) -> st
         done = rounds[-1]["round"] if rounds else 0
         return f"{done} of {wanted} rounds are committed. The model card follows when the run is over."
     said = f"{plain(card.method)} on {plain(card.network)}: {card.rounds} rounds with {len(card.silos)} silos."
-    return f"{said}\n\n{headline_table(card)}"
+    return f"{verdict(card)}\n\n{said}\n\n{headline_table(card)}"
 
 
 def _figure(picture: "Picture") -> str:

@@ -13,6 +13,7 @@ from anchorage.api.card_text import HELD_OUT
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metrics import ORDER
 from anchorage.api.model_card import Assessment
+from anchorage.api.text import in_percent
 from fedctl.source import Round
 
 try:
@@ -83,7 +84,9 @@ def confusion(scored: Assessment) -> Iterator[Picture]:
         return
     counts, names = np.array(scored.confusion), [found.name for found in scored.classes]
     share = counts.diagonal() / np.maximum(counts.sum(1), 1)
-    right = ", ".join(f"{figures.shortened(name)} {value:.0%}" for name, value in zip(names, share, strict=True))
+    right = ", ".join(
+        f"{figures.shortened(name)} {in_percent(value)}%" for name, value in zip(names, share, strict=True)
+    )
     says = f"Share of each true class that was predicted rightly: {right}."
 
     def draw(axes: Axes) -> None:

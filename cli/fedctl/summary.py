@@ -8,10 +8,13 @@ from rich.text import Text
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.federation import Federation
-from anchorage.api.metrics import shown_first
+from anchorage.api.metrics import score, shown_first
+from anchorage.api.model_card import ModelCard
 from anchorage.api.status import FederationStatus
+from anchorage.api.verdict import judge
 from anchorage.engine.tracking import Progress
 from fedctl.diagnosis import diagnose
+from fedctl.local_source import LocalSource
 from fedctl.output import counted, duration, people
 from fedctl.source import Round
 from fedctl.view import moved
@@ -29,7 +32,6 @@ def print_summary(
     run: Workdir,
     federation: Federation,
     status: FederationStatus,
-    comparison: Mapping[str, float] | None,
     elapsed_seconds: float | None,
     unsent: AnchorageError | None = None,
     rounds: Sequence[Round] = (),
@@ -45,8 +47,6 @@ def print_summary(
         What was run.
     status : FederationStatus
         Its final status.
-    comparison : mapping or None
-        Metrics of training on the anchors alone.
     elapsed_seconds : float or None
         Time of this start; None where the run was finished before.
     unsent : AnchorageError or None
@@ -60,16 +60,45 @@ def print_summary(
     name = federation.metadata.name
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
     console.print(Text(f"\n{name}: {counted(status.round, 'round')}, {how}", style="bold"))
-    if (scores := _scores(status, comparison, _validated_on(federation))) is not None:
+    card = card_of(run)
+    for line in verdict_lines(card) if card is not None else ():
+        console.print(line, soft_wrap=True)
+    if (scores := _scores(status, _alone(card), _validated_on(federation))) is not None:
         console.print(scores)
     facts = [*_models(federation, status), *_places(run, federation, status, unsent)]
-    final = status.model.metrics if status.model and status.model.metrics else status.metrics
-    reached = {metric.name: float(metric.value) for metric in final}
-    facts += [("note", line) for line in diagnose(federation, rounds, reached, comparison)]
+    facts += [("note", line) for line in diagnose(federation.spec.method, rounds)]
     if report:
         facts.append(("report", report))
     for what, fact in facts:
         console.print(Text(f"{what:<14}{fact}"), soft_wrap=True)
+
+
+def card_of(run: Workdir) -> ModelCard | None:
+    """Return the model card of a run; None where there is none that can be read, which `complete_card` says."""
+    try:
+        return LocalSource(run).card()
+    except AnchorageError:
+        return None
+
+
+def verdict_lines(card: ModelCard) -> Iterator[Text]:
+    """Yield what the federation gained, and each problem on a line of its own, with the page that helps."""
+    gain, *problems = judge(card)
+    yield Text(str(gain))
+    for problem in problems:
+        yield Text(f"- {problem}", style="yellow")
+
+
+def _alone(card: ModelCard | None) -> dict[str, Mapping[str, float]]:
+    """Return the columns of training without the federation: on the labels, and at the best site."""
+    if card is None:
+        return {}
+    found = {"LABELS ALONE": card.labels_alone} if card.labels_alone is not None else {}
+    sites = [(rank, name, own) for name, own in (card.sites_alone or {}).items() if (rank := score(own)) is not None]
+    if sites:
+        _, name, own = max(sites, key=lambda site: site[0])
+        found[f"{name.upper()} ALONE"] = own
+    return found
 
 
 def _models(federation: Federation, status: FederationStatus) -> Iterator[tuple[str, str]]:
@@ -115,8 +144,8 @@ def _validated_on(federation: Federation) -> str:
     return "SILOS' OWN" if federation.spec.evaluation and federation.spec.evaluation.silo_percent else ""
 
 
-def _scores(status: FederationStatus, comparison: Mapping[str, float] | None, validated_on: str) -> Table | None:
-    """Return the metrics on the test images, where there are none on the validation images, beside training on the anchors alone."""
+def _scores(status: FederationStatus, alone: Mapping[str, Mapping[str, float]], validated_on: str) -> Table | None:
+    """Return the metrics on the test images, where there are none on the validation images, beside training without the federation."""
     final, best = status.model, status.best_model
     columns = {"LAST ROUND": final.metrics if final else ()}
     if final and best and best.metrics and best.round != final.round:
@@ -125,8 +154,7 @@ def _scores(status: FederationStatus, comparison: Mapping[str, float] | None, va
     shown = {title: {metric.name: float(metric.value) for metric in found} for title, found in columns.items()}
     if part != "TEST":
         shown = {"LAST ROUND": {metric.name: float(metric.value) for metric in status.metrics}}
-    if comparison is not None:
-        shown["ANCHORS ALONE"] = dict(comparison)
+    shown |= {title: dict(metrics) for title, metrics in alone.items()}
     if not shown["LAST ROUND"]:
         return None
     table = Table(box=None, pad_edge=False, header_style="bold")

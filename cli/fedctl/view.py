@@ -93,6 +93,7 @@ class LineView:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._round = -1
+        self._scores = ""
         self._connected: frozenset[str] = frozenset()
         self._waiting = ""
         self._stored = False
@@ -118,7 +119,9 @@ class LineView:
         self._waiting = waiting
         if status.last_checkpoint is not None and status.round != self._round:
             self._round = status.round
-            self.say(_round_line(picture))
+            scores = metrics_line(status, exact=True)  # stays as it was where this round was not scored
+            self.say(_round_line(picture, scored=scores != self._scores))
+            self._scores = scores
         if _storing(picture) and not self._stored:
             self._stored = True
             self.say(STORING)
@@ -147,10 +150,10 @@ def waiting_for(status: FederationStatus) -> str:
     return ""
 
 
-def metrics_line(status: FederationStatus) -> str:
-    """Write the first metrics of the last evaluation."""
-    values = {metric.name: metric.value for metric in status.metrics}
-    return "  ".join(f"{name.replace('_', ' ')} {_short(values[name])}" for name in shown_first(values))
+def metrics_line(status: FederationStatus, *, exact: bool = False) -> str:
+    """Write the first metrics of the last evaluation; `exact`: with every digit."""
+    values = {metric.name: metric.value if exact else _short(metric.value) for metric in status.metrics}
+    return "  ".join(f"{name.replace('_', ' ')} {values[name]}" for name in shown_first(values))
 
 
 def _short(value: str) -> str:
@@ -160,9 +163,9 @@ def _short(value: str) -> str:
         return value
 
 
-def _round_line(picture: Picture) -> str:
-    status = picture.status
-    parts = [f"round {status.round}/{status.rounds} committed", metrics_line(status), duration(picture.elapsed_seconds)]
+def _round_line(picture: Picture, *, scored: bool) -> str:
+    status, scores = picture.status, metrics_line(picture.status) if scored else ""
+    parts = [f"round {status.round}/{status.rounds} committed", scores, duration(picture.elapsed_seconds)]
     if picture.remaining_seconds is not None and status.round < status.rounds:
         parts.append(f"about {duration(picture.remaining_seconds)} left")
     return ", ".join(part for part in parts if part)

@@ -86,6 +86,11 @@ class Workdir:
         return self.root / "anchors_alone.json"
 
     @property
+    def sites_alone(self) -> Path:
+        """The metrics of training at each silo with labels alone."""
+        return self.root / "sites_alone.json"
+
+    @property
     def tracking_uri(self) -> str:
         """The MLflow store of a federation that names none."""
         return f"sqlite:///{self.root / 'mlflow.db'}"

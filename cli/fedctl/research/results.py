@@ -13,6 +13,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, load_federation
 from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY, lower_is_better, ordered, score
+from anchorage.api.text import in_percent
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.store.records import record_from_json, record_to_json
 from fedctl.observation import read_journal
@@ -194,7 +195,7 @@ class Spread:
 
     def percent(self) -> str:
         """Write shares in percent."""
-        return f"{100 * self.mean:.1f}" + (f" ± {100 * self.std:.1f}" if math.isfinite(self.std) else "") + " %"
+        return in_percent(self.mean, 1) + (f" ± {100 * self.std:.1f}" if math.isfinite(self.std) else "") + " %"
 
     def as_document(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -12,15 +12,17 @@ from rich.text import Text
 
 from anchorage.api.federation import Federation
 from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY, score
+from anchorage.api.model_card import CARD
 from anchorage.api.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
 from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged, StepBegan
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.records import record_to_json
 from anchorage.methods import resolve
 from fedctl.diagnosis import diagnose
+from fedctl.local_source import read_card_at
 from fedctl.output import counted, duration, people, plain_table
-from fedctl.research.results import Results, Spread
-from fedctl.summary import NO_BEST
+from fedctl.research.results import Results, SimulationFolder, Spread
+from fedctl.summary import NO_BEST, verdict_lines
 from fedctl.view import Pace, Picture, View
 
 SHOWN_SILOS = 16
@@ -139,6 +141,7 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
     head = f"{results.federation.metadata.name}: {spec.method.name} on {spec.model.network}, {counts}"
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
     lines: list[RenderableType] = [Text(f"{head}, {how}", style="bold")]
+    lines += _verdicts(results)
     lines.append(
         _means_table(results) if results.metrics() else Text("nothing was scored: there is no spec.evaluation")
     )
@@ -150,6 +153,14 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
         lines.append(_seeds_table(results))
     lines.append(Text(f"results in {results.folder / 'seeds'}"))
     console.print(Group(*lines))
+
+
+def _verdicts(results: Results) -> Iterator[Text]:
+    """Yield what the card of each seed says, where its models were kept."""
+    for seed in results.seeds:
+        card = read_card_at(SimulationFolder(results.folder).models(seed.seed) / CARD)
+        for line in verdict_lines(card) if card is not None else ():
+            yield Text(f"seed {seed.seed}: ").append(line) if len(results.seeds) > 1 else line
 
 
 def _means_table(results: Results) -> RenderableType:
@@ -173,7 +184,7 @@ def _pseudo_labels(results: Results) -> Iterator[RenderableType]:
         yield table
     for seed in results.seeds:
         parts = record_to_json(replace(seed.rounds[-1], silos=tuple(seed.silos.values())))
-        for line in diagnose(results.federation, [parts], {}, None):
+        for line in diagnose(results.federation.spec.method, [parts]):
             yield Text(f"seed {seed.seed}: {line}" if len(results.seeds) > 1 else f"note: {line}")
 
 

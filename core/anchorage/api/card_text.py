@@ -1,10 +1,11 @@
 """A model card as Markdown. Its headings name the items of Annex IV of the EU AI Act (Regulation (EU) 2024/1689) that they cover."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anchorage.api.metrics import ACCEPTANCE, ORDER, PSEUDO_LABEL_ACCURACY, ordered, score
 from anchorage.api.model_card import Assessment, Interval, ModelCard, SiloPart
+from anchorage.api.verdict import judge
 
 TO_FILL = "*To be filled in by people.*"
 
@@ -36,6 +37,7 @@ def markdown(card: ModelCard) -> str:
     """Return the card as Markdown (CommonMark with tables)."""
     parts = [
         f"# Model card: {plain(card.federation)}",
+        verdict(card),
         f"{plain(card.network)} trained by {plain(card.method)} over {len(card.silos)} silos in {card.rounds} rounds, "
         f"{card.begun[:10]}. What people have to fill in is marked so.",
         "## Intended use (Annex IV, 1)",
@@ -60,6 +62,12 @@ def markdown(card: ModelCard) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def verdict(card: ModelCard) -> str:
+    """Return what the federation gained as a sentence, and its problems as a list."""
+    gain, *problems = (f"{plain(found.sentence)}{f' (`{found.page}`)' if found.page else ''}" for found in judge(card))
+    return "\n\n".join([f"**{gain}**", "\n".join(f"- {problem}" for problem in problems)]).strip()
+
+
 def scored_silos(silos: Iterable[SiloPart]) -> Mapping[str, tuple[str, float]]:
     """Return the silos that scored a model on images of their own (`HELD_OUT`), worst first, with the score's name and value."""
     known = {
@@ -71,7 +79,7 @@ def scored_silos(silos: Iterable[SiloPart]) -> Mapping[str, tuple[str, float]]:
 
 
 def headline_table(card: ModelCard) -> str:
-    """Return the scores of the last and the best model beside training on the labels alone, as a table; empty without labelled images."""
+    """Return the scores of the last and the best model beside training on the labels and at each site alone; empty without labelled images."""
     final, best = card.final.assessment, card.best.assessment
     if final is None:
         return ""
@@ -80,6 +88,7 @@ def headline_table(card: ModelCard) -> str:
         columns[f"best by validation, round {card.best.round}"] = best.metrics
     if card.labels_alone is not None:
         columns["labels alone"] = card.labels_alone
+    columns |= {f"{plain(name)} alone": metrics for name, metrics in (card.sites_alone or {}).items()}
     if card.supervised_bound is not None:
         columns["supervised bound"] = card.supervised_bound
     rows = (
@@ -95,9 +104,7 @@ def _results(card: ModelCard) -> list[str]:
         return ["The model was not scored at the server: no labelled images there, or nothing to tell classes by."]
     return [
         headline_table(card),
-        "*Labels alone* is the same network trained on the server's labelled images only."
-        if card.labels_alone is not None
-        else "Training on the labels alone was not measured; `fedctl run` does, where the server trains on labelled images.",
+        *_alone(card),
         *(["*Supervised bound* is another run, which had every label."] if card.supervised_bound is not None else []),
         "### Classes, last round",
         _classes(final),
@@ -106,6 +113,16 @@ def _results(card: ModelCard) -> list[str]:
         f"Brier score {final.calibration.brier:.4f} (0 is perfect, 2 the worst).",
         _reliability(final),
     ]
+
+
+def _alone(card: ModelCard) -> Iterator[str]:
+    """Yield what the columns of the headline are that the federation is held against."""
+    if card.labels_alone is not None:
+        yield "*Labels alone* is the same network trained on the labels only, without the images that have none."
+    if card.sites_alone:
+        yield "*NAME alone* is the same network trained at that silo only, with the same seed, rounds and local settings."
+    if card.labels_alone is None and not card.sites_alone:
+        yield "Training on the labels alone and at each site alone was not measured; `fedctl run` measures it."
 
 
 def _classes(scored: Assessment) -> str:
@@ -147,6 +164,7 @@ def _silos(card: ModelCard) -> list[str]:
         "rounds counted",
         "mean weight",
         "failed",
+        "missed",
         "images",
         *(plain(m.replace("_", " ")) for m in metrics),
     )
@@ -157,6 +175,7 @@ def _silos(card: ModelCard) -> list[str]:
             str(silo.rounds),
             f"{silo.weight:.3f}",
             str(silo.failures),
+            "?" if silo.missed is None else str(silo.missed),
             plain(", ".join(f"{use} {count}" for use, count in silo.samples.items())),
             *(_number(silo.metrics.get(name)) for name in metrics),
         )

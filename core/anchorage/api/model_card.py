@@ -83,6 +83,11 @@ class TrainedModel(Document):
     digest: str = Field(description="BLAKE3 digest of its tensors.")
     round: _Count = Field(description="The round that it was committed in.")
     assessment: Assessment | None = Field(description="How it did; null where it was not scored at the server.")
+    validation: Metrics | None = Field(
+        None,
+        description="Scores of its round by which the best one is chosen: on the validation images, else on the silos' own. "
+        "Empty: that round was not scored; null: a card of before these were kept.",
+    )
 
 
 class DocumentDigest(Document):
@@ -112,10 +117,18 @@ class SiloPart(Document):
     )
     rounds: _Count = Field(description="Rounds in which its update counted.")
     weight: _Unit = Field(description="Mean weight of the updates that counted.")
-    samples: Mapping[str, _Count] = Field(description="Images of its last update, by use.")
+    samples: Mapping[str, _Count] = Field(
+        description="Images of its last update that counted, by use; where none did, of its last answer."
+    )
     metrics: Metrics = Field(description="What it reported with its last update.")
     digest: str = Field(description="Keyed digest of its images; empty where it sent none.")
     failures: _Count = Field(description="Rounds in which it failed or was late.")
+    last_weight: _Unit | None = Field(
+        None, description="Weight of its last update that counted; null: a card of before it was kept."
+    )
+    missed: _Count | None = Field(
+        None, description="Rounds that were committed without it though it was to take part; null where nobody knows."
+    )
 
 
 class Sent(Document):
@@ -163,7 +176,12 @@ class ModelCard(Document):
     final: TrainedModel = Field(description="Model of the last round.")
     best: TrainedModel = Field(description="Model with the best validation score; the last without validation images.")
     labels_alone: Metrics | None = Field(
-        None, description="The same network trained on the server's labelled images alone, on the images of `final`."
+        None,
+        description="The same network trained on the labels alone, on the images of `final`: on the server's labelled images, or, where the "
+        "server does not train, by the silos with labels without the images that have none.",
+    )
+    sites_alone: Mapping[str, Metrics] | None = Field(
+        None, description="The same network trained at one silo alone, by its name, on the images of `final`."
     )
     supervised_bound: Metrics | None = Field(
         None, description="Another run or simulation that had every label, on the images of `final`."
@@ -171,5 +189,23 @@ class ModelCard(Document):
     simulated: bool = Field(
         False,
         description="Whether the silos were parts of one process, so that no hospital took part and nothing travelled.",
+    )
+    measurable: Literal["Anchors", "Sites", "Nothing"] | None = Field(
+        None,
+        description="What `fedctl run` trains without the federation, to compare with: on the server's anchors alone, at each labelled silo alone, "
+        "or nothing; null: a card of before it was kept.",
+    )
+    unlabelled: Literal["Unused", "PseudoLabelled", "Used"] | None = Field(
+        None,
+        description="What the method makes of images without labels: nothing, pseudo-labels, or something else; null: a card of before it was kept.",
+    )
+    labelled_share: _Unit | None = Field(
+        None,
+        description="Weight that labelled images have together in each round, where the method divides it into a part for them and one for "
+        "images without labels; null where it does not.",
+    )
+    scored_patients: _Count | None = Field(
+        None,
+        description="Patients or lesions that the tables of the scored images name, which silos compare with their own; null where nobody knows.",
     )
     limits: tuple[str, ...] = Field(description="Known limits, a sentence each.")

@@ -1,16 +1,20 @@
 """The model card of a finished run, from its documents, records and scores (`anchorage.api.model_card`)."""
 
+import base64
 import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from anchorage import __version__
 from anchorage.api.card_text import markdown, scored_silos
+from anchorage.api.data import DataFormat
 from anchorage.api.federation import Federation, FederationSpec, Silo
 from anchorage.api.files import Study, dump_yaml
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.metrics import ORDER
 from anchorage.api.model_card import (
     CARD,
     CARD_TEXT,
@@ -23,14 +27,20 @@ from anchorage.api.model_card import (
     Traffic,
     TrainedModel,
 )
-from anchorage.api.piece import AuxiliaryArray
+from anchorage.api.piece import PIECES, AuxiliaryArray
 from anchorage.api.run import RunDescription
 from anchorage.api.status import timestamp
+from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.methods.alone import measured_alone
+from anchorage.methods.checks import WITHOUT_LABELS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.methods.registry import PRESETS
+from anchorage.pieces.weighting.fedavg_semi import TwoHalves
 from anchorage.transport.files import write_atomically
 
+PATIENT_DIGEST_BYTES = 8
+"""Bytes of a keyed digest in `anchorage.api.run.HeldOut`."""
 FEW_IMAGES = 30
 """Images of a class below which its scores are called uncertain."""
 
@@ -72,8 +82,8 @@ def make_card(
         Whether no hospital took part.
     """
     spec, first, last = study.federation.spec, history[0], history[-1]
-    silos = _silos(study, history)
-    preset = PRESETS.get(run.method.name)
+    silos = _silos(study, run, history)
+    preset, weighting = PRESETS.get(run.method.name), run.method.weighting
     return ModelCard(
         anchorage=__version__,
         federation=run.federation,
@@ -95,9 +105,13 @@ def make_card(
         images=_images(spec, images),
         silos=silos,
         traffic=_traffic(run, history),
-        final=final,
-        best=best,
+        final=_with_validation(final, history),
+        best=_with_validation(best, history),
         simulated=simulated,
+        measurable=measured_alone(spec),
+        unlabelled=_unlabelled(run),
+        labelled_share=float(weighting.labelled_share) if isinstance(weighting, TwoHalves) else None,
+        scored_patients=_scored_patients(spec, run),
         limits=(
             *((SIMULATED,) if simulated else ()),
             *_limits(final.assessment, silos, classifier_trained),
@@ -150,8 +164,9 @@ def _images(spec: FederationSpec, images: Mapping[str, Mapping[str, Any]]) -> tu
 
 
 def _traffic(run: RunDescription, history: Sequence[RoundRecord]) -> Traffic:
-    methods = [*(stage.method for stage in run.warm_up), run.method]
-    up, down = ([array for method in methods for array in auxiliary_arrays(method, up=way)] for way in (True, False))
+    up, down = (
+        [array for method in _methods(run) for array in auxiliary_arrays(method, up=way)] for way in (True, False)
+    )
     return Traffic(
         bytes_up=sum(record.bytes_up for record in history),
         bytes_down=sum(record.bytes_down for record in history),
@@ -160,7 +175,7 @@ def _traffic(run: RunDescription, history: Sequence[RoundRecord]) -> Traffic:
     )
 
 
-def _silos(study: Study, history: Sequence[RoundRecord]) -> tuple[SiloPart, ...]:
+def _silos(study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> tuple[SiloPart, ...]:
     """Return what is known of every silo; where its document is not here, as in a cluster, its labels are those that it said itself."""
     parts: dict[str, list[SiloRecord]] = {silo.metadata.name: [] for silo in study.silos}
     for record in history:
@@ -168,22 +183,78 @@ def _silos(study: Study, history: Sequence[RoundRecord]) -> tuple[SiloPart, ...]
             parts.setdefault(silo.name, []).append(silo)
     said = {name: next((part.labels for part in reversed(of) if part.labels), "") for name, of in parts.items()}
     labels: dict[str, str] = {**said, **{silo.metadata.name: silo.spec.labels for silo in study.silos}}
-    return tuple(_silo(name, labels[name], records) for name, records in parts.items())
+    missed = _missed(study, run, history)
+    return tuple(_silo(name, labels[name], records, missed.get(name)) for name, records in parts.items())
 
 
-def _silo(name: str, labels: str, records: Sequence[SiloRecord]) -> SiloPart:
+def _missed(study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> Mapping[str, int]:
+    """Return for every silo in how many rounds it was to take part and did not; empty where rounds do not wait for silos.
+
+    A silo that is away is not asked any more: where every silo takes part in every round, it misses those rounds, too, from its
+    first one on (of one with a document, from the first round on) until it is taken out.
+    """
+    if run.mode == "Asynchronous":
+        return {}
+    rounds = [{silo.name: silo.state for silo in record.silos} for record in history if record.round > 0]
+    first_rounds = {silo.metadata.name: 0 for silo in study.silos}
+    for index, states in enumerate(rounds):
+        for name in states:
+            first_rounds.setdefault(name, index)
+    weightings = [method.weighting for method in _methods(run)]
+    drawn = any(isinstance(each, WeightingEngineHooks) and each.repeats for each in weightings)
+    everybody = study.federation.spec.protocol.silos_per_round is None and not drawn
+    found = {}
+    for name, first in first_rounds.items():
+        own = [states.get(name, "Absent" if everybody else "") for states in rounds[first:]]
+        until = own.index("Removed") if "Removed" in own else len(own)
+        found[name] = sum(state in ("Failed", "Late", "Absent") for state in own[:until])
+    return found
+
+
+def _silo(name: str, labels: str, records: Sequence[SiloRecord], missed: int | None) -> SiloPart:
     counted = [record for record in records if record.state == "Counted"]
     latest = counted[-1] if counted else None
+    answer = latest or next((record for record in reversed(records) if record.samples), None)
     return SiloPart(
         name=name,
         labels=labels,
         rounds=len(counted),
         weight=min(1.0, math.fsum(record.weight for record in counted) / len(counted)) if counted else 0.0,
-        samples={use: int(count) for use, count in latest.samples.items()} if latest else {},
+        samples={use: int(count) for use, count in answer.samples.items()} if answer else {},
         metrics={name: value for name, value in latest.metrics.items() if math.isfinite(value)} if latest else {},
         digest=next((record.fingerprint for record in reversed(records) if record.fingerprint), ""),
         failures=sum(record.state in ("Failed", "Late") for record in records),
+        last_weight=min(1.0, latest.weight) if latest else None,
+        missed=missed,
     )
+
+
+def _with_validation(model: TrainedModel, history: Sequence[RoundRecord]) -> TrainedModel:
+    """Return the model with the scores of its round that the best one is chosen by."""
+    metrics = next((record.metrics for record in history if record.round == model.round), {})
+    scores = {name: metrics[name] for name in ORDER if math.isfinite(metrics.get(name, math.nan))}
+    return model.model_copy(update={"validation": scores})
+
+
+def _unlabelled(run: RunDescription) -> Literal["Unused", "PseudoLabelled", "Used"]:
+    """Return what the methods of a run make of images without labels."""
+    if "pseudoLabels" in run.method.facts():
+        return "PseudoLabelled"
+    learning = WITHOUT_LABELS | {"labelsUnneeded"}
+    return "Used" if any(method.facts() & learning for method in _methods(run)) else "Unused"
+
+
+def _methods(run: RunDescription) -> list[ResolvedMethod]:
+    return [*(stage.method for stage in run.warm_up), run.method]
+
+
+def _scored_patients(spec: FederationSpec, run: RunDescription) -> int | None:
+    """Return how many patients or lesions silos were told of; None where nothing is scored, or the images are a demonstration's."""
+    scored = [section for part, section in spec.server_data.items() if part != "anchors"]
+    readers = [PIECES.of("reader")[section.format] for section in scored]
+    if run.held_out is None or not any(issubclass(reader, DataFormat) and reader.needs_claim for reader in readers):
+        return None
+    return len(base64.b64decode(run.held_out.groups)) // PATIENT_DIGEST_BYTES
 
 
 def _sent(arrays: Sequence[AuxiliaryArray]) -> tuple[Sent, ...]:

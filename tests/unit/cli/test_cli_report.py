@@ -6,31 +6,25 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from finished_run import assessment, make_run
 from typer.testing import CliRunner
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
-from anchorage.api.model_card import CARD, Assessment, Calibration, ClassScores, Interval, ReliabilityBin, TrainedModel
-from anchorage.api.run import RunDescription
-from anchorage.engine.interfaces import RoundRecord, SiloRecord
-from anchorage.engine.store.records import record_to_json
+from anchorage.api.model_card import CARD
 from anchorage.engine.tracking import Outbox, Sent
-from anchorage.methods import validate_study
-from anchorage.methods.model_card import make_card, write_card
-from anchorage.methods.resolution import resolve
+from anchorage.methods.model_card import write_card
 from fedctl.local_run import report_at_end
 from fedctl.local_source import LocalSource
 from fedctl.main import app
 from fedctl.report import complete_card, send_card, write_report
-from fedctl.workdir import Workdir
+from fedctl.sites_alone import AloneScores
 
-DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
 HOSTILE = "<script>alert(1)</script> ![x](http://example.org/x.png) $\\frac"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -69,76 +63,6 @@ class Page(HTMLParser):
             self.headings.append(data)
 
 
-def records(rounds: int, silos: int) -> Iterator[RoundRecord]:
-    for number in range(rounds + 1):
-        parts = tuple(
-            SiloRecord(
-                f"silo-{s}",
-                "Counted",
-                1 / silos,
-                {"train": 5},
-                {"loss": 1.0, "acceptance": 0.1 * (s % 9), "held_out_accuracy": 0.5},
-            )
-            for s in range(silos)
-        )
-        metrics = {"accuracy": 1 - 1 / (number + 2), "loss": 1 / (number + 1)}
-        yield RoundRecord(number, f"d{number}", 1000.0 + number, metrics, parts if number else ())
-
-
-def assessment(names: list[str]) -> Assessment:
-    area = Interval(value=0.9, low=0.85, high=0.95)
-    known = {"images": 9, "recall": 0.5, "specificity": 0.5, "precision": None, "auroc": area}
-    scores = (ClassScores(name=n, roc=((0, 0), (0.5, 1), (1, 1)), **known) for n in names)
-    bins = tuple(
-        ReliabilityBin(low=k / 5, high=(k + 1) / 5, images=k, confidence=(k + 0.5) / 5 if k else None, accuracy=k / 5)
-        for k in range(5)
-    )
-    return Assessment(
-        part="test",
-        images=90,
-        metrics={"accuracy": 0.7123, "loss": 0.4},
-        macro_auroc=area,
-        resamples=1000,
-        classes=tuple(scores),
-        calibration=Calibration(expected_error=0.05, brier=0.2, bins=bins),
-        confusion=tuple(tuple(range(len(names))) for _ in names),
-    )
-
-
-def make_run(root: Path, *, rounds: int = 3, silos: int = 3, names: list[str] | None = None) -> Workdir:
-    run = Workdir(root)
-    run.make()
-    shutil.copy(DIGITS, run.federation)
-    study, history = validate_study(DIGITS), list(records(rounds, silos))
-    run.journal.write_text("".join(json.dumps(record_to_json(record)) + "\n" for record in history))
-    if names is None:
-        return run
-    spec = study.federation.spec
-    about = RunDescription(
-        federation="digits",
-        seed=1,
-        model=spec.model_description,
-        method=resolve(spec.method),
-        down="{}",
-        up="{}",
-        rounds=rounds,
-        mode="Synchronous",
-    )
-    stored = [
-        TrainedModel(file=f"{role}.safetensors", digest=role, round=rounds, assessment=assessment(names))
-        for role in ("final", "best")
-    ]
-    run.model.mkdir()
-    write_card(
-        run.model, make_card(study, about, history, {}, final=stored[0], best=stored[1], classifier_trained=True)
-    )
-    audit = run.silo("silo-0") / "state" / "audit.jsonl"
-    audit.parent.mkdir(parents=True)
-    lines = [{"kind": "join", "bytes": 0}, {"kind": "update", "bytes": 1000}, {"kind": "update", "bytes": 1500}]
-    audit.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kind": "upd')
-    return run
-
-
 def pictures(page: Page) -> dict[str, ElementTree.Element]:
     found = {}
     for image in page.images:
@@ -150,7 +74,7 @@ def pictures(page: Page) -> dict[str, ElementTree.Element]:
 
 def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=["naevus", "melanoma"])
-    complete_card(run, {"accuracy": 0.6543, "loss": float("nan")})
+    complete_card(run, AloneScores({"accuracy": 0.6543, "loss": float("nan")}, {"silo-1": {"accuracy": 0.25}}))
     text = write_report(LocalSource(run), run.report).read_text()
     page = Page(text)
     drawn = pictures(page)
@@ -173,12 +97,30 @@ def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path)
     assert page.tags.count("h1") == 1
     for figure in ("0.7123", "0.6543", "2 update", "2.5 kB", "melanoma", "Annex IV"):
         assert figure in text, figure
-    assert LocalSource(run).card().labels_alone == {"accuracy": 0.6543}  # type: ignore[union-attr]
+    card = LocalSource(run).card()
+    assert card is not None and card.labels_alone == {"accuracy": 0.6543}
+    assert card.sites_alone == {"silo-1": {"accuracy": 0.25}}
+    first_screen = text.split("<h2>")[0]
+    assert (
+        "0.712 on 90 test images: 46.2 points above silo-1 alone (0.250) and 5.8 points above the labels"
+        in first_screen
+    )
+
+
+def test_the_first_screen_has_problems_and_notes_on_the_last_rounds(tmp_path: Path) -> None:
+    run = make_run(tmp_path, names=["a", "b"], accepted=100)
+    first, notes, *_ = write_report(LocalSource(run), run.report).read_text().split("<h2>")
+    complete_card(run, AloneScores({"accuracy": 0.8}))
+    below = write_report(LocalSource(run), run.report).read_text().split("<h2>")[0]
+    sentence = "The federation is 8.8 points below the labels alone"
+    assert sentence not in first and sentence in below
+    assert "<code>docs/reading-a-result.md#below-the-labels-alone</code>" in below
+    assert notes.startswith("Notes on the last rounds</h2>") and "every silo accepts all its pseudo-labels" in notes
 
 
 def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, said = make_run(tmp_path, names=["naevus", "melanoma"]), list[str]()
-    complete_card(run, None)
+    complete_card(run, AloneScores())
     assert not run.outbox.exists() and send_card(run, "sqlite:///x", said.append) is None
     Outbox(run.outbox).close()
     assert send_card(run, "sqlite:///x", said.append) is None and not said
@@ -193,7 +135,7 @@ def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("fedctl.report.Sender", Down)
     for _ in range(2):
-        complete_card(run, {"accuracy": 0.5})
+        complete_card(run, AloneScores({"accuracy": 0.5}))
         assert send_card(run, "sqlite:///x", said.append) is down
     assert [(event["kind"], event["models"]) for event in Outbox(run.outbox).events()] == [("card", str(run.model))]
     assert said == ["sending the completed model card to MLflow"] * 2

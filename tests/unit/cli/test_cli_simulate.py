@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 from anchorage.api.errors import AnchorageError, Failure, commands, data, documents, learning, storage
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
+from anchorage.api.model_card import CARD_TEXT
 from anchorage.engine.events import RoundCommitted, RoundStarted, SiloChanged, SiloJoined, StepBegan, Waiting
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Sent
@@ -354,3 +356,30 @@ def test_nothing_is_played_where_all_is_finished(file: Path, tmp_path: Path) -> 
     folder.result(5).parent.mkdir(parents=True)
     write_result(folder.result(5), one_round(5), study)
     assert play_missing([study], Simulator(folder, tmp_path, "cpu", LineView(io.StringIO()), 0)) == 0
+
+
+def test_the_summary_and_the_card_say_what_is_wrong(file: Path) -> None:
+    """The only silo with labels has images of one class, another has no labels: the model knows nothing but that class."""
+    data = "{format: Digits, use: Part, testPercent: 10, partition: {recipe: DistinctShards, classesPerPart: '1', parts: 10, part: PART}}"
+    head, _, _ = DOCUMENTS.partition("---")
+    silos = [
+        f"---\nkind: Silo\nmetadata: {{name: {name}}}\nspec: {{federation: tiny, labels: {labels}, managed: {{data: {data}}}}}\n".replace(
+            "PART", str(part)
+        )
+        for part, (name, labels) in enumerate([("a", "All"), ("b", "None")])
+    ]
+    file.write_text(
+        head.replace("name: FedAvg, local: {epochs: 1,", "name: LowerBound, local: {epochs: 5,") + "".join(silos)
+    )
+    result = simulate(file)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    gain = next(
+        place for place, line in enumerate(lines) if line.startswith("The federation reaches a balanced accuracy of ")
+    )
+    assert "(`fedctl run` measures it, unless --no-compare leaves it out)" in lines[gain]
+    assert lines[gain - 1].startswith("tiny: LowerBound on SmallCnn, 1 seed, 1 round")
+    assert re.match(r"- The last model predicts \d for 17\d of 179 validation images, ", lines[gain + 1]), lines
+    assert lines[gain + 2].startswith("- The images of b have no labels, and nobody learns from them")
+    card = (SimulationFolder(file.parent / "work").models(5) / CARD_TEXT).read_text()
+    assert card.split("\n\n")[2].count("\n- ") == 1 and lines[gain + 1].split(",")[0] in card

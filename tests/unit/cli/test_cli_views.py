@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from finished_run import make_run
 from rich.console import Console
 
 from anchorage.api.errors import AnchorageError, cluster
@@ -22,8 +23,10 @@ from anchorage.api.status import (
 )
 from anchorage.engine.tracking import Progress
 from fedctl.output import Format, amount, duration, show
+from fedctl.report import complete_card
 from fedctl.research.bench_rounds import largest_difference
 from fedctl.research.resnet18 import entries, random_model
+from fedctl.sites_alone import AloneScores
 from fedctl.summary import print_summary
 from fedctl.view import LineView, Pace, Picture, draw, view_for
 from fedctl.workdir import Workdir
@@ -57,7 +60,8 @@ def test_lines_say_what_changed_once() -> None:
         type="QuorumMet", status="False", reason="QuorumLost", message="b", last_transition_time=timestamp(0)
     )
     view.show(picture(FederationStatus()))
-    for seen in (status(1), status(1), status(2, conditions=(quorum,)), status(2, conditions=(quorum,))):
+    scored = {"metrics": metrics(accuracy=0.91239), "conditions": (quorum,)}
+    for seen in (status(1), status(1), status(2, **scored), status(2, **scored), status(3, **scored)):
         view.show(picture(seen, elapsed_seconds=3.0, remaining_seconds=12.0))
     view.show(picture(status(10, silos=())))
     view.show(picture(status(10, silos=())))
@@ -65,7 +69,8 @@ def test_lines_say_what_changed_once() -> None:
         "silo a connected",
         "round 1/10 committed, accuracy 0.9123, 3.0 s, about 12 s left",
         "waiting: b",
-        "round 2/10 committed, accuracy 0.9123, 3.0 s, about 12 s left",
+        "round 2/10 committed, accuracy 0.9124, 3.0 s, about 12 s left",
+        "round 3/10 committed, 3.0 s, about 12 s left",
         "silo a disconnected",
         "round 10/10 committed, accuracy 0.9123, 0.0 s",
         "storing the model, and sending the results to MLflow",
@@ -106,16 +111,23 @@ def test_the_summary_says_on_which_images_and_which_round_was_the_best(
         model=StoredModel(**stored, metrics=scores[0]),
         best_model=StoredModel(**best, metrics=scores[1]),
     )
-    print_summary(Workdir(tmp_path), federation, seen, {"accuracy": 0.6}, 3.0)
+    run = make_run(tmp_path, names=["naevus", "melanoma"])
+    complete_card(run, AloneScores({"accuracy": 0.65}, {"silo-1": {"accuracy": 0.2}, "silo-2": {"accuracy": 0.6}}))
+    print_summary(run, federation, seen, 3.0)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[2].startswith("The federation reaches an accuracy of 0.712 on 90 test images: ")
+    table = lines[next(place for place, line in enumerate(lines) if line.startswith("ON THE ")) :]
     if part == "test":
-        assert lines[2:5] == [
-            "ON THE TEST IMAGES LAST ROUND BEST, ROUND 7 ANCHORS ALONE",
-            "accuracy 0.7000 0.7500 0.6000",
+        assert table[:3] == [
+            "ON THE TEST IMAGES LAST ROUND BEST, ROUND 7 LABELS ALONE SILO-2 ALONE",
+            "accuracy 0.7000 0.7500 0.6500 0.6000",
             "loss 0.4000",
         ]
     else:
-        assert lines[2:4] == ["ON THE VALIDATION IMAGES LAST ROUND ANCHORS ALONE", "accuracy 0.8000 0.6000"]
+        assert table[:2] == [
+            "ON THE VALIDATION IMAGES LAST ROUND LABELS ALONE SILO-2 ALONE",
+            "accuracy 0.8000 0.6500 0.6000",
+        ]
     assert "best model /m/best.safetensors, of round 7" in lines
 
 
@@ -124,7 +136,7 @@ def test_the_summary_names_the_scores_of_the_silos(tmp_path: Path, capsys: pytes
     spec = federation.spec.model_copy(update={"evaluation": Evaluation(silo_percent=20)})
     stored = StoredModel(path="/m/final.safetensors", digest="a" * 64, round=10)
     seen = status(10, metrics=metrics(accuracy=0.8, worst_silo_accuracy=0.4), model=stored, best_model=stored)
-    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, None, 3.0)
+    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, 3.0)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:4] == ["ON THE SILOS' OWN IMAGES LAST ROUND", "accuracy 0.8000"]
     assert any(line.startswith("worst silo accuracy 0.4000") for line in lines)
@@ -141,7 +153,7 @@ def test_the_summary_has_the_address_of_the_runs_page(
     run = Workdir(tmp_path)
     run.outbox.mkdir(parents=True)
     Progress(run_id="abc", experiment_id="7").write(run.outbox)
-    print_summary(run, federation.model_copy(update={"spec": spec}), status(10), None, None)
+    print_summary(run, federation.model_copy(update={"spec": spec}), status(10), None)
     page = f"{server}/#/experiments/7/runs/abc?workflowType=machine_learning"
     assert f"its page      {page}\n" in capsys.readouterr().out
 
@@ -151,7 +163,7 @@ def test_the_summary_says_why_the_best_model_is_the_last(tmp_path: Path, capsys:
     spec = federation.spec.model_copy(update={"evaluation": None})
     stored = StoredModel(path="/m/final.safetensors", digest="a" * 64, round=10)
     seen = status(10, metrics=(), model=stored, best_model=stored)
-    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, None, None)
+    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, None)
     out = capsys.readouterr().out
     assert "spec.evaluation.validation" in out and "IMAGES" not in out
 

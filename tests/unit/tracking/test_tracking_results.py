@@ -82,14 +82,26 @@ def test_a_card_completed_after_the_end_is_sent_with_its_scores(tmp_path, uri):
     run(RoundCommitted(record_of(3), NOTHING, None))
     run.finish("", None)
     Sending(folder, uri).send_all()
-    write_card(models, card().model_copy(update={"labels_alone": {"accuracy": 0.125}}))
+    alone = {"labels_alone": {"accuracy": 0.125}, "sites_alone": {"west": {"balanced_accuracy": 0.8, "accuracy": 0.5}}}
+    write_card(models, card().model_copy(update=alone))
     for _ in range(2):  # sent again, it says the same
         Outbox(folder).append("card", {"models": str(models)})
         sending = Sending(folder, uri)
         sending.send_all()
         assert sending.ended
     found = only_run(uri)
-    assert found.info.status == "FINISHED" and "| labels alone | 0.1250 |" in note(found)
+    assert found.info.status == "FINISHED" and "| labels alone |  | 0.1250 |" in note(found)
+    first, problems, _ = note(found).split("\n\n", 2)
+    assert first.startswith(
+        "**The federation reaches a balanced accuracy of 0.750 on 4 validation images: 5.0 points below west"
+    )
+    assert (
+        "- The federation is below what west reaches alone." in problems
+        and "| west alone | 0.8000 | 0.5000 |" in note(found)
+    )
+    assert (
+        MlflowClient(uri).get_metric_history(found.info.run_id, "validation/site_alone/west/accuracy")[-1].value == 0.5
+    )
     history = MlflowClient(uri).get_metric_history(found.info.run_id, "validation/labels_alone/accuracy")
     assert {(m.step, m.value) for m in history} == {(3, 0.125)}
 
@@ -117,9 +129,17 @@ def test_a_card_of_another_format_is_left_out_and_told(tmp_path, uri):
                 "test/final/accuracy": 0.5,
                 "test/best/accuracy": 0.5,
                 "test/labels_alone/accuracy": 0.4,
+                "test/site_alone/b/accuracy": 0.2,
+                "test/site_alone/a/accuracy": 0.3,
                 "test/supervised_bound/accuracy": 0.6,
             },
-            ["federation | 0.5000", "labels alone | 0.4000", "supervised bound | 0.6000"],
+            [
+                "federation | 0.5000",
+                "labels alone | 0.4000",
+                "b alone | 0.2000",
+                "a alone | 0.3000",
+                "supervised bound | 0.6000",
+            ],
         ),
         (
             {

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from anchorage.api.model_card import Assessment, Calibration, ClassScores
+from anchorage.api.text import in_percent
 
 _MOST_LABELLED_CLASSES = 25
 _LONGEST_NAME = 16
@@ -109,7 +110,8 @@ def embeddings(rows: NDArray[np.float32], title: str, classes: Sequence[str]) ->
     style: dict[str, Any] = {"cmap": "tab10" if few else "turbo", "vmin": 0, "vmax": 9 if few else len(classes) - 1}
     dots = axes.scatter(plane[right, 0], plane[right, 1], c=true[right], s=12, **style)
     axes.scatter(plane[~right, 0], plane[~right, 1], c=true[~right], s=24, marker="x", linewidths=1, **style)
-    axes.set(xlabel=f"component 1 ({explained[0]:.0%})", ylabel=f"component 2 ({explained[1]:.0%})", title=title)
+    axes.set(title=title)
+    axes.set(xlabel=f"component 1 ({in_percent(explained[0])}%)", ylabel=f"component 2 ({in_percent(explained[1])}%)")
     label = "true class (cross: predicted wrongly)"
     if len(classes) <= _MOST_LABELLED_CLASSES:
         present = np.unique(true)

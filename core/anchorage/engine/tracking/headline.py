@@ -9,6 +9,8 @@ LABELS_ALONE = "labels_alone/"
 """What names of metrics begin with, behind the part of the images, that training on the server's labelled images alone reached."""
 SUPERVISED_BOUND = "supervised_bound/"
 """The same of another run that had every label."""
+SITE_ALONE = "site_alone/"
+"""The same, before a silo's name, of training at that silo alone."""
 MOST_SILOS = 20
 """Silos that have a row."""
 
@@ -26,8 +28,8 @@ EXPERIMENT = """Federated training of image models by Anchorage. Each run is one
 def headline(metrics: Mapping[str, float]) -> str:
     """Return the scores of a run as a table in Markdown, empty where there are none.
 
-    Rows are the last model on the test images (without those, on the validation images), training on the labels alone, on all
-    labels, the best model, and each silo on images of its own that it kept from training, the worst first. MLflow folds all but the first rows.
+    Rows are the last model on the test images (without those, on the validation images), training on the labels alone, at each site alone, on
+    all labels, the best model, and each silo on images of its own that it kept from training, the worst first. MLflow folds all but the first rows.
 
     Parameters
     ----------
@@ -38,6 +40,8 @@ def headline(metrics: Mapping[str, float]) -> str:
     last = _below("test/final/" if part == "test/" else "", metrics)
     best = _below("test/best/", metrics)
     rows = {"federation": last, "labels alone": _below(part + LABELS_ALONE, metrics)}
+    sites = dict.fromkeys(name.split("/")[2] for name in metrics if name.startswith(part + SITE_ALONE))
+    rows |= {f"{plain(name)} alone": _below(f"{part}{SITE_ALONE}{name}/", metrics) for name in sites}
     rows["supervised bound"] = _below(part + SUPERVISED_BOUND, metrics)
     rows |= {"best round": best} if best != last else {}
     silos = sorted({name.split("/")[1] for name in metrics if name.startswith("silo/") and f"/{HELD_OUT}" in name})

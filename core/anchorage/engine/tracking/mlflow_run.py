@@ -25,10 +25,11 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NOTE, ML
 from pandas import DataFrame  # type: ignore[import-untyped]
 from PIL import Image
 
+from anchorage.api.card_text import verdict
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
 from anchorage.api.model_card import CARD, CARD_TEXT, Assessment, ModelCard
 from anchorage.engine.tracking import figures
-from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SUPERVISED_BOUND, headline
+from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SITE_ALONE, SUPERVISED_BOUND, headline
 from anchorage.learning.data import decoding
 
 KEY_TAG = "anchorage.run"
@@ -87,6 +88,7 @@ class MlflowRun:
         self._uri = uri
         self.run_id, self.experiment_id = run_id, experiment_id
         self._federation, self._classes, self._about = federation, classes, about
+        self._verdict = ""
         self.registered_model = registered_model
 
     @classmethod
@@ -181,8 +183,10 @@ class MlflowRun:
         if not (models / CARD).is_file():
             return
         card = ModelCard.model_validate_json((models / CARD).read_bytes())
+        self._verdict = verdict(card)
         stamp = int(datetime.fromisoformat(card.ended).timestamp() * 1000)
         beside = {LABELS_ALONE: card.labels_alone, SUPERVISED_BOUND: card.supervised_bound}
+        beside |= {f"{SITE_ALONE}{name}/": metrics for name, metrics in (card.sites_alone or {}).items()}
         part = card.final.assessment.part if card.final.assessment else "validation"
         metrics = [
             Metric(f"{part}/{prefix}{name}", value, stamp, card.rounds)
@@ -222,10 +226,12 @@ class MlflowRun:
         self._write_results()
 
     def _write_results(self) -> Mapping[str, str]:
-        """Write the scores that MLflow has as an artifact, and as the description of the run unless people have edited that; return its tags."""
+        """Write the card's verdict and the scores that MLflow has as an artifact, and as the description of the run unless people have edited
+        that; return its tags.
+        """
         found = self._client.get_run(self.run_id).data
         scores = headline(found.metrics)
-        text = "\n\n".join(part for part in (scores, self._about) if part)
+        text = "\n\n".join(part for part in (self._verdict, scores, self._about) if part)
         if scores:
             self._client.log_text(self.run_id, f"# {self._federation}\n\n{text}\n", RESULTS)
         before = found.tags.get(MLFLOW_RUN_NOTE)

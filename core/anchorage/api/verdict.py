@@ -1,0 +1,262 @@
+"""What a model card says in plain words: what the federation gained, and what is wrong, a sentence each (docs/reading-a-result.md)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from anchorage.api.metrics import ORDER
+from anchorage.api.model_card import Assessment, ModelCard, SiloPart
+from anchorage.api.text import in_percent
+
+PAGE = "docs/reading-a-result.md"
+
+ONE_CLASS = 0.9
+"""Share of the images from which on one class is predicted for nearly all of them."""
+HARDLY_RECOGNISED = 0.25
+"""Mean recall of the other classes up to which that is a failure, and not how the images are."""
+GOOD_RANKING = 0.7
+"""Mean area under the ROC curves from which on a model tells classes apart whatever it decides for; 0.5 is chance."""
+FAR_BELOW = 0.05
+"""How far the last round's score is below the best one's where it is named."""
+NEXT_TO_NOTHING = 0.05
+"""Share of a silo's images below which it learnt from next to nothing."""
+SAME = 0.0005
+"""Difference of two scores that is none."""
+MOST_NAMED = 5
+"""Silos that a sentence names."""
+
+Kind = Literal[
+    "Gain",
+    "NotScored",
+    "BelowLabelsAlone",
+    "BelowSiteAlone",
+    "OneClass",
+    "BestRoundBefore",
+    "LittleLearnt",
+    "LabelsMissing",
+    "RoundsMissed",
+    "PatientsNotCompared",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence about a run."""
+
+    kind: Kind
+    """What it is about."""
+    sentence: str
+    """Plain text on one line; names of silos and classes are other parties'."""
+    page: str = ""
+    """Where it stands what to do; empty where there is nothing to do."""
+
+    def __str__(self) -> str:
+        return f"{self.sentence} ({self.page})" if self.page else self.sentence
+
+
+def judge(card: ModelCard) -> tuple[Finding, ...]:
+    """Return what the federation gained, and then its problems, the gravest first."""
+    return (_gain(card), *_problems(card))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names, of many the first ones and how many more there are."""
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+
+
+def _problems(card: ModelCard) -> Iterator[Finding]:
+    parts: tuple[Callable[[ModelCard], Iterator[Finding]], ...] = (
+        _one_class,
+        _below_alone,
+        _better_before,
+        _little_learnt,
+        _labels_missing,
+        _missed,
+        _patients,
+    )
+    for part in parts:
+        yield from part(card)
+
+
+def _gain(card: ModelCard) -> Finding:
+    final = card.final.assessment
+    metric = _first(final.metrics) if final is not None else None
+    if final is None or metric is None:
+        held_out = card.final.validation or {}
+        own = _first(held_out)
+        where = (
+            f"; on images that the silos keep from training it has {_article(own)} of {held_out[own]:.3f}"
+            if own
+            else ""
+        )
+        sentence = f"The server scored no model, so nobody knows what the federation gained{where}."
+        return Finding("NotScored", sentence, f"{PAGE}#not-scored")
+    reached = final.metrics[metric]
+    told = f"The federation reaches {_article(metric)} of {reached:.3f} on {final.images} {final.part} images"
+    others = [(f"{name} alone", metrics) for name, metrics in (card.sites_alone or {}).items()]
+    others += [("the labels alone", card.labels_alone)] if card.labels_alone is not None else []
+    compared = [
+        f"{_difference(reached, metrics[metric])} {who} ({metrics[metric]:.3f})"
+        for who, metrics in others
+        if metric in metrics
+    ]
+    if compared:
+        return Finding("Gain", f"{told}: {_joined(compared)}.")
+    if len(card.silos) < 2 and card.labels_alone is None:
+        return Finding("Gain", f"{told}.")
+    return Finding("Gain", f"{told}; {_not_compared(card)}.", f"{PAGE}#not-compared")
+
+
+def _not_compared(card: ModelCard) -> str:
+    sites = card.measurable == "Sites" and any(silo.labels != "None" for silo in card.silos)
+    if not sites and card.measurable != "Anchors":
+        return "it was not compared with training without the federation"
+    what = "each site reaches" if sites else "the labels reach"
+    return f"what {what} alone was not measured (`fedctl run` measures it, unless --no-compare leaves it out)"
+
+
+def _below_alone(card: ModelCard) -> Iterator[Finding]:
+    final = card.final.assessment
+    metric = _first(final.metrics) if final is not None else None
+    if final is None or metric is None:
+        return
+    reached = final.metrics[metric]
+    labels = (card.labels_alone or {}).get(metric)
+    if labels is not None and labels - reached > SAME:
+        sentence = (
+            f"The federation is {_difference(reached, labels)} the labels alone: what the other images add does harm."
+        )
+        yield Finding("BelowLabelsAlone", sentence, f"{PAGE}#below-the-labels-alone")
+    better = [name for name, own in (card.sites_alone or {}).items() if own.get(metric, reached) - reached > SAME]
+    if better:
+        sentence = f"The federation is below what {listed(better)} {'reaches' if len(better) == 1 else 'reach'} alone."
+        yield Finding("BelowSiteAlone", sentence, f"{PAGE}#below-a-site-alone")
+
+
+def _one_class(card: ModelCard) -> Iterator[Finding]:
+    final = card.final.assessment
+    if final is None or final.confusion is None:
+        return
+    predicted = [sum(column) for column in zip(*final.confusion, strict=True)]
+    most = max(range(len(predicted)), key=predicted.__getitem__)
+    recalls = [
+        scores.recall for place, scores in enumerate(final.classes) if place != most and scores.recall is not None
+    ]
+    if not recalls or predicted[most] < ONE_CLASS * final.images or sum(recalls) / len(recalls) > HARDLY_RECOGNISED:
+        return
+    told = f"The last model predicts {final.classes[most].name} for {predicted[most]} of {final.images} {final.part} images"
+    yield Finding("OneClass", f"{told}{_ranking(final)}.", f"{PAGE}#one-class-for-nearly-every-image")
+
+
+def _ranking(final: Assessment) -> str:
+    if final.macro_auroc is None:
+        return ""
+    area = final.macro_auroc.value
+    if area >= GOOD_RANKING:
+        return f", though AUROC is {area:.2f}: the ranking is good, the decision is not"
+    return f", and AUROC is {area:.2f}: it hardly tells the classes apart"
+
+
+def _better_before(card: ModelCard) -> Iterator[Finding]:
+    last, best = card.final.validation, card.best.validation
+    if last is None or best is None:  # a card of an earlier version
+        last = card.final.assessment.metrics if card.final.assessment else {}
+        best = card.best.assessment.metrics if card.best.assessment else {}
+    metric = _first(best)
+    if (
+        metric is None
+        or metric not in last
+        or card.best.round == card.final.round
+        or best[metric] - last[metric] < FAR_BELOW
+    ):
+        return
+    what = f"{100 * (best[metric] - last[metric]):.0f} points of {_words(metric)}"
+    sentence = f"The last round is {what} below the best one (round {card.best.round}): use the best model, and look at the curve."
+    yield Finding("BestRoundBefore", sentence, f"{PAGE}#the-best-round-is-far-above-the-last")
+
+
+def _little_learnt(card: ModelCard) -> Iterator[Finding]:
+    """Name silos that learnt from next to nothing, and what that counts."""
+    if card.unlabelled != "PseudoLabelled":
+        return
+    learnt_from = [(silo, *_learnt(silo)) for silo in card.silos]
+    little = [(silo, learnt, of) for silo, learnt, of in learnt_from if of and learnt < NEXT_TO_NOTHING * of]
+    if not little:
+        return
+    parts = [
+        f"{silo.name}: {_of(learnt, of)} learnt from in its last round{_counting(silo)}" for silo, learnt, of in little
+    ]
+    more = f", and {len(little) - MOST_NAMED} more silos" if len(little) > MOST_NAMED else ""
+    share = card.labelled_share
+    divided = (
+        f"; images without labels have {in_percent(1 - share)}% of the weight together, however few are learnt from"
+        if share is not None and any(silo.labels != "None" for silo in card.silos)
+        else ""
+    )
+    sentence = f"{'; '.join(parts[:MOST_NAMED])}{more}{divided}."
+    yield Finding("LittleLearnt", sentence, f"{PAGE}#learnt-from-next-to-nothing")
+
+
+def _learnt(silo: SiloPart) -> tuple[int, int]:
+    """Return of how many images a silo's last update was made, and how many it has."""
+    labelled = silo.samples.get("labelled", 0)
+    return labelled + silo.samples.get("selected", 0), labelled + silo.samples.get("unlabelled", 0)
+
+
+def _of(learnt: int, images: int) -> str:
+    return f"{learnt} image of {images} was" if learnt == 1 else f"{learnt or 'no'} images of {images} were"
+
+
+def _counting(silo: SiloPart) -> str:
+    return "" if silo.last_weight is None else f", and its update counts {in_percent(silo.last_weight)}%"
+
+
+def _labels_missing(card: ModelCard) -> Iterator[Finding]:
+    if card.unlabelled != "Unused":
+        return
+    idle = [silo.name for silo in card.silos if silo.labels == "None" or silo.samples.get("unlabelled", 0)]
+    if idle:
+        whole = all(silo.labels == "None" for silo in card.silos if silo.name in idle)
+        what = "The images" if whole else "Images"
+        sentence = (
+            f"{what} of {listed(idle)} have no labels, and nobody learns from them: the method uses labels alone."
+        )
+        yield Finding("LabelsMissing", sentence, f"{PAGE}#images-that-nobody-learns-from")
+
+
+def _missed(card: ModelCard) -> Iterator[Finding]:
+    missed = [(silo.name, silo.missed) for silo in card.silos if silo.missed]
+    if missed:
+        parts = [f"{name} missed {count} of {card.rounds}" for name, count in missed]
+        sentence = f"Rounds were committed without a silo: {listed(parts)}."
+        yield Finding("RoundsMissed", sentence, f"{PAGE}#rounds-without-a-silo")
+
+
+def _patients(card: ModelCard) -> Iterator[Finding]:
+    if card.scored_patients == 0:
+        sentence = "Patients were not compared, since no table of the scored images names any: one may be trained on and scored, too."
+        yield Finding("PatientsNotCompared", sentence, f"{PAGE}#patients-not-compared")
+
+
+def _first(metrics: Mapping[str, float]) -> str | None:
+    """Return the most telling metric of which more is better."""
+    return next((name for name in ORDER if name in metrics and name != "loss"), None)
+
+
+def _words(metric: str) -> str:
+    return "macro AUROC" if metric == "macro_auc" else metric.replace("_", " ")
+
+
+def _article(metric: str) -> str:
+    return f"{'an' if metric == 'accuracy' else 'a'} {_words(metric)}"
+
+
+def _difference(reached: float, other: float) -> str:
+    if abs(reached - other) <= SAME:
+        return "level with"
+    points = f"{100 * abs(reached - other):.1f}"
+    return f"{points} {'point' if points == '1.0' else 'points'} {'above' if reached > other else 'below'}"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
