@@ -15,6 +15,7 @@ from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo
 from anchorage.api.files import Study, load_federation
 from anchorage.api.method import Local, MethodSpec, UnlabelledWork
 from anchorage.api.metrics import ORDER
+from anchorage.api.stages import stage_method
 from anchorage.methods import check, resolve
 from anchorage.methods.alone import measured_alone
 from anchorage.methods.bounds import LOWER_BOUND
@@ -85,16 +86,24 @@ def unmeasured(wanted: Sequence[Training], scores: AloneScores) -> list[Training
 def study_of(study: Study, names: Collection[str]) -> Study:
     """Return a federation of some of its silos that learns from labels alone: the same network, seed, rounds and local settings.
 
-    A round of an asynchronous federation is one silo's update; each of these silos has its share of them.
+    A warm-up that learns from labels alone goes first here, too; the rounds of others, such as a self-supervised one, are left out. A
+    round of an asynchronous federation is one silo's update; each of these silos has its share of them.
     """
     chosen = [place for place, silo in enumerate(study.silos) if silo.metadata.name in names]
     spec = study.federation.spec
-    rounds = spec.rounds - sum(stage.rounds for stage in spec.warm_up)
+    warm_up = tuple(stage for stage in spec.warm_up if not resolve(stage_method(stage)).facts() & WITHOUT_LABELS)
+    rounds = spec.rounds - sum(stage.rounds for stage in spec.warm_up if stage not in warm_up)
     if spec.protocol.mode == "Asynchronous":
         rounds = max(1, rounds // len(study.silos))
     evaluation = spec.evaluation and spec.evaluation.model_copy(update={"every_rounds": rounds})
     protocol = Protocol(round_deadline_seconds=spec.protocol.round_deadline_seconds)
-    changes = {"rounds": rounds, "warm_up": (), "anchor_data": None, "evaluation": evaluation, "protocol": protocol}
+    changes = {
+        "rounds": rounds,
+        "warm_up": warm_up,
+        "anchor_data": None,
+        "evaluation": evaluation,
+        "protocol": protocol,
+    }
     silos = tuple(study.silos[place] for place in chosen)
     for method in _methods(spec):
         alone = spec.model_copy(update={**changes, "method": method})

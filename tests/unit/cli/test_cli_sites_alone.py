@@ -81,12 +81,13 @@ def test_labelled_silos_are_trained_alone_and_where_others_have_no_labels_togeth
 
 
 def test_a_site_alone_has_the_federations_network_seed_rounds_and_local_settings(tmp_path: Path) -> None:
-    warm_up = [{"rounds": 1, "method": "FedAvg"}]
+    warm_up = [{"rounds": 2, "method": "LowerBound"}, {"rounds": 1, "method": "FedBarlow"}]
     whole = study(tmp_path, SEMI, "All None Partial", rounds=5, warmUp=warm_up, protocol={"minSilos": 3})
     alone = study_of(whole, ("c",))
     spec, before = alone.federation.spec, whole.federation.spec
     assert [silo.metadata.name for silo in alone.silos] == ["c"] and alone.locate((), 0) == whole.locate((), 2)
     assert (spec.seed, spec.model, spec.task, spec.rounds) == (before.seed, before.model, before.task, 4)
+    assert spec.warm_up == before.warm_up[:1], "self-supervised rounds learn from images without labels"
     method, own = resolve(spec.method), resolve(before.method)
     assert (method.local_loss, method.batch_norm) == (own.local_loss, own.batch_norm)
     assert "pseudoLabels" in own.facts() and "pseudoLabels" not in method.facts()
