@@ -188,14 +188,16 @@ class _LazyLearner:
 
     @contextmanager
     def _naming_in_mistakes(self) -> Iterator[None]:
-        """Have mistakes of pieces name the silo: they end the simulation, where nobody else does."""
+        """Have mistakes of pieces name the silo and end the simulation, before the server hears that the task failed."""
         try:
             yield
         except AnchorageError as error:
             if error.failure is not PIECE_WRONG:
                 raise
-            with naming(self._silo):
-                raise
+            named = AnchorageError(PIECE_WRONG, f"silo {self._silo}: {error.message}")
+            named.__cause__ = error
+            self._broken(named)
+            raise named from error
 
     def _learner(self) -> SiloLearner:
         """Return the learner; a silo whose images cannot be used ends the simulation, as its agent would not have started."""
