@@ -163,9 +163,11 @@ class _Culprit:
     piece: type[Piece] | None
     """None: one of several in the same package."""
     module: str
-    """Module of the first frame inside it."""
+    """Module of a frame inside it."""
     function: str
     """Qualified name of that frame's function."""
+    certain: bool
+    """Whether it is a method of the piece; else it is in the piece's module or package."""
 
 
 def _message_of(error: Exception, asked: Piece | type[Piece] | None) -> str | None:
@@ -181,7 +183,8 @@ def _message_of(error: Exception, asked: Piece | type[Piece] | None) -> str | No
     known = [place for place, (frame, _) in enumerate(frames) if _module_of(frame).partition(".")[0] == _OWN]
     if isinstance(error, OSError) and known and known[-1] > last:
         return None  # a disk failed below what the piece called
-    first = next(each for _, each in outside or found if each.piece is culprit.piece)
+    inside = [each for _, each in outside or found if each.piece is culprit.piece]
+    first = next((each for each in inside if each.certain), inside[0])
     frame, line = frames[last]
     if culprit.piece is not None:
         name = describe_piece(culprit.piece)
@@ -189,8 +192,9 @@ def _message_of(error: Exception, asked: Piece | type[Piece] | None) -> str | No
         name = describe_piece(asked)
     else:
         name = f"a piece of {_package_of(culprit.module)}"
-    function = first.function.replace(".<locals>", "")
-    hook = function.removeprefix(f"{culprit.piece.__name__}.") if culprit.piece is not None else function
+    hook = first.function.replace(".<locals>", "")
+    if culprit.piece is not None:
+        hook = hook.rpartition(f"{culprit.piece.__name__}.")[2]
     lines = str(error).splitlines()
     text = f": {shorten(lines[0])}" if lines else ""
     return f"{name}: {hook} raised {type(error).__name__} at {_file_of(_module_of(frame))}:{line}{text}"
@@ -208,13 +212,13 @@ def _culprit_of(frame: FrameType) -> _Culprit | None:
     module, function = _module_of(frame), frame.f_code.co_qualname
     own = frame.f_locals.get("self")
     if isinstance(own, Piece) and own.slot and (_is_outside(module) or module.startswith("anchorage.pieces.")):
-        return _Culprit(type(own), module, function)
+        return _Culprit(type(own), module, function, certain=True)
     pieces = _pieces_of(module)
     if not pieces:
         return None
     named = [cls for cls in pieces if cls.__module__ == module and cls.__name__ == function.partition(".")[0]]
     beside = named or [cls for cls in pieces if cls.__module__ == module] or pieces
-    return _Culprit(beside[0] if len(beside) == 1 else None, module, function)
+    return _Culprit(beside[0] if len(beside) == 1 else None, module, function, certain=bool(named))
 
 
 def _pieces_of(module: str) -> list[type[Piece]]:
