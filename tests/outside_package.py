@@ -11,6 +11,7 @@ GUIDE = ROOT / "docs" / "writing-a-method.md"
 MODULES = {
     "trimmed_mean": "class TrimmedMean",
     "hard_classes": "class HardClasses",
+    "margin": "class Margin",
     "two_convolutions": "class TwoConvolutions",
     "balanced_dvw": "BALANCED_DVW = Preset(",
 }
@@ -41,6 +42,14 @@ def documents() -> list[dict[str, Any]]:
     federation, *silos = yaml.safe_load_all((ROOT / "examples" / "fedavg-digits.yaml").read_text())
     federation["spec"] |= {"method": own["method"] | {"local": {"epochs": 1}}, "rounds": 2}
     federation["spec"]["model"] |= own["model"]
+    return [federation, *silos]
+
+
+def documents_of_pseudo_labels() -> list[dict[str, Any]]:
+    """Return the digits example, whose silos have no labels, with the guide's pseudo-labeller."""
+    method = yaml.safe_load(block("pseudoLabels: {plugin: {name: acme.Margin", "yaml"))["spec"]["method"]
+    federation, *silos = yaml.safe_load_all((ROOT / "examples" / "digits.yaml").read_text())
+    federation["spec"] |= {"method": method | {"local": {"epochs": 1}}, "rounds": 2}
     return [federation, *silos]
 
 

@@ -6,6 +6,7 @@ from types import FrameType
 import typer
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.piece_faults import naming_pieces
 from anchorage.api.text import printable
 from fedctl.processes import InterruptError, signals_to
 
@@ -13,11 +14,11 @@ from fedctl.processes import InterruptError, signals_to
 def ending(command: Callable[[], object]) -> int:
     """Run a command and return its exit status.
 
-    A failure of the catalogue is told on stderr in one line (one per mistake in documents), with the page that explains it; a signal
-    ends the command with 128 and its number.
+    A failure of the catalogue, such as an exception in a piece of the method, is told on stderr in one line (one per mistake in documents),
+    with the page that explains it; a signal ends the command with 128 and its number.
     """
     try:
-        with signals_to(_interrupt):
+        with signals_to(_interrupt), naming_pieces():
             command()
     except AnchorageError as error:
         lines = map(printable, str(error).splitlines())  # it may tell what a server or a cluster said

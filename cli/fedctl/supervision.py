@@ -9,7 +9,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Protocol
 
-from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands, learning
 from anchorage.transport.retry import RetryPolicy
 from fedctl.processes import Child, Ended, InterruptError, ProcessEvent, Signalled, end_all, signals_to
 from fedctl.workdir import Workdir, read_json
@@ -25,7 +25,7 @@ LEAVE_SECONDS = 20.0
 GRACE_SECONDS = 20.0
 """How long processes have between SIGTERM and SIGKILL."""
 HOPELESS_EXIT_CODES = (2, 3)
-"""Documents and data: what an agent refuses now, it refuses after a restart."""
+"""Documents and data: what an agent refuses now, it refuses after a restart. So it is with a mistake in a piece of the method."""
 
 
 class Watcher(Protocol):
@@ -159,7 +159,8 @@ class Supervisor:
         failure = child.failure(status)
         self._processes[child.name] = "ended"
         own_reason = failure.failure is not commands.PROCESS_DIED and failure.failure.exit_code != 70
-        if (child.name == "server" and own_reason) or failure.failure.exit_code in HOPELESS_EXIT_CODES:
+        hopeless = failure.failure is learning.PIECE_WRONG or failure.failure.exit_code in HOPELESS_EXIT_CODES
+        if (child.name == "server" and own_reason) or hopeless:
             raise failure
         if child.restarts < MOST_RESTARTS:
             child.restarts += 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.logs import log_to_stderr
+from anchorage.api.piece_faults import log_exception, naming_pieces
 from anchorage_server.config import read_config
 from anchorage_server.process import serve
 from anchorage_server.signals import end_at_once
@@ -29,8 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _allow_many_files()
     end_at_once(STOPPED.exit_code)
     try:
-        return serve(read_config(options.config))
+        with naming_pieces():
+            return serve(read_config(options.config))
     except AnchorageError as error:
+        log_exception(error)
         sys.stderr.write(f"{error}\n")
         return error.failure.exit_code
 

@@ -21,7 +21,7 @@ from anchorage.transport.grpc.convert import decode_task
 from anchorage.transport.messages import Task, TaskKind
 from anchorage_silo.files import MODEL_FILES, map_existing, trainer_folder
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
-from anchorage_silo.trainer import build_learner, exit_on_exception
+from anchorage_silo.trainer import build_learner, exit_on_exception, print_exception
 
 if TYPE_CHECKING:
     from anchorage.engine.interfaces import SiloLearner
@@ -64,6 +64,7 @@ class FurtherDevice:
                 what = TaskKind.TRAIN
                 self._train(decode_task(content))
         except AnchorageError as error:
+            print_exception(error)
             self._writer.write_json(Kind.FAILURE, kind=what, code=error.code, message=error.message)
             os._exit(1)
 

@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(number, stop)
     try:
         # imported after the handlers are set: imports take a while, and process 1 of a container ignores signals without a handler
+        from anchorage.api.piece_faults import naming_pieces
         from anchorage.api.single import read_document
         from anchorage_silo.agent import run_agent
         from anchorage_silo.commands import carry_out
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         if config.stay:
             stop.exit_code = 0
-        run_agent(config)
+        with naming_pieces():
+            run_agent(config)
     except KeyboardInterrupt:
         if stop.exit_code:
             _exit_with(AnchorageError(rounds.STOPPED, "the agent was asked to stop; start it again to continue"))

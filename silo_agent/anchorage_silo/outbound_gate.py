@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
+from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.piece_faults import without_text
 from anchorage.engine.accounting import Mechanism
 from anchorage.engine.repeating import repetitions_of
 from anchorage.methods.preset import auxiliary_arrays
@@ -188,12 +190,13 @@ class OutboundGate:
         self.state.count("evaluated")
 
     def fail(self, task: str, code: str, message: str) -> None:
-        """Report a failed task: with all details in the local log, without file names to the server."""
+        """Report a failed task: with all details in the local log, without file names and the text of an exception in a piece to the server."""
         self._scored.pop(task, None)
         self._steps.pop(task, None)
         _log.error("%s %s: %s", code, task, message)
         self.audit.record("failure", task, code=code)
         self.state.count("failed")
+        message = without_text(message) if code == PIECE_WRONG.code else message
         told = code.startswith(TOLD_CODES if self.guard is None else "ANC-22") and not _PATH.search(message)
         self.link.fail(task, code, one_line(message) if told else CATALOGUE[code].title)
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.transport.grpc.convert import decode_task, encode_announcement, encode_evaluation
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import Layout
@@ -130,6 +131,7 @@ class Trainer:
             self._fingerprint = None
 
     def _report_failure(self, kind: str, error: AnchorageError) -> None:
+        print_exception(error)
         self._writer.write_json(Kind.FAILURE, kind=kind, code=error.code, message=error.message)
 
     def _update_buffer(self, nbytes: int) -> NDArray[np.uint8]:
@@ -276,6 +278,13 @@ def _build_silo_learner(
         checkpointing=Checkpointing() if devices.leads else Checkpointing(math.inf),
         devices=devices,
     )
+
+
+def print_exception(error: AnchorageError) -> None:
+    """Print the traceback of an exception in a piece for the agent's log; nothing for other failures."""
+    if error.failure is PIECE_WRONG and error.__cause__ is not None:
+        traceback.print_exception(error)
+        sys.stderr.flush()
 
 
 def exit_on_exception(finished: "Future[None]") -> None:

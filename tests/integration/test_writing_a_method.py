@@ -5,12 +5,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
-from outside_package import ROOT, documents, lay_out
+from outside_package import ROOT, block, documents, documents_of_pseudo_labels, lay_out
+
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.outside_package
@@ -54,10 +60,12 @@ def test_describe_shows_options_and_what_leaves_the_silo(environment: Mapping[st
     assert "BalancedDvw" in fedctl(environment, "methods", "describe", "BalancedDvw")
 
 
+@pytest.mark.parametrize("of", [documents, documents_of_pseudo_labels], ids=["three slots", "pseudo-labels"])
 def test_simulation_and_processes_end_with_the_same_bytes(
-    environment: Mapping[str, str], study: Path, tmp_path: Path
+    environment: Mapping[str, str], study: Path, tmp_path: Path, of: Callable[[], list[dict[str, Any]]]
 ) -> None:
     """In one process, and over gRPC with an agent and a trainer process per silo."""
+    study.write_text(yaml.safe_dump_all(of()))
     simulated = json.loads(
         fedctl(environment, "simulate", "-f", str(study), "--workdir", f"{tmp_path}/one", "-o", "json")
     )
@@ -65,6 +73,26 @@ def test_simulation_and_processes_end_with_the_same_bytes(
     rounds = json.loads(fedctl(environment, "rounds", "--workdir", f"{tmp_path}/many", "-o", "json"))
     assert rounds[-1]["digest"] == simulated["seeds"][0]["rounds"][-1]["digest"]
     assert rounds[0]["digest"] != rounds[-1]["digest"]
+
+
+def test_the_reading_of_updates_chunk_by_chunk() -> None:
+    layout = Layout.of(
+        [("w", "F32", (CHUNK_BYTES // 2,)), ("steps", "I64", ()), ("b", "F16", (3,))]
+    )  # more than a chunk
+    rng = np.random.default_rng(0)
+
+    def drawn(layout: Layout) -> ModelBytes:
+        arrays = {"w": rng.normal(size=CHUNK_BYTES // 2).astype("f4"), "b": rng.normal(size=3).astype("f2")}
+        return ModelBytes.from_arrays(layout, {**arrays, "steps": np.array(7), "head": np.ones(2, "f4")})
+
+    updates = [drawn(layout), drawn(layout)]
+    model = drawn(Layout.of([("head", "F32", (2,)), *((t.name, t.dtype, t.shape) for t in layout.tensors)]))
+    module: dict[str, Any] = {}
+    exec(block("def squared_distances"), module)
+    found, before = module["squared_distances"](updates, layout, model), model.arrays()
+    for distance, arrays in zip(found, (update.arrays() for update in updates), strict=True):
+        due = sum(float(((arrays[n].astype("f8") - before[n]) ** 2).sum()) for n in ("w", "b"))
+        assert distance == pytest.approx(due)
 
 
 def test_mistakes_in_its_options_have_a_line(environment: Mapping[str, str], study: Path) -> None:

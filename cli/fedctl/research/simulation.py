@@ -3,16 +3,18 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from anchorage.api.changes import RESULTS, Verdict, find_changes
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.files import Study
 from anchorage.engine.events import tell_all
 from anchorage.methods import resolve, validate_study
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER = DEFAULT_PARENT / "simulations"
 SHOWN_CHANGES = 5
+TRACEBACK = "traceback.txt"
+"""File of the last exception in a piece, in the folder of a simulation."""
 EMBEDDINGS = "embeddings"
 """Folder of a frozen encoder's embeddings, below that of a simulation, a study or a search."""
 
@@ -153,7 +157,7 @@ class Simulator:
         if before is not None:
             watcher.show_round(before.record)
         tracked = self.tracking.seed(study, simulation.run, history) if self.tracking else nullcontext(None)
-        with tracked as observer:
+        with tracked as observer, self._keeping_traceback():
             simulation.play(tell_all(watcher, *([observer] if observer else [])))
         if self.keep:
             simulation.write_models(self.folder.models(seed))
@@ -162,6 +166,19 @@ class Simulator:
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
         if not self.keep or study.federation.spec.protocol.mode == "Asynchronous":
             rmtree(state, ignore_errors=True)
+
+    @contextmanager
+    def _keeping_traceback(self) -> Iterator[None]:
+        """Write the traceback of an exception in a piece beside the results, and say where."""
+        try:
+            yield
+        except AnchorageError as error:
+            if error.failure is PIECE_WRONG and error.__cause__ is not None:
+                file = self.folder.root / TRACEBACK
+                with writing(file):
+                    file.write_text("".join(format_exception(error)))
+                self.view.say(f"the traceback of the exception: {file}")
+            raise
 
 
 def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output: Format) -> None:

@@ -156,6 +156,10 @@ class Registry:
         own = {name: piece for (of, name), piece in self._pieces.items() if of == slot}
         return dict(sorted(own.items(), key=lambda item: ("." in item[0], item[0] != "none", item[0])))
 
+    def __iter__(self) -> Iterator[type[Piece]]:
+        """Return the pieces of every slot that are known so far; loads no package."""
+        return iter(list(self._pieces.values()))
+
     def _load(self) -> None:
         if self._loaded:
             return

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
     DEADLINE_EXCEEDED,
@@ -13,6 +14,7 @@ from anchorage.api.errors.rounds import (
 )
 from anchorage.engine.aggregation import ContributionSum, NonFiniteUpdate
 from anchorage.engine.aggregation.norms import norms, outliers
+from anchorage.engine.aggregation.weigher import is_weight
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import RoundStarted, SiloChanged
 from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
@@ -260,6 +262,8 @@ class AsynchronousEngine(Engine):
         self._hear_score(silo, task, None)
         if silo in self._open and self._open[silo].task.id == task:
             self._stall(silo, "Failed", code, message)
+            if code == PIECE_WRONG.code and not self._open:
+                raise AnchorageError(PIECE_WRONG, f"silo {silo}: {message}")
 
     def _stall(self, silo: str, state: str, code: str, message: str) -> None:
         """Let a silo without a usable update rest until the global model has moved; the same task would only fail again."""
@@ -274,9 +278,9 @@ class AsynchronousEngine(Engine):
         assert opened.update is not None and opened.announcement is not None
         if self._record.round >= self.settings.rounds:
             return
-        weight = self.strategy.weigher.weigh({silo: opened.announcement}, {silo: opened.evaluations})[silo]
-        if not 0 <= weight < float("inf"):
-            self._stall(silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weight}")
+        weight = self.strategy.weigh({silo: opened.announcement}, {silo: opened.evaluations})[silo]
+        if not is_weight(weight):
+            self._stall(silo, "Failed", BAD_WEIGHT.code, self.strategy.bad_weight(weight))
             return
         received, sent = self.link.traffic()
         number, metrics = self._record.round + 1, dict(opened.announcement.metrics)

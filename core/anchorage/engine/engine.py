@@ -14,6 +14,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.metrics import score
+from anchorage.api.piece_faults import naming_pieces
 from anchorage.engine.aggregation.model_average import ModelAverage
 from anchorage.engine.early import EarlyEvents
 from anchorage.engine.events import (
@@ -128,11 +129,12 @@ class Engine(ABC):
         Raises
         ------
         AnchorageError
-            QuorumLost, DeadlineExceeded, Stopped, or what the store or the learner raised. Everything committed stays, and a new run
-            on the same store resumes.
+            QuorumLost, DeadlineExceeded, Stopped, PieceWrong, or what the store or the learner raised. Everything committed stays, and a
+            new run on the same store resumes.
         """
         try:
-            record = self._play_all(*self._begin())
+            with naming_pieces():
+                record = self._play_all(*self._begin())
         except AnchorageError as error:
             self.observer(RunEnded(error.code, error.message))
             raise

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.errors.rounds import QUORUM_LOST, SILO_ABSENT, SILO_LATE, SILO_REMOVED
 from anchorage.engine.cohort import OpenRound
 from anchorage.engine.engine import Engine
@@ -119,6 +120,10 @@ class Gathering(Engine):
                 self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
             case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
                 self._fail(opened, silo, "Failed", code, message)
+                if code == PIECE_WRONG.code and opened.answered() + len(opened.awaited()) < self.settings.min_silos:
+                    self._require_quorum(
+                        opened
+                    )  # the others have the same piece; what they still train would be in vain
             case MembersChanged():
                 for silo in [s for s in opened.cohort if event.voids(s) and s not in opened.failures]:
                     self._fail(opened, silo, "Removed", SILO_REMOVED.code, "no member any more")
@@ -153,7 +158,7 @@ class Gathering(Engine):
         """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
         self.observer(StepBegan("weigh"))
         waiting = opened.announced()
-        weights = self.strategy.weigher.weigh(
+        weights = self.strategy.weigh(
             {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived()}, {}
         )
         for silo in waiting:
@@ -191,6 +196,9 @@ class Gathering(Engine):
 
     def _require_quorum(self, opened: OpenRound) -> None:
         if opened.answered() < self.settings.min_silos:
+            for silo, (code, message) in opened.failures.items():
+                if code == PIECE_WRONG.code:
+                    raise AnchorageError(PIECE_WRONG, f"silo {silo}: {message}")
             raise AnchorageError(
                 QUORUM_LOST,
                 f"round {opened.task.round}: {opened.answered()} silos answered, {self.settings.min_silos} needed (spec.protocol.minSilos): "

@@ -10,6 +10,7 @@ import numpy as np
 from cryptography.hazmat.primitives import serialization
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.piece_faults import returned_by
 from anchorage.api.run import RunDescription
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.learning.hooks import expect
@@ -75,7 +76,8 @@ class FixedPointSilo(ABC):
         up, down = self._layouts(stage.up), self._layouts(stage.down)
         weigher = expect(stage.method.weighting, WeightingEngineHooks).weigher(stage.model.num_classes)
         said = announcement if self._counted is None else replace(announcement, samples=self._counted)
-        weight = weigher.weigh({"own": said}, {})["own"]
+        with returned_by(stage.method.weighting, "weigh"):
+            weight = weigher.weigh({"own": said}, {})["own"]
         try:
             if announcement.behind.tensors or announcement.auxiliary_data:
                 raise RangeError("auxiliary data would leave beside it")

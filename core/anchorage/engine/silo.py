@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.engine.buffers import Buffers, BufferSource
 from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.interfaces import SiloLearner
@@ -60,8 +61,9 @@ class SiloWorker:
     """Carries out a server's orders with a learner.
 
     There is at most one train task: another one replaces it. Evaluate tasks queue. A failure of the catalogue ends the task, not the silo:
-    the server is told its code. A train task that is given again is not trained again: what was announced is announced again, also after a
-    restart where the buffers outlive the process; a failed one is tried anew.
+    the server is told its code. Only a mistake in a piece of the method also ends the silo, for it would be made again. A train task that is
+    given again is not trained again: what was announced is announced again, also after a restart where the buffers outlive the process; a
+    failed one is tried anew.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ class SiloWorker:
         Raises
         ------
         AnchorageError
-            The link cannot come back, or a failure could not be reported.
+            The link cannot come back, a failure could not be reported, or PIECE_WRONG: a piece of the method made a mistake.
         """
         while (order := self._link.next_order(None)) is not None:
             self.handle(order)
@@ -196,6 +198,8 @@ class SiloWorker:
             return
         except AnchorageError as error:
             self._fail(work, error)
+            if error.failure is PIECE_WRONG:
+                raise
             return
         with self._lock:
             work.announced = True
@@ -352,6 +356,8 @@ class SiloWorker:
             return
         except AnchorageError as error:
             self._fail(work, error)
+            if error.failure is PIECE_WRONG:
+                raise
 
     def _answered(self, work: _Scoring) -> messages.Evaluation:
         if not work.task.kind.step:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -10,15 +11,18 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import WRONG_LAYOUT
 from anchorage.api.method import SLOTS, ResolvedMethod
 from anchorage.api.piece import Piece
+from anchorage.api.piece_faults import WrongResultError, check_type, describe_piece, returned_by, shorten
 from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.engine.aggregation.mixing import Mixing
 from anchorage.engine.aggregation.noised_mean import NoisedMean
+from anchorage.engine.aggregation.result_checks import check_aggregate, check_model, check_positions
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import ServerStep
-from anchorage.engine.aggregation.weigher import BaseWeigher
+from anchorage.engine.aggregation.weigher import BaseWeigher, check_weights
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
+from anchorage.learning.hook_checks import checked, checked_arrays
 from anchorage.learning.hooks import expect
-from anchorage.transport.messages import Announcement, AuxiliaryData
+from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.codings import Coding
 from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
@@ -73,6 +77,9 @@ class Strategy:
     counts_steps: bool = False
     """Asynchronous: whether silos are told how many steps are committed."""
 
+    pieces: Mapping[str, Piece] = field(default_factory=dict)
+    """The method's pieces by slot, to name the one that made a mistake."""
+
     _last: tuple[object, tuple[ChunkSource, Layout]] | None = field(default=None, init=False)
 
     @classmethod
@@ -82,18 +89,20 @@ class Strategy:
             expect(method.server_step, ServerStepHooks),
             expect(method.aggregation, AggregationHooks),
         )
+        weighting, encoding = expect(method.weighting, WeightingEngineHooks), expect(method.encoding, EncodingHooks)
         pieces = {slot: getattr(method, slot) for slot in SLOTS}
         memories = {slot: memory_of(piece, num_classes, seed) for slot, piece in pieces.items()}
         return cls(
-            expect(method.weighting, WeightingEngineHooks).weigher(num_classes),
-            aggregation.start(),
+            checked(weighting, "weigher", weighting.weigher(num_classes), BaseWeigher, "a BaseWeigher"),
+            checked(aggregation, "start", aggregation.start(), (AggregationHooks, NoisedMean), "what aggregates"),
             aggregation.compares_norms,
             step.step(),
-            step.mixing(),
+            checked(step, "mixing", step.mixing(), (Mixing, NoneType), "a Mixing or None"),
             {slot: memory for slot, memory in memories.items() if memory is not None},
             [piece for piece in pieces.values() if isinstance(piece, EngineHooks)],
-            expect(method.encoding, EncodingHooks).coding(),
+            encoding.coding(),
             method.local.cycle is not None,
+            pieces,
         )
 
     @property
@@ -143,11 +152,11 @@ class Strategy:
             What every silo is sent.
         """
         source: ChunkSource = model
-        told = dict(self.weigher.auxiliary_data(silo))
-        for memory in self.memories.values():
+        told = dict(self._checked_arrays("weighting", "auxiliary_data", self.weigher.auxiliary_data(silo)))
+        for slot, memory in self.memories.items():
             own, further = memory.model_for(silo, round_number, model, up, updates)
             source = source if own is model else own
-            told |= further
+            told |= self._checked_arrays(slot, "auxiliary_data of its memory", further)
         behind = [arrays for memory in self.memories.values() if (arrays := memory.behind(silo)) is not None]
         source, layout = self._joined(source, [*large, *behind])
         return source, told, layout
@@ -209,6 +218,8 @@ class Strategy:
     ) -> ModelBytes:
         """Return the aggregated update.
 
+        A result that is not finite is the fault of an update that is not, else of the piece that returned it.
+
         Parameters
         ----------
         updates, weights, announcements : sequence
@@ -224,21 +235,76 @@ class Strategy:
         ------
         UnusableUpdate
             An update with a weight holds a number that is not finite, or a piece refuses it.
+        AnchorageError
+            PIECE_WRONG: a piece returned something else than the updates' positions, or than a finite model in `layout`.
         """
         if isinstance(self.aggregation, AggregationHooks):
-            chosen = self.aggregation.select(updates, layout, model, loss)
+            with returned_by(self.pieces.get("aggregation"), "select"):
+                chosen = self.aggregation.select(updates, layout, model, loss)
+                check_positions(chosen, len(updates))
             updates, weights = [updates[index] for index in chosen], [weights[index] for index in chosen]
             announcements = [announcements[index] for index in chosen]
-        aggregated = self.aggregation.aggregate(updates, weights, layout, model)
+        with returned_by(self.pieces.get("aggregation"), "aggregate"):
+            aggregated = self.aggregation.aggregate(updates, weights, layout, model)
+            check_aggregate(aggregated, layout, updates, weights)
         for piece in self.refiners:
-            aggregated = piece.refine(aggregated, updates, weights, announcements)
+            with returned_by(piece, "refine"):
+                refined = piece.refine(aggregated, updates, weights, announcements)
+                if refined is not aggregated:
+                    check_aggregate(refined, layout, updates, weights)
+            aggregated = refined
         return aggregated
 
     def step(self, model: ModelBytes, aggregated: ModelBytes, round_number: int, share: float) -> ModelBytes:
-        """Return the update of the global model; see `ServerStep.apply`."""
+        """Return the update of the global model; see `ServerStep.apply`.
+
+        Raises
+        ------
+        AnchorageError
+            PIECE_WRONG: the piece returned something else than a finite model in the layout of `aggregated`.
+        """
         if self.server_step is None:
             return aggregated
-        return self.server_step.apply(model, aggregated, round_number, share)
+        with returned_by(self.pieces.get("server_step"), "apply"):
+            stepped = self.server_step.apply(model, aggregated, round_number, share)
+            check_model(stepped, aggregated.layout)
+        return stepped
+
+    def weigh(
+        self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> Mapping[str, float]:
+        """Return an unnormalised weight per silo; see `BaseWeigher.weigh`.
+
+        Raises
+        ------
+        AnchorageError
+            PIECE_WRONG: the piece returned something else than a number per silo.
+        """
+        with returned_by(self.pieces.get("weighting"), "weigh"):
+            return check_weights(self.weigher.weigh(announcements, evaluations), list(announcements))
+
+    def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
+        """Return who of a round's silos takes part; see `BaseWeigher.choose`.
+
+        Raises
+        ------
+        AnchorageError
+            PIECE_WRONG: the piece returned something else than some of these silos.
+        """
+        with returned_by(self.pieces.get("weighting"), "choose"):
+            chosen = self.weigher.choose(silos, seed, round_number)
+            check_type(chosen, Sequence, "some of the silos")
+            if unknown := [str(silo) for silo in chosen if silo not in silos]:
+                raise WrongResultError(f"the unknown silo {shorten(unknown[0])}", "some of the silos")
+        return chosen
+
+    def bad_weight(self, weight: float) -> str:
+        """Return what is wrong with a silo's weight that cannot be one."""
+        piece = self.pieces.get("weighting")
+        return f"its weight would be {weight}" + (f", by {describe_piece(piece)}" if piece is not None else "")
+
+    def _checked_arrays(self, slot: str, hook: str, found: AuxiliaryData) -> AuxiliaryData:
+        return checked_arrays(self.pieces.get(slot), hook, found)
 
     @property
     def ahead(self) -> bool:
@@ -272,7 +338,10 @@ def _taken(memory: RoundMemory, behind: Layout) -> Mapping[str, TensorEntry]:
 
 def memory_of(piece: Piece, num_classes: int, seed: int) -> RoundMemory | None:
     """Return what the server remembers for a piece."""
-    return piece.memory(num_classes, seed) if isinstance(piece, EngineHooks) else None
+    if not isinstance(piece, EngineHooks):
+        return None
+    memory = piece.memory(num_classes, seed)
+    return checked(piece, "memory", memory, (RoundMemory, NoneType), "a RoundMemory or None")
 
 
 def sends_own_models(piece: Piece, num_classes: int, seed: int) -> bool:
@@ -285,5 +354,5 @@ def task_layout(down: Layout, method: ResolvedMethod) -> Layout:
     """Return the layout of the largest model that a method's train tasks carry."""
     for piece in method.pieces():
         if isinstance(piece, EngineHooks):
-            down = piece.task_layout(down)
+            down = checked(piece, "task_layout", piece.task_layout(down), Layout, "a Layout")
     return down

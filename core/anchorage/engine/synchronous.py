@@ -20,6 +20,7 @@ from anchorage.api.errors.rounds import (
 )
 from anchorage.engine.aggregation import NonFiniteUpdate, UnusableUpdate, weighted_mean
 from anchorage.engine.aggregation.norms import FEWEST, norms_of, outliers
+from anchorage.engine.aggregation.weigher import is_weight
 from anchorage.engine.cohort import OpenRound, sample_cohort
 from anchorage.engine.events import RoundStarted, StepBegan
 from anchorage.engine.gathering import Gathering
@@ -193,7 +194,7 @@ class SynchronousEngine(Gathering):
         sampled = sample_cohort(
             self._without_silent(present), self.settings.silos_per_round, self.settings.seed, number
         )
-        cohort = self._agree(number, tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number)))
+        cohort = self._agree(number, tuple(self.strategy.choose(sampled, self.settings.seed, number)))
         rounded = self._rounded(model)
         model = model if rounded is None else rounded.model
         auxiliary, behind = split_large(self.learner.auxiliary_data(model, number))
@@ -382,12 +383,12 @@ class SynchronousEngine(Gathering):
         Methods reference, section 1, rule 2.
         """
         silos = opened.arrived()
-        weights = self.strategy.weigher.weigh(
+        weights = self.strategy.weigh(
             {s: opened.announcements[s] for s in silos}, {s: evaluations.get(s, ()) for s in silos}
         )
         for silo in silos:
-            if not (math.isfinite(weights[silo]) and weights[silo] >= 0):
-                self._fail(opened, silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weights[silo]}")
+            if not is_weight(weights[silo]):
+                self._fail(opened, silo, "Failed", BAD_WEIGHT.code, self.strategy.bad_weight(weights[silo]))
                 self._require_quorum(opened)
                 return None
         if not any(weights[silo] > 0 for silo in silos):

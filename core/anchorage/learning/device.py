@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import DEVICE_UNAVAILABLE, OUT_OF_MEMORY
+from anchorage.api.piece_faults import naming_pieces
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -71,7 +72,7 @@ def own_stream(name: str) -> None:
 
 @contextmanager
 def calculation() -> Iterator[None]:
-    """Run learning in this thread: one CPU thread, deterministic convolutions, lack of memory as a failure of the catalogue.
+    """Run learning in this thread: one CPU thread, deterministic convolutions, lack of memory and exceptions in pieces as failures of the catalogue.
 
     The number of threads changes the order of sums, and so the bytes of a model. It is one, in a silo's process as in the simulator:
     silos run beside each other, and both give the same model. OpenMP keeps the number per thread, so it is set in every call.
@@ -79,11 +80,18 @@ def calculation() -> Iterator[None]:
     Raises
     ------
     AnchorageError
-        The memory does not suffice.
+        The memory does not suffice, or a piece of the method raised an exception.
     """
     torch.set_num_threads(1)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
+    with naming_pieces(), _memory_errors():
+        yield
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Have lack of memory end the block as a failure of the catalogue."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError) as error:

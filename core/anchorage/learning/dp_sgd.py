@@ -46,7 +46,8 @@ class DpSgd:
         network, views = silo_round.network, silo_round.images.views
         if found := _obstacle(silo_round, work):
             raise AnchorageError(NOT_ACCOUNTED, f"{found} (privacyBudget.dpSgd)")
-        data, loss = silo_round.labelled()
+        data, labelled_loss = silo_round.labelled()
+        loss = labelled_loss.loss  # a transformed function cannot look at its values
         local = silo_round.local(labelled=True)
         count = len(data.indices)
         batches = PoissonBatches.of(count, local.batch_size, local.epochs, local.steps)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from anchorage.api.piece import Piece
+from anchorage.api.piece_faults import returned_by
 
 if TYPE_CHECKING:
     import torch
@@ -175,6 +176,20 @@ class PseudoLabelHooks(LearningHooks):
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels of some images, int64 [b], and whether they are accepted, bool [b]."""
         raise NotImplementedError
+
+    def checked_labels(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return what `label` returns for some images.
+
+        Raises
+        ------
+        AnchorageError
+            PIECE_WRONG: it is of another type, shape or dtype, or a label is no class.
+        """
+        from anchorage.learning.label_checks import check_labels
+
+        found = self.label(silo_round, indices)
+        with returned_by(self, "label"):
+            return check_labels(found, len(indices), silo_round.run.model.num_classes)
 
     def objective(self, silo_round: SiloRound) -> Work | None:
         """Return the silo's work of a round; None where the silo only learns its own labels."""

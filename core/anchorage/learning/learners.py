@@ -4,6 +4,7 @@ from pathlib import Path
 
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
+from anchorage.api.piece_faults import naming_pieces
 from anchorage.api.run import RunDescription
 from anchorage.learning.data import ImageSet
 from anchorage.learning.device import find_device
@@ -53,7 +54,8 @@ def build_server_learner(
         Rounds of the run, over which a cosine schedule falls.
     """
     images = {"anchors": anchors, "validation": validation, "test": test}
-    return TorchServerLearner(model, method, seed, images, find_device(device), initial, rounds, after, embeddings)
+    with naming_pieces():
+        return TorchServerLearner(model, method, seed, images, find_device(device), initial, rounds, after, embeddings)
 
 
 def build_silo_learner(
@@ -80,7 +82,8 @@ def build_silo_learner(
     """
     where = device_of(device, devices.rank, devices.count) if devices else find_device(device)
     how = (networks, examine, dp_sgd, checkpointing, devices, embeddings)
-    return TorchSiloLearner(run, silo, labels, images, state, where, *how)
+    with naming_pieces():
+        return TorchSiloLearner(run, silo, labels, images, state, where, *how)
 
 
 def train_on_anchors_alone(

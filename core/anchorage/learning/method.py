@@ -59,6 +59,12 @@ class TrainingMethod:
         )
 
     @property
+    def loss_pieces(self) -> tuple[LearningHooks, ...]:
+        """The pieces that have a part in a silo's loss."""
+        given = (self.local_loss, self.second_head, self.self_supervised, self.pseudo_labels)
+        return (*given, self.mixup, self.input_mixing, self.regulariser)
+
+    @property
     def trains_classifier(self) -> bool:
         """Whether silos or server train the classifier."""
         return not self.self_supervised.leaves_classifier or self.server_training.trains

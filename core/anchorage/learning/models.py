@@ -2,6 +2,7 @@
 
 import math
 from collections import OrderedDict
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Self
 
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.api.model import LowRank, ModelDescription, ModelSpec, network_called, require_package
+from anchorage.api.piece_faults import shown, wrong_result
 from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.hook_checks import checked
 from anchorage.learning.hooks import expect
 from anchorage.learning.low_rank import Adapters
 from anchorage.learning.method import TrainingMethod
@@ -46,6 +49,9 @@ PROJECTION_WIDTH = 256
 
 _EMBEDDED = 2
 """Dimensions of a batch of embeddings; one of images has four."""
+
+TRAVELLING: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.int64: "I64"}
+"""Dtypes of the tensors that a network may have, with their names in a layout."""
 
 _STILL = "stays_as_it_is"
 """Attribute of a module that is frozen."""
@@ -243,9 +249,15 @@ def network_of(model: ModelSpec) -> NetworkHooks:
 def build_encoder(model: ModelSpec, seed: int) -> nn.Module:
     """Return the encoder of a model; `draw_weights` draws its convolutions and linear maps, the rest is drawn here from the seed."""
     side = augmentation_of(model.augmentation).side(model.image_size)
+    kind = network_of(model)
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(seed_of(seed, "encoder"))
-        return network_of(model).encoder(model.channels, side)
+        encoder = checked(kind, "encoder", kind.encoder(model.channels, side), nn.Module, "a torch.nn.Module")
+    for name, tensor in encoder.state_dict().items():
+        if tensor.dtype not in TRAVELLING:
+            found = f"an encoder whose {name} is {str(tensor.dtype).removeprefix('torch.')}"
+            raise wrong_result(kind, "encoder", found, "parameters and buffers of float32 or int64")
+    return encoder
 
 
 def _width(encoder: nn.Module, model: ModelSpec) -> int:
@@ -257,6 +269,9 @@ def _width(encoder: nn.Module, model: ModelSpec) -> int:
     with torch.no_grad():
         embedded = encoder.eval()(torch.zeros(1, model.channels, side, side))
     encoder.train(training)
+    if not isinstance(embedded, Tensor) or embedded.ndim != _EMBEDDED or not embedded.is_floating_point():
+        found = f"an encoder that makes {shown(embedded)} of one image"
+        raise wrong_result(network_of(model), "encoder", found, "one that makes a float tensor of [images, width]")
     return int(embedded.shape[1])
 
 

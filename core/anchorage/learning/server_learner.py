@@ -18,15 +18,18 @@ from anchorage.api.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODE
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
 from anchorage.api.model_card import Assessment
+from anchorage.api.piece_faults import shown, wrong_result
 from anchorage.learning.data import ImageSet
 from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
-from anchorage.learning.hooks import expect
+from anchorage.learning.hook_checks import checked, checked_arrays, checked_metrics
+from anchorage.learning.hooks import ServerTrainer, expect
 from anchorage.learning.local_training import Labelled
+from anchorage.learning.loss_checks import suspecting
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, HIDDEN, Network, build_model
+from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, HIDDEN, Network, build_model, network_of
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
@@ -111,7 +114,7 @@ class TorchServerLearner:
         self._scoring = Lock()
         validation = self._labelled(images.get("validation")) if self._method.pseudo_labels.validated else None
         self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed, validation)
-        self._trainer = self._method.server_training.trainer(self._method)
+        self._trainer = self._new_trainer()
         judged = any(found is not None for found in (self._anchors, *self._scored.values()))
         self._finishes = any(piece.finishes_model(judged=judged) for piece in self._method.pieces)
         self._check_anchors()
@@ -197,13 +200,18 @@ class TorchServerLearner:
             return self._pretrained()
 
     def _pretrained(self) -> ModelBytes:
-        self._trainer = self._method.server_training.trainer(self._method)
+        self._trainer = self._new_trainer()
         if self._down.front:
             self._round.take(self._bytes())
         self._round.before_rounds()
-        self._trainer.pretrain(self._round)
+        with suspecting(self._method.server_training):
+            self._trainer.pretrain(self._round)
         self._finish(self._network)
         return self._bytes()
+
+    def _new_trainer(self) -> ServerTrainer:
+        piece = self._method.server_training
+        return checked(piece, "trainer", piece.trainer(self._method), ServerTrainer, "a ServerTrainer")
 
     def _finish(self, network: Network) -> None:
         if self._finishes:
@@ -240,8 +248,12 @@ class TorchServerLearner:
 
     def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         """Return what travels down beside the model."""
-        found = (piece.server_auxiliary(self._round, model) for piece in self._method.pieces)
-        return {name: array for auxiliary in found for name, array in auxiliary.items()}
+        sent = [array for piece in self._method.pieces for array in piece.auxiliary() if not array.up]
+        found: AuxiliaryData = {}
+        for piece in self._method.pieces:
+            arrays = piece.server_auxiliary(self._round, model)
+            found = {**found, **checked_arrays(piece, "server_auxiliary", arrays, sent)}
+        return found
 
     def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
         """Train on the anchors, where the method does.
@@ -257,16 +269,18 @@ class TorchServerLearner:
         if self._method.server_training.trains or self._finishes:
             with calculation():
                 self._round.begin(model, round_number, self._rounds, self._after)
-                metrics = self._trainer.train(self._round)
+                piece = self._method.server_training
+                with suspecting(piece):
+                    metrics = checked_metrics(piece, "train of its trainer", self._trainer.train(self._round))
                 self._finish(self._network)
                 model = self._bytes(model)
-        for piece in self._method.pieces:
-            metrics = {**metrics, **piece.server_metrics(self._round, model)}
+        for each in self._method.pieces:
+            metrics = {**metrics, **checked_metrics(each, "server_metrics", each.server_metrics(self._round, model))}
         return model, metrics
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return what the next round's training needs beside the model."""
-        return self._trainer.state()
+        return checked_arrays(self._method.server_training, "state of its trainer", self._trainer.state())
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
@@ -352,13 +366,25 @@ class TorchServerLearner:
             return None  # the probe's step is too large for these features, which is no fault of the model
         with torch.no_grad():
             task = expect(self._model.task, TaskHooks)
-            probabilities = task.probabilities(classifier(features).double()).cpu().numpy()
+            logits = classifier(features).double()
+            probabilities = task.probabilities(logits).cpu().numpy()
+        due = (len(images.indices), self._model.num_classes)
+        if probabilities.shape != due:
+            raise wrong_result(task, "probabilities", shown(probabilities), f"probabilities of shape {list(due)}")
         if not np.isfinite(probabilities).all():
+            if bool(logits.isfinite().all()):
+                raise wrong_result(task, "probabilities", "NaN for finite logits", "finite probabilities")
+            if self._is_untrained(round_number) and all(bool(p.isfinite().all()) for p in network.parameters()):
+                found = "outputs that are not finite, of a network with finite weights that nobody trained"
+                raise wrong_result(network_of(self._model), "encoder", found, "an encoder with finite outputs")
             message = (
                 f"the model of round {round_number} gives NaN on the {part} images: lower learningRate or set clipNorm"
             )
             raise AnchorageError(LOSS_NOT_FINITE, message)
         return _Outputs(probabilities, features.cpu().numpy())
+
+    def _is_untrained(self, round_number: int) -> bool:
+        return round_number == 0 and self._initial is None and not self._method.server_training.trains
 
     @property
     def _probed(self) -> bool:
@@ -373,8 +399,9 @@ class TorchServerLearner:
     def _bytes(self, model: ModelBytes | None = None) -> ModelBytes:
         layout = self._down if model is None else self._down.trainable
         buffer = np.empty(layout.nbytes, np.uint8)
-        found = (piece.travels_beside(layout, model) for piece in self._method.pieces)
-        beside = {name: array for arrays in found for name, array in arrays.items()}
+        beside: dict[str, NDArray[Any]] = {}
+        for piece in self._method.pieces:
+            beside |= checked_arrays(piece, "travels_beside", piece.travels_beside(layout, model))
         write(self._network, layout, lambda nbytes: buffer, beside)
         written = ModelBytes.of(layout, buffer)
         return written if model is None else model.replaced(written)

@@ -1,6 +1,6 @@
 """What the server's training of one round starts from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -8,7 +8,9 @@ from torch import Tensor
 
 from anchorage.api.model import ModelDescription
 from anchorage.learning.draws import Draws
+from anchorage.learning.hooks import LearningHooks
 from anchorage.learning.local_training import Batching, Labelled
+from anchorage.learning.loss_checks import checked_losses, sample_outputs
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
 from anchorage.learning.weights import load_model, network_arrays
@@ -87,6 +89,11 @@ class ServerRound:
         for images in (self.anchors, self.validation):
             if images is not None:
                 images.views.encoded_by(self.network)
+
+    def checked(self, piece: LearningHooks, hook: str, losses: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Return the losses that a piece's hook returned for the anchors, checked; see `checked_losses`."""
+        anchors, network = self.needed, self.network
+        return checked_losses(losses, piece, hook, lambda: sample_outputs(network, anchors.views, anchors.indices))
 
     @property
     def needed(self) -> Labelled:

@@ -2,12 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,12 @@ from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.encoded_views import views_of
+from anchorage.learning.hook_checks import checked, checked_arrays
+from anchorage.learning.loss_checks import checked_losses, suspecting
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.metrics import confusion_matrix
 from anchorage.learning.models import Network
+from anchorage.learning.round_part import RoundPart
 from anchorage.learning.round_state import RoundState
 from anchorage.learning.silo_networks import Networks
 from anchorage.learning.silo_round import LocalImages, LocalTraining, SiloRound, Work
@@ -129,8 +133,8 @@ class TorchSiloLearner:
         key = blake3(f"{silo}\0{same}".encode()).hexdigest()[:16]
         folder = state / f"learner-{key}"
         self._state, self._file, self._checkpointing = RoundState(folder), folder / "task.safetensors", checkpointing
-        declared = [array for piece in self._method.pieces for array in piece.auxiliary()]
-        self._large = sorted({array.name for array in declared if array.large and array.up})
+        self._announced = [array for piece in self._method.pieces for array in piece.auxiliary() if array.up]
+        self._large = sorted({array.name for array in self._announced if array.large})
         self._scoring = Lock()
         self._labels = RoundLabels()
 
@@ -198,9 +202,9 @@ class TorchSiloLearner:
             metrics = {"loss": loss, ACCEPTANCE: selected / unlabelled if unlabelled else 0.0}
             if self._examine is not None and work.accepted is not None:
                 metrics |= self._examine(*work.accepted())
-            auxiliary = {**_joined(part.auxiliary() for part in silo_round.parts), **work.auxiliary_data()}
+            auxiliary = {**silo_round.of_parts("auxiliary", self._announced), **work.auxiliary_data()}
             large = {name: auxiliary.pop(name) for name in self._large if name in auxiliary}
-            beside = _joined(part.beside() for part in silo_round.parts) if steps else work.untrained
+            beside = silo_round.of_parts("beside") if steps else work.untrained
             update = self._written(beside, large, out)
             checkpoint.forget()
             return Announcement(
@@ -288,8 +292,11 @@ class TorchSiloLearner:
             lambda: self._score(self._network, task.round),
             self._devices,
         )
-        parts = [part for piece in self._method.pieces if (part := piece.begin(begun)) is not None]
-        return replace(begun, parts=parts)
+        parts = [(piece, piece.begin(begun)) for piece in self._method.pieces]
+        for piece, part in parts:
+            checked(piece, "begin", part, (RoundPart, NoneType), "a RoundPart or None")
+        found = [(piece, part) for piece, part in parts if part is not None]
+        return replace(begun, parts=[part for _, part in found], owners=[piece for piece, _ in found])
 
     def _frozen(self) -> Network:
         return deepcopy(self._network).requires_grad_(False)
@@ -304,6 +311,7 @@ class TorchSiloLearner:
             epochs=self._run.rounds_done(round_number) * self._local.epochs,
             buffers=self._networks.momentum,
         )
+        checked(self._local.optimiser, "build", optimiser, torch.optim.Optimizer, "a torch.optim.Optimizer")
         if self._local.optimiser.persists:
             self._local.optimiser.remember(self._network, optimiser, kept)
         return optimiser
@@ -327,8 +335,9 @@ class TorchSiloLearner:
         if self._dp_sgd is not None:
             return self._dp_sgd.take_steps(silo_round, work, optimiser, progress)
         losses = work.losses
-        for part in silo_round.parts:
-            losses = part.losses(losses)
+        for part, piece in zip(silo_round.parts, silo_round.owners, strict=True):
+            if type(part).losses is not RoundPart.losses:
+                losses = checked_losses(part.losses(losses), piece, "losses", silo_round.sample_outputs)
         taken = checkpoint.restore(self._network, optimiser, work)
         self._devices.begin(self._network, divides=divides, steps=work.steps, done=taken.losses)
 
@@ -340,7 +349,9 @@ class TorchSiloLearner:
         clip, several = float(self._local.optimiser.clip_norm), self._method.local.accumulation
         bounds: dict[str, Any] = {"expected": work.steps, "clip_norm": clip, "accumulation": several}
         bounds["devices"] = self._devices
-        return take_steps(self._network, optimiser, losses, **bounds, after_step=after_step, taken=taken)
+        unwatched = () if self._device.type == "cpu" else method.loss_pieces  # on a GPU after the first step
+        with suspecting(*unwatched):
+            return take_steps(self._network, optimiser, losses, **bounds, after_step=after_step, taken=taken)
 
     def _carried(
         self, silo_round: SiloRound, optimiser: torch.optim.Optimizer, steps: int
@@ -348,8 +359,8 @@ class TorchSiloLearner:
         if not steps:  # an inactive round hands on what there was
             return {name: array for name, array in silo_round.kept.items() if name != _VALIDATION}
         own = self._local.optimiser
-        memory = own.memory(self._network, optimiser) if own.persists else {}
-        return {**local_arrays(self._network), **memory, **_joined(part.kept() for part in silo_round.parts)}
+        memory = checked_arrays(own, "memory", own.memory(self._network, optimiser)) if own.persists else {}
+        return {**local_arrays(self._network), **memory, **silo_round.of_parts("kept")}
 
     def _guesses_validation(self) -> bool:
         validation = self._images.labels[self._images.validation]
@@ -358,7 +369,7 @@ class TorchSiloLearner:
     def _label_validation(self, round_number: int, silo_round: SiloRound) -> Mapping[str, NDArray[np.int64]]:
         if not self._guesses_validation():
             return {}
-        labels, accepted = self._method.pseudo_labels.label(silo_round, self._images.validation)
+        labels, accepted = self._method.pseudo_labels.checked_labels(silo_round, self._images.validation)
         guessed = torch.where(accepted, labels, -1).cpu().numpy()
         self._labels.publish(round_number, guessed)
         return {_VALIDATION: guessed}
@@ -393,8 +404,6 @@ class TorchSiloLearner:
             logits = views.mapped(self._images.validation[known], lambda i: network(views.plain(i)))
             loss = float(cross_entropy(logits.double(), views.to_device(labels[known])))
             predictions = logits.argmax(1).cpu().numpy()
-        return loss, self._method.weighting.tally(labels[known], predictions, classes)
-
-
-def _joined(parts: Iterator[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    return {name: array for part in parts for name, array in part.items()}
+        piece = self._method.weighting
+        counts = piece.tally(labels[known], predictions, classes)
+        return loss, checked(piece, "tally", counts, np.ndarray, "an array of counts, int64")

@@ -1,9 +1,10 @@
 """What a silo's round starts from, and what it consists of; a method's pieces turn the one into the other."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
-from typing import Any, Protocol
+from types import NoneType
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -12,10 +13,15 @@ from torch import Tensor
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import AUXILIARY_DATA_MISSING
+from anchorage.api.piece import AuxiliaryArray
+from anchorage.api.piece_faults import naming_pieces
 from anchorage.api.run import RunDescription
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws
-from anchorage.learning.local_training import BATCHES, Batching, Labelled, Loss, labelled_losses, two_head_losses
+from anchorage.learning.hook_checks import checked, checked_arrays, checked_metrics
+from anchorage.learning.hooks import LearningHooks
+from anchorage.learning.local_training import BATCHES, Batching, Labelled, labelled_losses, two_head_losses
+from anchorage.learning.loss_checks import CheckedLoss, checked_losses, sample_outputs
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
 from anchorage.learning.round_part import RoundPart
@@ -160,15 +166,65 @@ class SiloRound:
     parts: Sequence[RoundPart] = ()
     """What the method's pieces do beside the losses."""
 
+    owners: Sequence[LearningHooks] = ()
+    """The piece of each of `parts`."""
+
     def prepare(self) -> Work:
-        """Return the round's training: the first objective that the method's pieces have, else that of labelled images alone."""
+        """Return the round's training: the first objective that the method's pieces have, else that of labelled images alone.
+
+        Raises
+        ------
+        AnchorageError
+            PIECE_WRONG: what a piece returned is no work, or will be when it is used.
+        """
         method = self.method
         if (asked := method.server_training.silo_work(self)) is not None:
-            return asked
+            return self._checked(method.server_training, "silo_work", asked)
         for piece in (method.self_supervised, method.input_mixing, method.second_head, method.pseudo_labels):
             if (work := piece.objective(self)) is not None:
-                return work
-        return self._supervised()
+                return self._checked(piece, "objective", work)
+        return self._checked(method.local_loss, "round_loss", self._supervised())
+
+    def _checked(self, piece: LearningHooks, hook: str, work: Work) -> Work:
+        """Return the work of a piece's hook with checks of what it yields and returns."""
+        checked(piece, hook, work, Work, "a Work or None")
+        checked(piece, f"{hook}, as Work.steps,", work.steps, int, "a number of steps")
+        checked(piece, f"{hook}, as Work.losses,", work.losses, Iterable, "an iterator of losses")
+        return replace(
+            work,
+            losses=checked_losses(work.losses, piece, hook, self.sample_outputs),
+            kept=lambda: checked_arrays(piece, f"{hook}, as Work.kept,", work.kept()),
+            auxiliary_data=lambda: checked_arrays(piece, f"{hook}, as Work.auxiliary_data,", work.auxiliary_data()),
+            metrics=lambda: checked_metrics(piece, f"{hook}, as Work.metrics,", work.metrics()),
+        )
+
+    def of_parts(
+        self, hook: Literal["auxiliary", "kept", "beside"], declared: Sequence[AuxiliaryArray] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a hook of all parts.
+
+        Parameters
+        ----------
+        hook : str
+            Of `RoundPart`.
+        declared : sequence of AuxiliaryArray, optional
+            What they may be; None: anything.
+
+        Raises
+        ------
+        AnchorageError
+            PIECE_WRONG: they are no arrays, or others than declared.
+        """
+        found: dict[str, NDArray[Any]] = {}
+        for part, piece in zip(self.parts, self.owners, strict=True):
+            with naming_pieces(piece):
+                arrays = getattr(part, hook)()
+            found |= checked_arrays(piece, f"{hook} of its RoundPart", arrays, declared)
+        return found
+
+    def sample_outputs(self) -> Tensor:
+        """Return outputs of the network as it is, of a few images."""
+        return sample_outputs(self.network, self.images.views, self.images.train)
 
     def _supervised(self) -> Work:
         """Return the losses of labelled images; no step where the silo has no label (methods reference, 6.1)."""
@@ -178,13 +234,14 @@ class SiloRound:
         if not steps:
             return Work(iter(()), 0, samples)
         contrast = self.method.regulariser.contrast(self)
+        checked(self.method.regulariser, "contrast", contrast, (tuple, NoneType), "a pair of functions or None")
         if contrast is None:
             plain = self.method.local_loss.per_image and not self.method.pseudo_labels.strong_views_too
             alone = (
                 plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.run.model.num_classes) is None
             )
             return Work(self.labelled_losses(batching), steps, samples, per_image=alone, resumes=True, divides=True)
-        term, kept = contrast
+        term, kept = CheckedLoss(self.method.regulariser, "contrast", contrast[0]), contrast[1]
         data, loss = self.labelled()
         losses = labelled_losses(
             self.network, data, loss, batching, self.draws, both_views=False, contrast=term, devices=self.devices
@@ -200,11 +257,11 @@ class SiloRound:
         """Return the local training of a silo that has labels, or has none."""
         return LocalTraining.of(self.method, labelled=labelled)
 
-    def labelled(self) -> tuple[Labelled, Loss]:
+    def labelled(self) -> tuple[Labelled, CheckedLoss]:
         """Return the images with labels, and the loss on them."""
         indices = self.images.labelled
-        data = Labelled(self.images.views, indices, self.images.labels[indices])
-        return data, self.method.local_loss.round_loss(self, data)
+        data, piece = Labelled(self.images.views, indices, self.images.labels[indices]), self.method.local_loss
+        return data, CheckedLoss(piece, "round_loss", piece.round_loss(self, data))
 
     def labelled_losses(self, batching: Batching) -> Iterator[Tensor]:
         """Yield the loss on labelled images, step by step, of both heads where there are two."""
@@ -212,8 +269,9 @@ class SiloRound:
         heads = self.method.second_head.head_loss(loss, data, self.run.model.num_classes)
         both_views, devices = self.method.pseudo_labels.strong_views_too, self.devices
         if heads is not None:
+            both = CheckedLoss(self.method.second_head, "head_loss", heads)
             return two_head_losses(
-                self.network, data, heads, batching, self.draws, both_views=both_views, devices=devices
+                self.network, data, both, batching, self.draws, both_views=both_views, devices=devices
             )
         return labelled_losses(self.network, data, loss, batching, self.draws, both_views=both_views, devices=devices)
 

@@ -10,19 +10,18 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
+from anchorage.learning.hook_checks import checked
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, Network
+from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, TRAVELLING, Network
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
 from anchorage.transport.tensors.layout import BESIDE, HELPER, LORA, PSI, Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays, write_arrays
-
-_DTYPES = {torch.float32: "F32", torch.int64: "I64"}
 
 
 def layout_of(network: nn.Module) -> Layout:
     """Lay out a network's parameters and buffers, integer counters of batch normalisation included, its local part not."""
     return Layout.of(
-        (name, _DTYPES[tensor.dtype], tuple(tensor.shape))
+        (name, TRAVELLING[tensor.dtype], tuple(tensor.shape))
         for name, tensor in network.state_dict().items()
         if not name.startswith(LOCAL_PART)
     )
@@ -32,7 +31,7 @@ def down_layout(network: Network, method: TrainingMethod) -> Layout:
     """Return the layout of the global model as it travels down: the network's tensors, and what pieces send beside them."""
     layout = layout_of(network)
     for piece in method.pieces:
-        layout = piece.down_layout(layout, network)
+        layout = checked(piece, "down_layout", piece.down_layout(layout, network), Layout, "a Layout")
     return layout.freeze(network.frozen)
 
 
@@ -43,7 +42,7 @@ def up_layout(down: Layout, method: TrainingMethod) -> Layout:
     """
     layout = down.select(t.name for t in down.trainable.tensors if not t.name.startswith(ANCHOR_HEAD))
     for piece in method.pieces:
-        layout = piece.up_layout(layout, method.resolved)
+        layout = checked(piece, "up_layout", piece.up_layout(layout, method.resolved), Layout, "a Layout")
     return layout
 
 

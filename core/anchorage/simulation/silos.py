@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.federation import Silo
 from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY
 from anchorage.api.run import RunDescription
@@ -176,10 +177,27 @@ class _LazyLearner:
         self._silo, self._learners, self._broken = silo, learners, broken
 
     def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
-        return self._learner().train(task, model, out, progress)
+        learner = self._learner()
+        with self._naming_in_mistakes():
+            return learner.train(task, model, out, progress)
 
     def evaluate(self, task: Task, model: Bytes) -> Evaluation:
-        return self._learner().evaluate(task, model)
+        learner = self._learner()
+        with self._naming_in_mistakes():
+            return learner.evaluate(task, model)
+
+    @contextmanager
+    def _naming_in_mistakes(self) -> Iterator[None]:
+        """Have mistakes of pieces name the silo and end the simulation, before the server hears that the task failed."""
+        try:
+            yield
+        except AnchorageError as error:
+            if error.failure is not PIECE_WRONG:
+                raise
+            named = AnchorageError(PIECE_WRONG, f"silo {self._silo}: {error.message}")
+            named.__cause__ = error
+            self._broken(named)
+            raise named from error
 
     def _learner(self) -> SiloLearner:
         """Return the learner; a silo whose images cannot be used ends the simulation, as its agent would not have started."""

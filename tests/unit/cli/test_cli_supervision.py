@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from anchorage.api.errors import AnchorageError, commands, data, storage
+from anchorage.api.errors import AnchorageError, commands, data, learning, storage
 from anchorage.transport.retry import RetryPolicy
 from fedctl import supervision
 from fedctl.processes import InterruptError
@@ -152,6 +152,14 @@ def test_an_agent_that_refuses_its_data_ends_the_run(run: Workdir) -> None:
         play(run, script)
     assert caught.value.failure is code and caught.value.message == "silo b: a.jpg is cut off"
     assert gone(script)
+
+
+def test_an_agent_whose_piece_is_wrong_ends_the_run(run: Workdir) -> None:
+    line = f"{learning.PIECE_WRONG.code} {learning.PIECE_WRONG.reason}: localLoss acme.Focal raised KeyError"
+    script = Script(run, [(all_running, lambda: order(run, "b", f"8 {line}"))])
+    with pytest.raises(AnchorageError, match="silo b: localLoss acme.Focal raised KeyError") as caught:
+        play(run, script)
+    assert caught.value.failure is learning.PIECE_WRONG and starts(run, "b") == 1 and gone(script)
 
 
 def test_the_servers_own_failure_ends_the_run(run: Workdir) -> None:

@@ -254,7 +254,10 @@ class TestGate:
         for text in ("open(/srv/patient-7): no", r"C:\patient-7", "~/patient-7"):
             gate.fail("t", "ANC-1301", text)
         gate.fail("t", "ANC-3101", "patient-7.bin is full")
+        where = "localLoss acme.Focal (acme/focal.py:15 of acme 0.1.0): loss raised KeyError at acme/focal.py:31"
+        gate.fail("t", "ANC-1312", f"{where}: 'patient-7'")
         gate.fail("t", "ANC-1301", "loss is nan")
+        assert told[-2] == where
         assert not any("patient" in text for text in told)
         assert told[1] == "exit status -9"
         assert told[2] == CATALOGUE["ANC-1301"].title and told[-1] == "loss is nan"

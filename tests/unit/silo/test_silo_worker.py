@@ -7,6 +7,7 @@ import pytest
 from silo_fakes import LAYOUT, WAIT_SECONDS, FakeLearner, FakeLink, evaluate_task, model_of, train_task
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.engine import silo
 from anchorage.engine.buffers import MemoryBuffers
@@ -171,6 +172,18 @@ class TestInline:
         worker.handle(Assigned(task))
         worker.handle(Permit(task.id))
         assert [s for s in link.said if s[0] != "progress"][-1] == ("fail", task.id, "ANC-3008")
+
+    def test_a_mistake_in_a_piece_is_told_and_ends_the_silo(
+        self, worker: SiloWorker, link: FakeLink, learner: FakeLearner
+    ) -> None:
+        def fail(task: Task, step: int) -> None:
+            raise AnchorageError(PIECE_WRONG, "as the test asks")
+
+        learner.at_step, task = fail, train_task(ONE)
+        with pytest.raises(AnchorageError) as caught:
+            worker.handle(Assigned(task))
+        assert caught.value.failure is PIECE_WRONG
+        assert link.said == [("fail", task.id, PIECE_WRONG.code)]
 
     def test_a_task_that_is_not_admitted_fails_before_anything_is_fetched(
         self, link: FakeLink, learner: FakeLearner

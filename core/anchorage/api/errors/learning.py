@@ -64,3 +64,10 @@ MOMENTS_UNUSABLE = failure(
     "Give at least two classes labelled images, at silos or as spec.anchorData; lower minimumCount or raise shrinkage of "
     "spec.method.serverTraining.moments.",
 )
+PIECE_WRONG = failure(
+    "ANC-1312 PieceWrong",
+    "A piece of the method returned something that its hook must not return, or raised an exception.",
+    "Correct the piece that the message names, at the file and line that it names, then start the run again: it resumes at the last committed "
+    'round. docs/writing-a-method.md has a section "When something is wrong". The traceback of an exception is in the log of the process in which '
+    "the piece acts. A piece of this project: report it.",
+)

@@ -3,10 +3,12 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.piece_faults import WrongResultError, shorten, shown
 from anchorage.transport.bounds import IMAGE_COUNTS
 from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -14,6 +16,9 @@ from anchorage.transport.tensors.layout import Layout
 
 Announcements = Mapping[str, Announcement]
 Evaluations = Mapping[str, Sequence[Evaluation]]
+
+
+DUE = "one finite number >= 0 per silo"
 
 
 class BaseWeigher(ABC):
@@ -50,12 +55,22 @@ class BaseWeigher(ABC):
         """
 
     def weigh(self, announcements: Announcements, evaluations: Evaluations) -> Mapping[str, float]:
-        """Return an unnormalised weight per silo: finite and not negative, all zero where nothing counts; NaN for a bad announcement."""
+        """Return an unnormalised weight per silo: finite and not negative, all zero where nothing counts; NaN for a bad announcement.
+
+        Raises
+        ------
+        WrongResultError
+            A weigher's own weights are not one number per silo, or none of several is finite and not negative.
+        """
         active = {silo: a for silo, a in announcements.items() if a.update is not None}
         bad = {silo for silo, a in active.items() if not self._sound(a)}
         if bad:
             return {silo: math.nan if silo in bad else 1.0 for silo in announcements}
-        weights = self._weigh(active, evaluations)
+        weights = check_weights(self._weigh(active, evaluations), list(active))
+        if len(active) > 1 and not any(is_weight(weight) for weight in weights.values()):
+            raise WrongResultError(
+                f"no usable weight for {len(active)} silos, such as {weights[next(iter(active))]}", DUE
+            )
         return {silo: weights.get(silo, 0.0) for silo in announcements}
 
     def _sound(self, announcement: Announcement) -> bool:
@@ -73,6 +88,32 @@ class BaseWeigher(ABC):
 
     @abstractmethod
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]: ...
+
+
+def check_weights(found: object, silos: Sequence[str]) -> Mapping[str, float]:
+    """Return the weights of silos.
+
+    Raises
+    ------
+    WrongResultError
+        They are not one number per silo.
+    """
+    if not isinstance(found, Mapping):
+        raise WrongResultError(f"{shown(found)} for {len(silos)} silos", DUE)
+    missing, unknown = [s for s in silos if s not in found], [str(s) for s in found if s not in silos]
+    if missing or unknown:
+        named = [f"none for {missing[0]}"] if missing else []
+        named += [f"one for the unknown {shorten(unknown[0])}"] if unknown else []
+        raise WrongResultError(f"{len(found)} weights for {len(silos)} silos, {' and '.join(named)}", DUE)
+    for silo in silos:
+        if not isinstance(found[silo], Real):
+            raise WrongResultError(f"{shown(found[silo])} for {silo}", DUE)
+    return {silo: float(found[silo]) for silo in silos}
+
+
+def is_weight(weight: float) -> bool:
+    """Return whether a number can be a weight: finite and not negative."""
+    return math.isfinite(weight) and weight >= 0
 
 
 class CountWeigher(BaseWeigher):

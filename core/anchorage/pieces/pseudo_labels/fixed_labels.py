@@ -23,7 +23,7 @@ class FixedLabels(PseudoLabels):
         from anchorage.learning.silo_round import Work
 
         images, mixup, network = silo_round.images, silo_round.method.mixup, silo_round.network
-        labels, accepted = self.label(silo_round, images.train)
+        labels, accepted = self.checked_labels(silo_round, images.train)
         for part in silo_round.listeners:
             features = images.views.mapped(images.train, lambda i: network.embed(images.views.plain(i)))
             part.pseudo_labelled(images.views.to_device(images.train), features, labels, accepted)

@@ -70,7 +70,9 @@ class FlexMatch(ByConfidence):
             return np.full(count, -1)
         if (kept := silo_round.kept.get(LATEST)) is not None and len(kept) == count:
             return kept
-        labels, confident = self.label(silo_round, silo_round.images.unlabelled)  # the first round starts from one pass
+        labels, confident = self.checked_labels(
+            silo_round, silo_round.images.unlabelled
+        )  # the first round starts from one pass
         return torch.where(confident, labels, -1).cpu().numpy()
 
 

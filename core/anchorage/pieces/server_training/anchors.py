@@ -102,11 +102,12 @@ class AnchorTrainer(ServerTrainer):
     def __init__(self, slot: Anchors) -> None:
         self._slot = slot
         self._optimiser = expect(slot.optimiser, OptimiserHooks)
-        self._objective = expect(slot.objective, ServerObjectiveHooks).learning()
+        self._objective_piece = expect(slot.objective, ServerObjectiveHooks)
+        self._objective = self._objective_piece.learning()
 
     def pretrain(self, server_round: ServerRound) -> None:
         """Train on the anchors before round 1."""
-        slot, network = self._slot, server_round.network
+        slot, network, objective = self._slot, server_round.network, self._objective_piece
         epochs = slot.pretrain_epochs
         if slot.pretrain_steps:
             size = server_round.batching(1, slot.batch_size).size
@@ -120,11 +121,12 @@ class AnchorTrainer(ServerTrainer):
             self._take_steps(network, optimiser, self.cross_entropy(server_round, batching), steps)
         further = self._objective.further_losses(server_round, epochs, before_rounds=True)
         if further is not None:
-            self._take_steps(network, self._optimiser.build(network), *further[1:])
+            losses = server_round.checked(objective, "further_losses", further[1])
+            self._take_steps(network, self._optimiser.build(network), losses, further[2])
 
     def train(self, server_round: ServerRound) -> Mapping[str, float]:
         """Train on the anchors and return ``server_loss``; momentum starts anew in each round."""
-        slot, network = self._slot, server_round.network
+        slot, network, objective = self._slot, server_round.network, self._objective_piece
         optimiser = self._optimiser.build(
             network, done=server_round.done, epochs=server_round.over * slot.epochs, buffers=server_round.momentum
         )
@@ -139,6 +141,7 @@ class AnchorTrainer(ServerTrainer):
         if further is None:
             return {"server_loss": loss}
         metric, more, steps = further
+        more = server_round.checked(objective, "further_losses", more)
         return {"server_loss": loss, metric: self._take_steps(network, optimiser, more, steps)}
 
     def _take_steps(
@@ -154,10 +157,13 @@ class AnchorTrainer(ServerTrainer):
         """Return the losses of the anchors: those of the pseudo-labels or the objective, else cross entropy of one view."""
         from anchorage.learning.local_training import strong_losses, weak_losses
 
-        own = server_round.method.pseudo_labels.server_losses(server_round, batching)
-        own = own or self._objective.losses(server_round, batching)
+        pseudo_labels = server_round.method.pseudo_labels
+        own = pseudo_labels.server_losses(server_round, batching)
         if own is not None:
-            return own
+            return server_round.checked(pseudo_labels, "server_losses", own)
+        own = self._objective.losses(server_round, batching)
+        if own is not None:
+            return server_round.checked(self._objective_piece, "losses", own)
         losses = weak_losses if self._slot.views == "Weak" else strong_losses
         return losses(server_round.network, server_round.needed, batching, server_round.draws)
 

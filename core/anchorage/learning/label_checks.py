@@ -1,0 +1,38 @@
+"""Check of pseudo-labels, once per round and silo."""
+
+import torch
+from torch import Tensor
+
+from anchorage.api.piece_faults import WrongResultError, shown
+
+
+def check_labels(found: object, count: int, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return pseudo-labels, int64 [count], and whether they are accepted, bool [count].
+
+    Parameters
+    ----------
+    found : tuple of Tensor
+        What a pseudo-labeller returned.
+    count : int
+        How many images it was to label.
+    num_classes : int
+        Classes of the model.
+
+    Raises
+    ------
+    WrongResultError
+        It is no such pair, or a label is no class.
+    """
+    due = f"labels, int64 [{count}], and whether they are accepted, bool [{count}]"
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise WrongResultError(shown(found), due)
+    labels, accepted = found
+    for tensor, dtype in ((labels, torch.int64), (accepted, torch.bool)):
+        if not isinstance(tensor, Tensor) or tensor.dtype != dtype or tensor.shape != (count,):
+            raise WrongResultError(f"{shown(labels)} and {shown(accepted)}", due)
+    if count:
+        smallest, largest = torch.stack([labels.min(), labels.max()]).tolist()
+        if smallest < 0 or largest >= num_classes:
+            found = f"labels from {smallest} to {largest}"
+            raise WrongResultError(found, f"labels from 0 to {num_classes - 1}, of images that are not accepted, too")
+    return labels, accepted
