@@ -69,6 +69,11 @@ WEIGHTS_UNUSABLE = failure(
     "Run the `fedctl weights pull` or `fedctl weights import` that the message names, at the coordinating site, on a machine that "
     "reaches their source; copy the folder `weights` to a site that reaches nothing.",
 )
+DATASET_UNUSABLE = failure(
+    "ANC-1214 DatasetUnusable",
+    "A public data set cannot be downloaded, or its archive is not the published one.",
+    "Fetch the archive that the message names on a machine that reaches its address, copy it here, and run `fedctl data fetch` with --archive.",
+)
 OUTSIDE_FOLDER = failure(
     "ANC-1210 OutsideFolder",
     "A section's folder, table or partition file is, or lies below, a link that leads out of its claim's folder.",
