@@ -34,7 +34,7 @@ def draw_paper_pictures(results: Mapping[str, Results], path: Path) -> None:
     curves = {name: found for name, result in results.items() if (found := result.pseudo_labels())}
     if curves:
         _draw_pseudo_labels(curves, path.with_stem(f"{path.stem}-pseudo-labels"))
-    planes = {name: found for name, result in results.items() if (found := _planes(result))}
+    planes = {name: drawn for name, result in results.items() if (drawn := _planes(result))}
     if planes:
         classes = next(iter(results.values())).federation.spec.task.classes
         _draw_embeddings(planes, classes, path.with_stem(f"{path.stem}-embeddings"))

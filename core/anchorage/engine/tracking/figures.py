@@ -174,7 +174,7 @@ def principal_plane(points: NDArray[np.float32]) -> tuple[NDArray[np.float64], N
     return coordinates, share
 
 
-PROJECTION_NAMES: Mapping[str, str] = {"PCA": "principal component", "TSNE": "t-SNE"}
+PROJECTION_NAMES: Mapping[str, str] = {"PCA": "PCA", "TSNE": "t-SNE"}
 """Names of the projections of embeddings, for axes and titles."""
 
 PROJECTED: Mapping[str, Callable[[NDArray[Any], str, Sequence[str]], Figure]] = {
