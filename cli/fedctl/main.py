@@ -27,7 +27,7 @@ from fedctl.command_groups import DOCUMENTS, OTHER, RESEARCH, RUNS, SITES, Group
 from fedctl.failures import ending
 from fedctl.models import model_app
 from fedctl.output import Format, Output, Watch
-from fedctl.research.commands import bench_rounds, compare, partition, simulate, study, tune
+from fedctl.research.commands import bench_rounds, compare, fetch, partition, simulate, study, tune
 from fedctl.weights import weights_app
 
 app = typer.Typer(
@@ -71,6 +71,7 @@ def run(
 for _command in (simulate, study, tune, compare):
     app.command(rich_help_panel=RESEARCH)(_command)
 data_app.command("partition")(partition)
+data_app.command("fetch")(fetch)
 bench_app.command("rounds")(bench_rounds)
 
 

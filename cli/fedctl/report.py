@@ -160,6 +160,7 @@ def write_report(source: Source, out: Path) -> Path:
 
 def _page(source: Source) -> str:
     from fedctl import report_figures as figures  # matplotlib takes a second to load
+    from fedctl.embedding_figures import embedding_pictures
 
     document, rounds, card = source.observe().document, source.rounds(), source.card()
     name, wanted = str(document["metadata"]["name"]), document["spec"]["rounds"]
@@ -172,6 +173,7 @@ def _page(source: Source) -> str:
     sections: list[tuple[str, Sequence[Picture]]] = [
         ("Over the rounds", [*figures.curves(rounds)]),
         ("Silos over the rounds", [*figures.silo_curves(rounds)]),
+        ("Embeddings of validation images", [*embedding_pictures(rounds, document["spec"]["task"])]),
         (
             "The last model",
             [*figures.confusion(scored), *figures.reliability(scored), *figures.roc(scored)] if scored else [],

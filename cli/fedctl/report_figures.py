@@ -11,7 +11,7 @@ import numpy as np
 
 from anchorage.api.card_text import HELD_OUT
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.metrics import ORDER
+from anchorage.api.metrics import ORDER, PSEUDO_LABEL_ACCURACY
 from anchorage.api.model_card import Assessment
 from anchorage.api.text import in_percent
 from fedctl.source import Round
@@ -68,6 +68,7 @@ def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
     """Draw each silo's weight, share of accepted pseudo-labels and scores over the rounds, as far as they were reported."""
     reported = {name for record in rounds for silo in record["silos"] for name in silo["metrics"]}
     titles = {"weight": "Weight of each silo's update", "acceptance": "Accepted pseudo-labels at each silo"}
+    titles |= {PSEUDO_LABEL_ACCURACY: "Right ones among the accepted pseudo-labels at each silo"}
     titles |= {HELD_OUT + name: f"{name.replace('_', ' ').capitalize()} at each silo" for name in ORDER[:-1]}
     silos = list(dict.fromkeys(silo["name"] for record in rounds for silo in record["silos"]))
     for key, title in titles.items():

@@ -55,6 +55,7 @@ def choose_learners(
             rounds=part.last,
             after=part.after,
             embeddings=None,
+            pictured=spec.embeddings,
         )
         for part in parts
     ]

@@ -1,5 +1,6 @@
 """The commands of this package, as `fedctl.main` offers them; each imports what it needs when it runs."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -138,6 +139,29 @@ def partition(
     from fedctl.research.partition import show_partition
 
     show_partition(file, data_root, overrides or [], output, silos=silos, picture=plot, index=write)
+
+
+class PublicDatasetName(StrEnum):
+    """Data sets that `fetch` knows, by the names of their folders."""
+
+    CIFAR10 = "cifar10"
+    CIFAR100 = "cifar100"
+    SVHN = "svhn"
+
+
+def fetch(
+    name: Annotated[PublicDatasetName, typer.Argument(help="Data set.")],
+    out: Annotated[Path, typer.Option(help="Data root that gets the folder NAME, with a folder per class.")] = Path(),
+    archive: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="The published archive, or its folder; default: it is downloaded."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Download a data set of papers, or unpack its archive, into folders of images that study files read."""
+    from fedctl.research.public_datasets import fetch_dataset
+
+    fetch_dataset(name.value, out, archive, output)
 
 
 def bench_rounds(

@@ -14,6 +14,7 @@ from anchorage.methods import resolve
 from anchorage.methods.published import NAMES, PublishedResult, find_published
 from fedctl.output import Format, amount, emit, people, plain_table
 from fedctl.research.curves import curve, plot
+from fedctl.research.paper_pictures import draw_paper_pictures
 from fedctl.research.pictures import check_picture_suffix
 from fedctl.research.results import Results, common_metrics, read_results
 
@@ -143,7 +144,7 @@ def show_rows(rows: Sequence[Row], metric: str, picture: Path | None, output: Fo
 
 
 def draw(rows: Sequence[Row], metric: str, picture: Path) -> None:
-    """Draw the curves of each setting; with several settings, each file name contains its setting.
+    """Draw the curves of each setting, and `draw_paper_pictures`; with several settings, each file name contains its setting.
 
     Raises
     ------
@@ -155,6 +156,7 @@ def draw(rows: Sequence[Row], metric: str, picture: Path) -> None:
         curves = {row.method: curve(row.results, metric) for row in rows if row.setting == setting}
         file = picture if len(settings) == 1 else picture.with_stem(f"{picture.stem}-{slug(setting)}")
         plot(curves, metric, file)
+        draw_paper_pictures({row.method: row.results for row in rows if row.setting == setting}, file)
 
 
 def slug(text: str) -> str:

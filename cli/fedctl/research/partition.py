@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import typer
@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from rich.console import RenderableType
 from rich.text import Text
 
-from anchorage.api.data import DataSection
+from anchorage.api.data import DataSection, Partition
 from anchorage.api.files import Study
 from anchorage.learning.data import Choice, Pools, write_index
 from anchorage.methods import validate_study
@@ -40,6 +40,7 @@ READ_BY = {
     "sizes": ("Iid", "ClassQuota"),
     "classes_per_part": ("Shards", "DistinctShards", "ClassQuota"),
     "min_size": ("PerClass", "PerClassCapped"),
+    "imbalance_factor": tuple(name for name in get_args(Partition.model_fields["recipe"].annotation) if name != "File"),
 }
 """Fields of a partition, and the recipes that read them."""
 _NAMED_CLASSES = 20

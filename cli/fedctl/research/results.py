@@ -3,8 +3,8 @@
 import json
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -20,6 +20,10 @@ from fedctl.observation import read_journal
 from fedctl.workdir import Workdir, read_json
 
 SCHEMA_VERSION = 1
+MOST_CURVES, MOST_CURVE_POINTS = 100, 500
+"""Silos, and rounds of each, whose pseudo-labels a seed's file follows."""
+Curve = tuple[tuple[int, float], ...]
+"""Rounds and a value after each, ascending."""
 TRAINED = ("Counted", "Inactive")
 """States of silos' parts that say what came of the training."""
 
@@ -36,6 +40,8 @@ class SeedResult:
     """How long it took, on the machine's clock."""
     device: str = ""
     """Where it was computed, such as ``cpu``; empty where that is not known."""
+    pseudo_labels: Mapping[str, Curve] = field(default_factory=dict)
+    """Share of the accepted pseudo-labels that are right, over the rounds, by silo; see `pseudo_label_curves`."""
 
     @property
     def digest(self) -> str:
@@ -70,6 +76,7 @@ class SeedResult:
             "seconds": self.seconds,
             "device": self.device,
             "rounds": [record_to_json(entry) for entry in self.rounds],
+            **({"pseudoLabelAccuracy": self.pseudo_labels} if self.pseudo_labels else {}),
         }
 
     @classmethod
@@ -88,7 +95,9 @@ class SeedResult:
             rounds = tuple(map(record_from_json, values["rounds"]))
             if not rounds:
                 raise ValueError("no rounds")
-            return cls(int(values["seed"]), rounds, float(values["seconds"]), str(values["device"]))
+            found = values.get("pseudoLabelAccuracy", {})
+            curves = {name: tuple((int(at), float(share)) for at, share in points) for name, points in found.items()}
+            return cls(int(values["seed"]), rounds, float(values["seconds"]), str(values["device"]), curves)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{path} is no result of a seed ({type(error).__name__}: {error}); remove it and simulate again"
             raise AnchorageError(commands.NO_RESULTS, message) from error
@@ -101,6 +110,21 @@ def latest_parts(history: Sequence[RoundRecord]) -> tuple[RoundRecord, ...]:
         replace(entry, silos=tuple(part for part in entry.silos if last.get(part.name) == entry.round))
         for entry in history
     )
+
+
+def pseudo_label_curves(history: Sequence[RoundRecord]) -> dict[str, Curve]:
+    """Return by silo the rounds with the share of its accepted pseudo-labels that are right.
+
+    Of many silos the first `MOST_CURVES` by name, of many rounds every second, third, ... up to `MOST_CURVE_POINTS`.
+    """
+    found: dict[str, list[tuple[int, float]]] = {}
+    for entry in history:
+        for part in entry.silos:
+            if PSEUDO_LABEL_ACCURACY in part.metrics:
+                found.setdefault(part.name, []).append((entry.round, part.metrics[PSEUDO_LABEL_ACCURACY]))
+    return {
+        name: tuple(found[name][:: -(-len(found[name]) // MOST_CURVE_POINTS)]) for name in sorted(found)[:MOST_CURVES]
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +168,18 @@ class Results:
                     own.setdefault(metric, []).extend([part.metrics[metric]] if metric in part.metrics else [])
         kept = ((name, {metric: tuple(v) for metric, v in own.items() if v}) for name, own in sorted(found.items()))
         return {name: {metric: Spread(v) for metric, v in own.items()} for name, own in kept}
+
+    def pseudo_labels(self) -> dict[str, Curve]:
+        """Return by silo the share of right ones among its accepted pseudo-labels over the rounds: the mean of the seeds that have one."""
+        found: dict[str, dict[int, list[float]]] = {}
+        for seed in self.seeds:
+            for name, points in seed.pseudo_labels.items():
+                for at, share in points:
+                    found.setdefault(name, {}).setdefault(at, []).append(share)
+        return {
+            name: tuple((at, math.fsum(shares) / len(shares)) for at, shares in sorted(rounds.items()))
+            for name, rounds in sorted(found.items())
+        }
 
     def last(self, metric: str) -> "Spread":
         """Return a metric of the final model (without test images: of the last round that has it), over the seeds."""

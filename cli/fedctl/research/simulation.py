@@ -22,7 +22,7 @@ from anchorage.transport.files import write_atomically
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.research.results import Results, SeedResult, SimulationFolder, latest_parts
+from fedctl.research.results import Results, SeedResult, SimulationFolder, latest_parts, pseudo_label_curves
 from fedctl.research.simulation_tracking import SeedTracking, tracking_of
 from fedctl.research.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
 from fedctl.summary import opening
@@ -161,9 +161,10 @@ class Simulator:
             simulation.play(tell_all(watcher, *([observer] if observer else [])))
         if self.keep:
             simulation.write_models(self.folder.models(seed))
-        rounds = latest_parts(simulation.store.history())
+        whole = simulation.store.history()
+        rounds, curves = latest_parts(whole), pseudo_label_curves(whole)
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
-        write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
+        write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device, curves), study)
         if not self.keep or study.federation.spec.protocol.mode == "Asynchronous":
             rmtree(state, ignore_errors=True)
 

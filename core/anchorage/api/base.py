@@ -76,6 +76,10 @@ DIGEST_PATTERN = _form(r"^[a-z0-9:-]*$", "a digest: lower-case letters, digits, 
 TRAINABLE_PATTERN = _form(
     r"^(All|Head|encoder\.[\w.*]+(,encoder\.[\w.*]+)*)$", "All, Head, or names such as encoder.layer4,encoder.norm*"
 )
+LAYER_PATTERN = _form(
+    r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$",
+    "a module of the network, such as encoder or encoder.layer3, at most 200 characters",
+)
 CODE_PATTERN = _form(r"^(ANC-\d{4})?$", "a code such as ANC-3004, or nothing")
 KEY_PATTERN = _form(r"^([0-9a-f]{64})?$", "64 hexadecimal digits, or nothing")
 DECIMALS = (DECIMAL_PATTERN, POSITIVE_DECIMAL_PATTERN, ABOVE_ZERO_PATTERN, FRACTION_PATTERN, SHARE_PATTERN)

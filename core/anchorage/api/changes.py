@@ -55,6 +55,7 @@ FEDERATION: Mapping[str, Verdict] = {
     "spec.evaluation.siloPercent": Verdict.FROZEN,
     "spec.evaluation.onLeakage": Verdict.FROZEN,
     "spec.evaluation.everyRounds": Verdict.LATER,
+    "spec.evaluation.embeddings": Verdict.SERVER,
     "spec.server": Verdict.FREE,
     "spec.queueName": Verdict.FREE,
     "spec.admission": Verdict.FREE,

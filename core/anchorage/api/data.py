@@ -66,6 +66,11 @@ class Partition(Document):
         0,
         description="Labelled images per class and part; the others lose their labels. 0: all keep them.",
     )
+    imbalance_factor: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        1,
+        description="Images of the first class per image of the last (every recipe but File).\n\nAbove 1 so many images are left out at random "
+        "that class sizes fall exponentially, in the order of the classes, before the others are divided. 1: all images are divided.",
+    )
     min_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         10,
         description="Fewest images per part (PerClass, PerClassCapped).",

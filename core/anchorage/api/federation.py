@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 from anchorage.api.base import (
     ADDRESS_PATTERN,
     HOST_PATTERN,
+    LAYER_PATTERN,
     TITLE_PATTERN,
     TRACKING_URI_PATTERN,
     Devices,
@@ -138,6 +139,23 @@ class Admission(Document):
     )
 
 
+class Embeddings(Document):
+    """Pictures of a layer's outputs on validation images, in two dimensions."""
+
+    layer: Annotated[str, StringConstraints(strict=True, pattern=LAYER_PATTERN, max_length=200)] = Field(
+        "encoder",
+        description="Module of the network whose outputs are drawn: encoder, projection (input of the classifier), anchor_head, encoder.layer3.\n\n"
+        "Maps are averaged over their places.",
+    )
+    images: Annotated[int, Field(ge=10, le=1000)] = Field(
+        500, description="Number of validation images, drawn from the run's seed."
+    )
+    projection: Literal["PCA", "TSNE"] = Field(
+        "PCA",
+        description="PCA: principal components. TSNE: t-SNE.\n\nt-SNE of 500 images takes seconds of the server's time, in five rounds of a run.",
+    )
+
+
 class Evaluation(Document):
     """Scoring of the global model at the server."""
 
@@ -153,6 +171,10 @@ class Evaluation(Document):
     silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
         0, description="Percentage of each silo's labelled images held out to score models on."
     )
+    embeddings: Embeddings | None = Field(
+        None,
+        description="Pictures of a layer's outputs on the validation images, in five rounds; absent: MLflow has those of the classifier's input.",
+    )
     on_leakage: Literal["Refuse", "Skip", "Allow"] = Field(
         "Refuse",
         description="Treatment of these images where they would also be trained on.\n\nThey end the run, are left out of training, or stay.",
@@ -162,6 +184,8 @@ class Evaluation(Document):
     def _some(self) -> Self:
         if self.validation is None and self.test is None and not self.silo_percent:
             raise ValueError("found neither validation, test nor siloPercent; set one, or leave evaluation out")
+        if self.embeddings is not None and self.validation is None:
+            raise ValueError("found embeddings without validation; set the images to draw, or remove embeddings")
         return self
 
 
@@ -221,6 +245,11 @@ class FederationSpec(Document):
             "test": evaluation.test if evaluation else None,
         }
         return {name: section for name, section in sections.items() if section is not None}
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """What is drawn of the network's outputs on validation images, where the federation asks for such pictures."""
+        return self.evaluation.embeddings if self.evaluation else None
 
     @property
     def model_description(self) -> ModelDescription:

@@ -17,6 +17,7 @@ from anchorage.api.metrics import score
 from anchorage.api.piece_faults import naming_pieces
 from anchorage.engine.aggregation.model_average import ModelAverage
 from anchorage.engine.early import EarlyEvents
+from anchorage.engine.embedding_plane import EmbeddingPlane, is_pictured, plane_of
 from anchorage.engine.events import (
     Observer,
     RoundCommitted,
@@ -227,11 +228,21 @@ class Engine(ABC):
         self.observer(StepBegan("commit"))
         parts["silos"] = tuple(map(self._with_profile, silos))
         parts["test"] = {name: scored.metrics for name, scored in test.items()}
+        parts["embeddings"] = self._plane(number, report)
         documents = self.settings.documents
         record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, documents=documents, **parts)
         self.store.commit(record, model, state or {})
         self.observer(RoundCommitted(record, model, report, test))
         return record
+
+    def _plane(self, number: int, report: Report | None) -> EmbeddingPlane | None:
+        """Return the embeddings of a report in two dimensions, in the rounds in which they are drawn."""
+        settings = self.settings
+        if settings.embeddings is None or report is None or report.embeddings is None or not report.layer:
+            return None
+        if not is_pictured(number, settings.rounds, settings.evaluate_every):
+            return None
+        return plane_of(report.embeddings, report.layer, settings.embeddings, settings.seed)
 
     def _with_profile(self, part: SiloRecord) -> SiloRecord:
         """Return a silo's part with what the silo said of its images when it joined."""

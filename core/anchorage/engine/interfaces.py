@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from anchorage.api.model_card import Assessment
+from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.transport.messages import Announcement, AuxiliaryData, Bytes, Evaluation, Out, Progress, Report, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.layout import Layout
@@ -56,6 +57,8 @@ class RoundRecord:
         Model bytes that travelled.
     test : mapping of str to mapping of str to float
         Of the run's last round: metrics of the ``final`` and of the ``best`` model on the test images; empty where there are none.
+    embeddings : EmbeddingPlane or None
+        Embeddings of validation images in two dimensions, in a few rounds and where the federation asks for them.
     documents : str
         Digest of what in the federation's document decided this round; that of a silo's images and labels is in its own part.
     """
@@ -70,6 +73,7 @@ class RoundRecord:
     bytes_down: int = 0
     test: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     documents: str = ""
+    embeddings: EmbeddingPlane | None = None
 
 
 class SpooledUpdate(ChunkSource, ChunkSink, Protocol):

@@ -1,6 +1,7 @@
 """What a run's rounds are bound by."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from anchorage.transport.bounds import MOST_IMAGES
 
@@ -39,6 +40,8 @@ class RoundSettings:
         Whether those updates are masked; a simulation's are not.
     model_coding : str or None
         Synchronous: name of the coding in which models to train travel; None: as they are.
+    embeddings : str or None
+        Projection of the embeddings of validation images, ``PCA`` or ``TSNE``, in records of a few rounds; None: records have none.
     documents : str
         Digest of what in the federation's document decides the model, for the records of rounds.
     """
@@ -58,3 +61,4 @@ class RoundSettings:
     masked: bool = True
     model_coding: str | None = None
     documents: str = ""
+    embeddings: Literal["PCA", "TSNE"] | None = None

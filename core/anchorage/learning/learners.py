@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from anchorage.api.federation import Embeddings
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
 from anchorage.api.piece_faults import naming_pieces
@@ -41,6 +42,7 @@ def build_server_learner(
     rounds: int = 0,
     after: int = 0,
     embeddings: Path | None = None,
+    pictured: Embeddings | None = None,
 ) -> TorchServerLearner:
     """Return the server's learner; see `TorchServerLearner` for the parameters and the failures.
 
@@ -54,8 +56,9 @@ def build_server_learner(
         Rounds of the run, over which a cosine schedule falls.
     """
     images = {"anchors": anchors, "validation": validation, "test": test}
+    how = (initial, rounds, after, embeddings, pictured)
     with naming_pieces():
-        return TorchServerLearner(model, method, seed, images, find_device(device), initial, rounds, after, embeddings)
+        return TorchServerLearner(model, method, seed, images, find_device(device), *how)
 
 
 def build_silo_learner(

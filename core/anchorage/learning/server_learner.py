@@ -15,6 +15,7 @@ from torch import nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
+from anchorage.api.federation import Embeddings
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
 from anchorage.api.model_card import Assessment
@@ -25,6 +26,7 @@ from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.hook_checks import checked, checked_arrays, checked_metrics
 from anchorage.learning.hooks import ServerTrainer, expect
+from anchorage.learning.layer_outputs import layer_outputs, require_layer
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.loss_checks import suspecting
 from anchorage.learning.method import TrainingMethod
@@ -51,7 +53,7 @@ class _Outputs:
     probabilities: NDArray[np.float64]
     """Of each class, [n, C]."""
     features: NDArray[np.float32]
-    """Embeddings, [n, d]."""
+    """Embeddings of those that a report carries, [m, d]."""
 
 
 class TorchServerLearner:
@@ -80,6 +82,8 @@ class TorchServerLearner:
         The last round of the stage before.
     embeddings : Path, optional
         Where embeddings are kept for other runs.
+    pictured : Embeddings, optional
+        Layer and number of validation images whose outputs a report carries; else it carries what the classifier sees.
 
     Raises
     ------
@@ -98,8 +102,9 @@ class TorchServerLearner:
         rounds: int = 0,
         after: int = 0,
         embeddings: Path | None = None,
+        pictured: Embeddings | None = None,
     ) -> None:
-        self._embeddings = embeddings
+        self._embeddings, self._pictured = embeddings, pictured
         self._model, self._seed, self._device, self._initial = model, seed, device, initial
         self._rounds, self._after = rounds, after
         self._method = TrainingMethod.of(method)
@@ -118,6 +123,8 @@ class TorchServerLearner:
         judged = any(found is not None for found in (self._anchors, *self._scored.values()))
         self._finishes = any(piece.finishes_model(judged=judged) for piece in self._method.pieces)
         self._check_anchors()
+        if pictured is not None:
+            require_layer(self._network, pictured.layer)
 
     @property
     def down(self) -> Layout:
@@ -330,14 +337,15 @@ class TorchServerLearner:
                 [*self._tested.items(), ((model.digest, round_number), outputs.probabilities)][-KEPT_TESTS:]
             )
         scores = expect(self._model.task, TaskHooks).scores(images.labels, outputs.probabilities)
-        predictions = scores.predictions
-        shown = np.sort(Draws(self._seed).numpy("embeddings").permutation(len(predictions))[:EMBEDDED_IMAGES])
-        embeddings = np.column_stack([images.labels[shown], predictions[shown], outputs.features[shown]])
-        return Report(
-            scores.metrics,
-            scores.confusion,
-            embeddings.astype(np.float32),
-        )
+        shown = self._drawn(part, len(images.labels))
+        embeddings = np.column_stack([images.labels[shown], scores.predictions[shown], outputs.features])
+        layer = self._pictured.layer if self._pictured and part == "validation" else ""
+        return Report(scores.metrics, scores.confusion, embeddings.astype(np.float32), layer)
+
+    def _drawn(self, part: str, count: int) -> NDArray[np.int64]:
+        """Return the images of a part whose embeddings a report carries, ascending."""
+        most = self._pictured.images if self._pictured and part == "validation" else EMBEDDED_IMAGES
+        return np.sort(Draws(self._seed).numpy("embeddings").permutation(count)[:most])
 
     def _outputs(self, model: ModelBytes, part: str, round_number: int) -> "_Outputs | None":
         """Return what a model makes of a part's images; None where there are none, or nothing to tell classes by.
@@ -381,7 +389,12 @@ class TorchServerLearner:
                 f"the model of round {round_number} gives NaN on the {part} images: lower learningRate or set clipNorm"
             )
             raise AnchorageError(LOSS_NOT_FINITE, message)
-        return _Outputs(probabilities, features.cpu().numpy())
+        drawn = self._drawn(part, len(images.labels))
+        if self._pictured is None or part != "validation":
+            return _Outputs(probabilities, features.cpu().numpy()[drawn])
+        outputs = layer_outputs(network, self._pictured.layer)
+        rows = images.views.mapped(images.indices[drawn], lambda i: outputs(images.views.plain(i)))
+        return _Outputs(probabilities, rows.float().cpu().numpy())
 
     def _is_untrained(self, round_number: int) -> bool:
         return round_number == 0 and self._initial is None and not self._method.server_training.trains

@@ -128,6 +128,7 @@ def round_settings(study: Study) -> RoundSettings:
         most_images=spec.protocol.maximum_images or MOST_IMAGES,
         documents=digest_of_study(study.federation, (), resolve),
         held_out_classes=len(spec.task.classes) if spec.evaluation and spec.evaluation.silo_percent else 0,
+        embeddings=spec.embeddings.projection if spec.embeddings else None,
     )
 
 

@@ -147,6 +147,7 @@ def _of_server(folder: Path, data_root: Path) -> Callable[[], int]:
             rounds=part.last,
             after=part.after,
             embeddings=None,
+            pictured=spec.embeddings,
         )
         for part in parts_of(spec)
     ]

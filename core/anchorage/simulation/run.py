@@ -126,6 +126,7 @@ class Simulation:
                 rounds=part.last,
                 after=part.after,
                 embeddings=images.embeddings,
+                pictured=spec.embeddings,
             )
             for part in parts_of(spec)
         ]

@@ -274,3 +274,5 @@ class Report:
     """int64, shape [C, C]; rows are true classes."""
     embeddings: NDArray[np.float32] | None = None
     """float32, shape [n, 2 + d]: embeddings of some test images for the plot: true class, predicted class, then the embedding."""
+    layer: str = ""
+    """Module of the network that they are outputs of, where the federation names one; else they are what the classifier sees."""

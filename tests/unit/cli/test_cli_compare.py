@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, Failure, commands
-from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.embedding_plane import EmbeddingPlane
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.store.records import record_to_json
 from anchorage.methods import validate_study
 from fedctl.local_run import claim
 from fedctl.main import app
 from fedctl.research.compare import published_beside
 from fedctl.research.curves import curve
-from fedctl.research.results import SeedResult, SimulationFolder, Spread, read_results
+from fedctl.research.results import SeedResult, SimulationFolder, Spread, pseudo_label_curves, read_results
 from fedctl.research.simulation import claim as claim_simulation
 from fedctl.research.simulation import make, write_result
 from fedctl.research.simulation_view import summary
@@ -232,6 +234,59 @@ def test_a_plot_has_a_mean_and_a_band_in_both_panels(tmp_path: Path, monkeypatch
     assert list(by_bytes.lines[0].get_ydata()) == pytest.approx([0.1, 0.7, 0.8])
     assert [len(axes.collections) for axes in (by_round, by_bytes)] == [1, 1]  # only the two seeds have a band
     assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["FedAvg", "FedProx"]
+
+
+def paper_seed(number: int, silos: int, planes: bool = True) -> SeedResult:
+    """Leave pseudo-labels of some silos over five rounds, and embeddings of every other round."""
+    plane = EmbeddingPlane("encoder", "PCA", tuple((row % 3, row % 2, float(row), -float(row)) for row in range(12)))
+    found = seed(number, "accuracy", (0.1, 0.2, 0.3))
+    rounds = [replace(entry, embeddings=plane if planes and entry.round % 2 == 0 else None) for entry in found.rounds]
+    shares = {f"silo-{silo}": ((1, 0.5), (2, 0.5 + number / 10)) for silo in range(silos)}
+    return replace(found, rounds=tuple(rounds), pseudo_labels=shares)
+
+
+def paper_simulation(folder: Path, silos: int, planes: bool = True) -> Path:
+    file = simulation(folder).with_suffix(".yaml")
+    for number in ACCURACIES:
+        result = paper_seed(number, silos, planes)
+        write_result(SimulationFolder(folder).result(number), result, validate_study(file))
+        assert SeedResult.read(SimulationFolder(folder).result(number)) == result
+    return folder
+
+
+def test_pseudo_labels_and_embeddings_stand_beside_the_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    drawn: dict[str, Any] = {}
+    monkeypatch.setattr(figures.Figure, "savefig", lambda figure, path: drawn.update({path.name: figure}))
+    folders = (paper_simulation(tmp_path / "few", 3), paper_simulation(tmp_path / "many", 12, planes=False))
+    assert compare(*folders, simulation(tmp_path / "none"), "--plot", tmp_path / "x.svg").exit_code == 0
+    assert list(drawn) == ["x.svg", "x-pseudo-labels.svg", "x-embeddings.svg"]
+    few, many = drawn["x-pseudo-labels.svg"].axes
+    assert [line.get_label() for line in few.lines] == ["silo-0", "silo-1", "silo-2"]
+    assert [list(line.get_ydata()) for line in few.lines] == [[0.5, pytest.approx(0.65)]] * 3  # mean of the two seeds
+    assert [line.get_label() for line in many.lines] == ["median"] and len(many.collections) == 2
+    panels = drawn["x-embeddings.svg"].axes
+    assert [axes.get_title().rpartition(", ")[2] for axes in panels] == ["round 0", "round 2"]
+    assert [sum(len(dots.get_offsets()) for dots in axes.collections) for axes in panels] == [12, 12]
+
+
+def test_nothing_stands_beside_the_plot_of_results_without_them(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib.figure")
+    (tmp_path / "plots").mkdir()
+    assert compare(simulation(tmp_path / "sim"), "--plot", tmp_path / "plots" / "x.svg").exit_code == 0
+    assert [file.name for file in (tmp_path / "plots").iterdir()] == ["x.svg"]
+    assert "pseudoLabelAccuracy" not in seed(1, "accuracy", (0.1, 0.2)).as_document()
+
+
+def test_curves_of_many_silos_and_rounds_are_bounded() -> None:
+    def entry(number: int, silos: range) -> RoundRecord:
+        parts = (SiloRecord(f"s{silo:03d}", "Counted", metrics={"pseudo_label_accuracy": 0.5}) for silo in silos)
+        return RoundRecord(number, "d", 1.0, silos=(*parts, SiloRecord("labelled", "Counted")))
+
+    wide = pseudo_label_curves([entry(1, range(150))])
+    assert sorted(wide) == [f"s{silo:03d}" for silo in range(100)]
+    long = pseudo_label_curves([entry(number, range(1)) for number in range(1, 1301)])
+    assert long == {"s000": tuple((number, 0.5) for number in range(1, 1301, 3))}
 
 
 def test_methods_stand_beside_what_their_papers_report(tmp_path: Path) -> None:

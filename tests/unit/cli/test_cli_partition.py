@@ -155,3 +155,18 @@ def test_a_field_that_a_recipe_does_not_read_is_told_of(tmp_path: Path) -> None:
         "partition.minSize is set, but Iid does not read it; PerClass, PerClassCapped would",
     ]
     assert fedctl("data", "partition", "-f", digits).stderr == ""
+
+
+def test_a_long_tail_is_drawn_for_every_recipe_but_a_list(root: Path) -> None:
+    factor = "silo.spec.managed.data.partition.imbalanceFactor=3"
+    drawn = fedctl(
+        "data", "partition", "-f", study(root, drawn=True), "--data-root", root, "--set", factor, "-o", "json"
+    )
+    holders = json.loads(drawn.stdout)
+    assert [sum(holders[name]["counts"][c] for name in "abc") for c in (0, 1)] == [17, 5] and drawn.stderr == ""
+    fedctl(
+        "data", "partition", "-f", study(root, drawn=True), "--data-root", root, "--write", root / "site" / "split.csv"
+    )
+    listed = fedctl("data", "partition", "-f", study(root, drawn=False), "--data-root", root, "--set", factor)
+    assert listed.exit_code == 0
+    assert listed.stderr.startswith("partition.imbalanceFactor is set, but File does not read it; Iid, PerClient")

@@ -17,6 +17,9 @@ from typer.testing import CliRunner
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.model_card import CARD
+from anchorage.engine.embedding_plane import EmbeddingPlane
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.engine.store.records import record_to_json
 from anchorage.engine.tracking import Outbox, Sent
 from anchorage.methods.model_card import write_card
 from fedctl.local_run import report_at_end
@@ -116,6 +119,25 @@ def test_the_first_screen_has_problems_and_notes_on_the_last_rounds(tmp_path: Pa
     assert sentence not in first and sentence in below
     assert "<code>docs/reading-a-result.md#below-the-labels-alone</code>" in below
     assert notes.startswith("Notes on the last rounds</h2>") and "every silo accepts all its pseudo-labels" in notes
+
+
+def test_embeddings_and_right_pseudo_labels_are_drawn_where_records_have_them(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    plane = EmbeddingPlane("encoder", "TSNE", ((3, 3, 0.5, 1.0), (9, 9, 1.5, 2.0), (0, 5, 2.5, 0.0)))
+    history = []
+    for number in range(3):
+        part = SiloRecord("a", "Counted", 1.0, {}, {"pseudo_label_accuracy": 0.25 * number})
+        history.append(RoundRecord(number, "d", 1.0, {}, (part,), embeddings=plane if number != 1 else None))
+    run.journal.write_text("".join(json.dumps(record_to_json(record)) + "\n" for record in history))
+    page = Page(write_report(LocalSource(run), run.report).read_text())
+    told = [str(image["alt"]) for image in page.images]
+    assert told[1:] == [
+        "Right ones among the accepted pseudo-labels at each silo. At the end: a 0.5.",
+        "t-SNE of encoder, round 0. 2 of 3 images are predicted rightly.",
+        "t-SNE of encoder, round 2. 2 of 3 images are predicted rightly.",
+    ]
+    assert "Embeddings of validation images" in page.headings
+    assert len(pictures(page)) == 4
 
 
 def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

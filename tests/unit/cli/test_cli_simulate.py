@@ -114,6 +114,8 @@ def test_accepted_pseudo_labels_and_how_many_are_right(file: Path) -> None:
     shares = [seed["rounds"][1]["silos"][0]["metrics"]["pseudo_label_accuracy"] for seed in found["seeds"]]
     assert known["pseudo_label_accuracy"]["values"] == shares and 0 < min(shares) < 0.95
     assert known["acceptance"]["values"] == [1.0, 1.0]
+    kept = [SeedResult.read(SimulationFolder(file.parent / "work").result(seed)) for seed in (5, 6)]
+    assert [result.pseudo_labels["a"] for result in kept] == [((1, share),) for share in shares]
     shown = [" ".join(line.split()) for line in simulate(file, *options).stdout.splitlines()]
     row = shown[shown.index("PSEUDO-LABELS ACCEPTED OF THESE RIGHT") + 1]
     assert row.startswith(f"a 100.0 ± 0.0 % {100 * known['pseudo_label_accuracy']['mean']:.1f} ±")

@@ -48,6 +48,7 @@ TABLE: list[tuple[str, Any, Verdict]] = [
     ("spec.protocol.roundDeadlineSeconds", 5, LATER),
     ("spec.protocol.idleTimeoutSeconds", 5, SERVER),
     ("spec.protocol.maximumImages", 5000, LATER),
+    ("spec.evaluation.embeddings", {"layer": "encoder.layer3", "projection": "TSNE"}, SERVER),
     ("spec.protocol.secureAggregation", {"fractionalBits": 20}, FROZEN),
     ("spec.protocol.modelEncoding", "Int8", FROZEN),
     ("spec.suspend", True, FREE),

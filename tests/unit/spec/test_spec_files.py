@@ -390,6 +390,16 @@ def test_shares_of_one_pool_are_drawn_alike(write, second: dict[str, int], line:
         assert [text.replace(":16:", ":15:") for text in told(path)] == [line]
 
 
+def test_embeddings_are_of_validation_images(write) -> None:
+    text = (
+        FEDERATION + "  evaluation: {test: {format: Digits, use: Test, testPercent: 20}, embeddings: {layer: LAYER}}\n"
+    )
+    (line,) = told(write(text.replace("LAYER", "encoder") + SILO))
+    assert "found embeddings without validation" in line
+    (line,) = told(write(text.replace("LAYER", "encoder/layer3").replace("test:", "validation:", 1) + SILO))
+    assert "spec.evaluation.embeddings.layer" in line and "a module of the network" in line
+
+
 def test_an_unknown_field_hides_no_mistake_across_fields(write) -> None:
     data = "{format: Digits, use: Part, partition: {recipe: Iid, part: 0, size: 3}}"
     lines = told(write(FEDERATION + SILO.replace("labels: All", "managed: {data: " + data + "}")))

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -19,9 +20,10 @@ from mlflow.tracking import MlflowClient
 from tracked_run import NOTHING, REPORT, only_run, record_of, start, write_models
 
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
+from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.engine.events import RoundCommitted
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.tracking import Outbox, Sender
+from anchorage.engine.tracking import Outbox, Sender, figures
 from anchorage.engine.tracking.mlflow_run import KEY_TAG, MlflowRun
 from anchorage.engine.tracking.process import what_is_sent
 from anchorage.engine.tracking.sender import Sending, first_line
@@ -41,6 +43,21 @@ def test_what_an_earlier_version_wrote_down_is_sent(tmp_path, uri):
     Sending(tmp_path / "outbox", uri).send_all()
     found = only_run(uri)
     assert (found.info.run_name, found.data.metrics["accuracy"]) == ("derm", 0.5)
+
+
+def test_embeddings_of_a_layer_are_drawn_by_their_projection(tmp_path, uri, monkeypatch):
+    titles, drawn = [], figures.DRAWN["pca"]
+    monkeypatch.setitem(
+        figures.DRAWN, "pca", lambda points, title, classes: titles.append(title) or drawn(points, title, classes)
+    )
+    run = start(tmp_path / "outbox")
+    plane = EmbeddingPlane("encoder", "PCA", ((0, 1, 0.5, -1.0), (2, 2, 2.0, 3.0)))
+    run(RoundCommitted(replace(record_of(1), embeddings=plane), NOTHING, None))
+    Sending(tmp_path / "outbox", uri).send_all()
+    client = MlflowClient(uri)
+    paths = [file.path for file in client.list_artifacts(only_run(uri).info.run_id, "figures/rounds")]
+    assert paths == ["figures/rounds/pca-000001.png"]
+    assert titles == ["derm, round 1, validation images, encoder"]
 
 
 @pytest.mark.integration

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.engine.events import Observer, RoundCommitted
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Outbox, Progress, TrackedRun
@@ -69,6 +70,19 @@ def test_the_last_round_has_what_the_test_images_said(tmp_path):
     }
     drawn = {f"{which}{kind}" for which in ("", "test-final-", "test-best-") for kind in ("confusion", "embeddings")}
     assert set(last["arrays"]) == drawn
+
+
+def test_embeddings_that_the_federation_asks_for_take_the_place_of_the_usual_ones(tmp_path):
+    run = tracked(tmp_path, rounds=20)
+    plane = EmbeddingPlane("encoder.layer3", "TSNE", ((0, 1, 0.5, -1.0), (1, 1, 2.0, 3.0)))
+    for number in (3, 5):  # the fifth has figures in any case
+        run(RoundCommitted(replace(record_of(number), embeddings=plane), MODEL, REPORT))
+    run(RoundCommitted(record_of(10), MODEL, REPORT))
+    _, third, fifth, tenth = events(tmp_path)
+    assert [set(event["arrays"]) for event in (third, fifth)] == [{"tsne"}, {"confusion", "tsne"}]
+    assert third["layer"] == "encoder.layer3"
+    assert np.load(tmp_path / third["arrays"]["tsne"]).tolist() == [[0, 1, 0.5, -1.0], [1, 1, 2.0, 3.0]]
+    assert set(tenth["arrays"]) == {"confusion", "embeddings"} and "layer" not in tenth
 
 
 def test_the_same_model_is_drawn_once(tmp_path):

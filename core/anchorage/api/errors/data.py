@@ -75,6 +75,11 @@ TASK_UNSUPPORTED = failure(
     "Give each image one label, such as one finding against all others in a column of its own; or leave images with several findings out "
     "(onBadImage: Skip). Of pairs of images and masks name the folder of the images alone.",
 )
+DATASET_UNUSABLE = failure(
+    "ANC-1215 DatasetUnusable",
+    "A public data set cannot be downloaded, or its archive is not the published one.",
+    "Fetch the archive that the message names on a machine that reaches its address, copy it here, and run `fedctl data fetch` with --archive.",
+)
 OUTSIDE_FOLDER = failure(
     "ANC-1210 OutsideFolder",
     "A section's folder, table or partition file is, or lies below, a link that leads out of its claim's folder.",

@@ -55,8 +55,10 @@ MEANS_TOO_LARGE = failure(
 )
 NETWORK_UNUSABLE = failure(
     "ANC-1310 NetworkUnusable",
-    "A library has no such network, its network cannot take images of this size, or it has no tensor of a name in spec.model.trainable.",
-    "Correct spec.model.network or trainable, or change spec.model.imageSize; docs/networks.md names networks and sizes that are known to work.",
+    "A library has no such network, its network cannot take images of this size, or it has no tensor of a name in spec.model.trainable, or no "
+    "module of the name in spec.evaluation.embeddings.layer.",
+    "Correct spec.model.network or trainable, or the layer, or change spec.model.imageSize; "
+    "docs/networks.md names networks and sizes that are known to work.",
 )
 MOMENTS_UNUSABLE = failure(
     "ANC-1311 MomentsUnusable",

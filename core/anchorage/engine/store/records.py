@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 
 
@@ -34,6 +35,7 @@ def record_to_json(record: RoundRecord) -> dict[str, Any]:
         "bytesUp": record.bytes_up,
         "bytesDown": record.bytes_down,
         **({"test": {name: _finite(metrics) for name, metrics in record.test.items()}} if record.test else {}),
+        **({"embeddings": record.embeddings.to_json()} if record.embeddings else {}),
     }
 
 
@@ -42,7 +44,7 @@ def record_from_json(values: Mapping[str, Any]) -> RoundRecord:
 
     Raises
     ------
-    KeyError, TypeError
+    KeyError, TypeError, ValueError
         The values are not of a record.
     """
     return RoundRecord(
@@ -56,6 +58,7 @@ def record_from_json(values: Mapping[str, Any]) -> RoundRecord:
         bytes_up=values["bytesUp"],
         bytes_down=values["bytesDown"],
         test={name: _numbers(metrics) for name, metrics in values.get("test", {}).items()},
+        embeddings=EmbeddingPlane.from_json(plane) if (plane := values.get("embeddings")) else None,
     )
 
 

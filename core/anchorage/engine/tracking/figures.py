@@ -1,11 +1,13 @@
 """Figures of a model's scores, drawn without a display: for MLflow, and for the report of `fedctl`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
@@ -101,29 +103,57 @@ def embeddings(rows: NDArray[np.float32], title: str, classes: Sequence[str]) ->
 
     `rows` has shape [n, 2 + d]: true class, predicted class, then the embedding (`anchorage.transport.messages.Report`).
     """
-    true, predicted = rows[:, 0].astype(int), rows[:, 1].astype(int)
     plane, explained = principal_plane(rows[:, 2:])
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
-    right = true == predicted
-    few = len(classes) <= 10
-    style: dict[str, Any] = {"cmap": "tab10" if few else "turbo", "vmin": 0, "vmax": 9 if few else len(classes) - 1}
-    dots = axes.scatter(plane[right, 0], plane[right, 1], c=true[right], s=12, **style)
-    axes.scatter(plane[~right, 0], plane[~right, 1], c=true[~right], s=24, marker="x", linewidths=1, **style)
-    axes.set(title=title)
-    axes.set(xlabel=f"component 1 ({in_percent(explained[0])}%)", ylabel=f"component 2 ({in_percent(explained[1])}%)")
+    dots = draw_plane(axes, np.column_stack([rows[:, :2], plane]), len(classes))
+    axes.set(
+        xlabel=f"component 1 ({in_percent(explained[0])}%)",
+        ylabel=f"component 2 ({in_percent(explained[1])}%)",
+        title=title,
+    )
+    name_classes(figure, dots, rows[:, 0], classes)
+    return figure
+
+
+def projected(projection: str, points: NDArray[np.float64], title: str, classes: Sequence[str]) -> Figure:
+    """Draw embeddings that were projected before (`anchorage.engine.embedding_plane.EmbeddingPlane`), shape [n, 4]."""
+    figure = Figure(figsize=(6, 5), layout="constrained")
+    axes = figure.subplots()
+    draw_projected(axes, projection, points, classes)
+    axes.set_title(title)
+    return figure
+
+
+def draw_projected(axes: Axes, projection: str, points: NDArray[np.float64], classes: Sequence[str]) -> None:
+    """Draw the points of `projected` with a legend of the classes."""
+    name_classes(axes.figure, draw_plane(axes, points, len(classes)), points[:, 0], classes)
+    name = PROJECTION_NAMES[projection]
+    axes.set(xlabel=f"{name} 1", ylabel=f"{name} 2")
+
+
+def draw_plane(axes: Axes, points: NDArray[Any], classes: int, size: float = 12) -> PathCollection:
+    """Draw points [n, 4], true class, predicted class and coordinates: colour is the true class, a cross a wrong prediction; return the dots."""
+    true, right = points[:, 0], points[:, 0] == points[:, 1]
+    few = classes <= 10
+    style: dict[str, Any] = {"cmap": "tab10" if few else "turbo", "vmin": 0, "vmax": 9 if few else classes - 1}
+    dots = axes.scatter(points[right, 2], points[right, 3], c=true[right], s=size, **style)
+    axes.scatter(points[~right, 2], points[~right, 3], c=true[~right], s=2 * size, marker="x", linewidths=1, **style)
+    return dots
+
+
+def name_classes(figure: Any, dots: PathCollection, true: NDArray[Any], classes: Sequence[str]) -> None:
+    """Add a legend of the classes that `draw_plane` drew, of many classes a colour bar."""
     label = "true class (cross: predicted wrongly)"
     if len(classes) <= _MOST_LABELLED_CLASSES:
-        present = np.unique(true)
-        colours = dots.to_rgba(present)
+        present = np.unique(true).astype(int)
         keys = [
             Line2D([], [], marker="o", linestyle="", color=tuple(colour), label=shortened(classes[c]))
-            for c, colour in zip(present, colours, strict=True)
+            for c, colour in zip(present, dots.to_rgba(present), strict=True)
         ]
         figure.legend(handles=keys, title=label, loc="outside lower center", ncols=5, fontsize=8, title_fontsize=8)
     else:
         figure.colorbar(dots, label=label)
-    return figure
 
 
 def shortened(name: str) -> str:
@@ -149,9 +179,18 @@ def principal_plane(points: NDArray[np.float32]) -> tuple[NDArray[np.float64], N
     return coordinates, share
 
 
+PROJECTION_NAMES: Mapping[str, str] = {"PCA": "PCA", "TSNE": "t-SNE"}
+"""Names of the projections of embeddings, for axes and titles."""
+
+PROJECTED: Mapping[str, Callable[[NDArray[Any], str, Sequence[str]], Figure]] = {
+    name.lower(): partial(projected, name) for name in PROJECTION_NAMES
+}
+"""How the embeddings of a layer that a federation names are drawn, by their projection."""
+
 DRAWN: Mapping[str, Callable[[NDArray[Any], str, Sequence[str]], Figure]] = {
     "confusion": confusion,
     "embeddings": embeddings,
+    **PROJECTED,
 }
 """How each array of a round's event is drawn."""
 

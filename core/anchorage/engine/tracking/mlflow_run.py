@@ -136,6 +136,8 @@ class MlflowRun:
                 what = (
                     f"{role.removeprefix('test-')} model, test images" if role else f"round {step}, validation images"
                 )
+                if kind in figures.PROJECTED:
+                    what = f"{what}, {event['layer']}"
                 figure = figures.DRAWN[kind](array, f"{self._federation}, {what}", self._classes)
                 self._client.log_figure(self.run_id, figure, f"figures/{place}.png")
 

@@ -163,6 +163,9 @@ class TrackedRun:
         self._noted.add(record.round)
         drawn = record.round == self._rounds or record.round % max(1, -(-self._rounds // FIGURE_SETS)) == 0
         arrays = _drawings(report, "") if drawn else {}
+        if record.embeddings is not None:
+            arrays.pop("embeddings", None)
+            arrays[record.embeddings.projection.lower()] = record.embeddings.as_array()
         for name, scored in test.items():
             if name == "final" or scored is not test["final"]:
                 arrays |= _drawings(scored, f"test-{name}-")
@@ -181,6 +184,8 @@ class TrackedRun:
         metrics["silos_counted"] = sum(silo.state == "Counted" for silo in record.silos)
         values = {"round": record.round, "time": record.time, "digest": record.digest, "metrics": metrics}
         values["datasets"] = list(self._new_images(record))
+        if record.embeddings is not None:
+            values["layer"] = record.embeddings.layer
         self._outbox.append("round", values, arrays)
 
     def _new_images(self, record: RoundRecord) -> Iterable[dict[str, Any]]:

@@ -20,6 +20,7 @@ from anchorage.learning.data.folders import DICOM, NIFTI, file_of
 from anchorage.learning.data.images import UNLABELLED
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
 from anchorage.learning.data.listing import Listing
+from anchorage.learning.data.long_tail import long_tailed_rows
 from anchorage.learning.data.partitions import divide
 from anchorage.learning.data.splits import Rows, anchor_rows, held_out_rows, keep_labels
 from anchorage.learning.hooks import expect
@@ -222,6 +223,9 @@ def _drawn(section: DataSection, pool: Listing, seed: int) -> dict[str, _Share]:
 
 def _parts(partition: Partition, pool: Listing, rest: Rows, seed: int) -> dict[str, _Share]:
     each = partition.labelled_per_class
+    if partition.imbalance_factor > 1:
+        drawn = generator(seed, "long tail")
+        rest = rest[long_tailed_rows(pool.labels[rest], len(pool.classes), partition.imbalance_factor, drawn)]
     if not each:
         divided = divide(partition, pool.labels[rest], generator(seed, "partition"))
         return {str(part): _Share(rest[rows]) for part, rows in enumerate(divided)}
