@@ -15,7 +15,7 @@ from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
 from anchorage.api.model_card import CARD, ModelCard
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
-from anchorage.api.status import FederationStatus, SiloStatus, find_condition, is_true, timestamp
+from anchorage.api.status import FederationStatus, SiloReport, SiloStatus, find_condition, is_true, timestamp
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import Json
@@ -244,7 +244,7 @@ def silo_row(silo: Mapping[str, Any]) -> SiloRow:
     approved, connected, ready = (
         find_condition(status.conditions, kind) for kind in ("Approved", "Connected", "Ready")
     )
-    common = status.model_dump(include=set(SiloStatus.model_fields) & set(SiloCrStatus.model_fields))
+    common = status.model_dump(include=set(SiloReport.model_fields))
     waits = approved is not None and approved.status != "True"
     state = (
         approved.reason if approved is not None and waits else status.state or (ready.reason if ready else "Waiting")

@@ -39,7 +39,18 @@ _REPORTED = (
     "bytesDown",
 )
 _FAST = ("step", "bytesUp", "bytesDown", "lastUpdatedTime")
-_FAST_OF_SILO = ("state", "task", "progress", "rate", "secondsLeft", "samples", "weight", "epsilon", "lastSeenTime")
+_FAST_OF_SILO = (
+    "state",
+    "task",
+    "progress",
+    "rate",
+    "secondsLeft",
+    "samples",
+    "weight",
+    "acceptance",
+    "epsilon",
+    "lastSeenTime",
+)
 
 
 def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from anchorage.api.status import SiloStatus, timestamp
+from anchorage.api.status import SiloReport, SiloStatus, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, conditions, find, join_names
@@ -13,21 +13,9 @@ from anchorage_operator.observed import Invitation
 from anchorage_operator.situation import Situation
 from anchorage_operator.volumes import volume_note
 
-REPORTED = (
-    "state",
-    "task",
-    "progress",
-    "rate",
-    "secondsLeft",
-    "samples",
-    "weight",
-    "epsilon",
-    "lastSeenTime",
-    "code",
-    "message",
-)
+REPORTED = tuple(str(field.alias) for field in SiloReport.model_fields.values())
 """Fields that the server reports."""
-LASTING = ("samples", "weight", "epsilon", "lastSeenTime", "code", "message")
+LASTING = ("samples", "weight", "acceptance", "epsilon", "lastSeenTime", "code", "message")
 """Fields that are kept for a silo that the server no longer reports, and for every silo while no server runs."""
 
 

@@ -71,23 +71,40 @@ def is_true(conditions: Iterable[Condition], *kinds: str) -> bool:
     return any(condition.type in kinds and condition.status == "True" for condition in conditions)
 
 
-class SiloStatus(Document):
-    """One silo as the server observes it."""
+class SiloReport(Document):
+    """What the server reports of a silo, wherever a status has it: every field is here once."""
 
-    name: Name = Field(description="Name of the silo.")
-    connected: bool = Field(False, description="Whether the silo's agent is connected.")
-    state: Word = Field("Waiting", description="State in the current round, such as Training or Late.")
-    task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task.")
-    progress: Percentage = Field(0, description="Progress of the task in percent.")
-    rate: Total = Field(0, description="Transfer rate, bytes/s.")
-    seconds_left: Total | None = Field(None, description="Seconds left.")
-    samples: Total = Field(0, description="Images used in the last counted update.")
-    weight: Number = Field("0", description="Weight of the last counted update, 0 to 1.")
-    acceptance: Number = Field("", description="Share of its unlabelled images accepted, 0 to 1.")
-    epsilon: Number = Field("", description="Privacy loss.")
+    state: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(
+        "", description="State in the current round, such as Training or Late."
+    )
+    task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task; empty without one.")
+    progress: Percentage = Field(0, description="Progress of the current task in percent.")
+    rate: Total = Field(0, description="Rate of the transfer under way, bytes per second; 0 without one.")
+    seconds_left: Total | None = Field(None, description="Time until the transfer's end, in seconds.")
+    samples: Total = Field(0, description="Images for training, or used in the last counted update.")
+    weight: Number = Field("0", description="Weight of the last counted update in the aggregation, 0 to 1.")
+    acceptance: Number = Field(
+        "",
+        description="Share of the silo's unlabelled images whose pseudo-labels were accepted in the last counted update, 0 to 1; empty "
+        "without such images.",
+    )
+    epsilon: Number = Field("", description="Privacy loss of all updates so far, under a privacy budget.")
     last_seen_time: Timestamp | None = Field(None, description="Time of the last contact.")
     code: Code = Field("", description="Code of the last failure, such as ANC-1301.")
     message: Line = Field("", description="Message of the last failure.")
+
+
+class Member(Document):
+    """A silo in a list of silos."""
+
+    name: Name = Field(description="Name of the silo.")
+    connected: bool = Field(False, description="Whether the silo's agent is connected.")
+
+
+class SiloStatus(SiloReport, Member):
+    """One silo as the server observes it."""
+
+    state: Word = Field("Waiting", description="State in the current round, such as Training or Late.")
 
 
 class Metric(Document):

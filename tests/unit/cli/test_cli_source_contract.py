@@ -169,7 +169,10 @@ def begun(**changes: Any) -> FederationStatus:
         round=2,
         rounds=4,
         progress_percentage=50,
-        silos=(SiloStatus(name="a", samples=718, weight="0.5"), SiloStatus(name="b", code="ANC-3004", message="NaN")),
+        silos=(
+            SiloStatus(name="a", samples=718, weight="0.5", acceptance="0.25"),
+            SiloStatus(name="b", code="ANC-3004", message="NaN"),
+        ),
         metrics=(Metric(name="accuracy", value="0.75"),),
     )
     return known.model_copy(update=changes)
@@ -233,6 +236,7 @@ def test_silos_are_rows_with_the_same_columns(world: World) -> None:
     first, second = world.source.silos()
     assert first.keys() >= {field.alias or name for name, field in SiloStatus.model_fields.items()}
     assert (first["name"], first["connected"], first["samples"], first["weight"]) == ("a", False, 718, "0.5")
+    assert (first["acceptance"], second["acceptance"]) == ("0.25", "")
     assert (second["name"], second["code"], second["message"]) == ("b", "ANC-3004", "NaN")
     assert first["certificate"] is None
 

@@ -51,6 +51,15 @@ def test_the_server_s_report_is_carried_over() -> None:
     assert found["silos"][0]["progress"] == 40
 
 
+def test_a_silo_s_object_has_every_field_that_the_server_reports_of_it() -> None:
+    values: dict[str, Any] = {"rate": 7, "seconds_left": 8, "samples": 40, "weight": "0.5", "acceptance": "0.25"}
+    known = training(40, **values, epsilon="1.5", code="ANC-3004", message="NaN")
+    reported = known.model_dump(mode="json", by_alias=True, exclude={"name", "connected"})
+    assert all(reported.values()), "a field whose value is the default proves nothing"
+    written = world(managed("a"), report=reporting(known)).silos["a"]["status"]
+    assert {field: written[field] for field in reported} == reported
+
+
 def test_a_thousand_silos_at_most() -> None:
     silos = tuple(SiloStatus(name=f"s{number}") for number in range(1200))
     found = status(world(managed("a"), report=said(silos=silos)))
