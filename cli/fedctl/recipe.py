@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from anchorage.api.model import network_called
@@ -133,18 +134,16 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
     batch = max(4, min(POOLED_BATCH, POOLED_BATCH // max(1, labelled)))
     rate = "0.001" if weights else "0.003"
     supervised = {"steps": 5, "batchSize": batch, "optimiser": _adamw(rate)}
-    common = {"model": model, "model_reason": model_reason, "side": side}
+    recipe = partial(Recipe, model=model, model_reason=model_reason, side=side, rounds_reason=_ROUNDS)
     norm = [_GROUP_NORM] if head == "SmallCnn" else []
     if labelled and all(each == "All" for each in labels):
-        return Recipe(
+        return recipe(
             rounds=250,
-            rounds_reason=_ROUNDS,
             warm_up=(),
             warm_up_reason="",
             method="FedAvg",
             method_reason="labels at every silo; where silos differ strongly compare FedProx, SCAFFOLD, MOON",
             choices=[_BALANCED, Choice("local", supervised, _SHORT), *norm],
-            **common,
         )
     uda = {"threshold": "0.95", "temperature": "1"} | ({"views": "Plain"} if weights else {})
     pseudo_labels = Choice("pseudoLabels", {"uda": uda}, _GUESSES)
@@ -154,9 +153,8 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
             *(f"local.{name}={_flow(value)}" for name, value in supervised.items()),
             *(f"batchNorm={_flow(choice.value)}" for choice in norm),
         ]
-        return Recipe(
+        return recipe(
             rounds=250,
-            rounds_reason=_ROUNDS,
             warm_up=({"method": "LowerBound", "rounds": 60, "set": first},),
             warm_up_reason=_WARM_UP,
             method="FedAvgUDA",
@@ -168,7 +166,6 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
                 Choice("local", supervised, _SHORT),
                 *norm,
             ],
-            **common,
         )
     guesses = {"steps": 5, "batchSize": batch, "optimiser": _adamw("0.001")}
     anchors = {
@@ -177,9 +174,8 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
         "epochs": 1,
         "optimiser": {"adamW": {"learningRate": "0.001", "schedule": "Cosine"}},
     }
-    return Recipe(
+    return recipe(
         rounds=60,
-        rounds_reason=_ROUNDS,
         warm_up=(),
         warm_up_reason="",
         method="FedAvgFixMatchAlternate",
@@ -191,7 +187,6 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
             Choice("serverStep", {"momentum": {"learningRate": "0.1", "momentum": "0"}}, _TENTH),
             *norm,
         ],
-        **common,
     )
 
 
