@@ -20,6 +20,18 @@ DataRoot = Annotated[
     typer.Option(help="Folder in which claimName names folders; default: the file's folder; of a run, its last one."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU where there is one.")]
+Methods = Annotated[
+    list[str] | None, typer.Option("--method", metavar="NAME", help="Only this method of the study; may be repeated.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", metavar="NAME", help="Only this setting of the study; may be repeated.")
+]
+Seeds = Annotated[
+    int | None, typer.Option("--seeds", min=1, max=1000, help="As many seeds, from spec.seed on; default: the study's.")
+]
+StudyFolder = Annotated[
+    Path | None, typer.Option("--workdir", help="Folder of the results; default: .anchorage/studies/NAME.")
+]
 Folder = Annotated[
     Path | None, typer.Option("--workdir", help="Folder of the run; default: .anchorage/NAME, or its last one.")
 ]
