@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from anchorage.api.changes import Fields, fields_of
 from anchorage.api.errors import AnchorageError, commands
@@ -19,6 +20,13 @@ from fedctl.research.results import Results, common_metrics, read_results
 
 MOST_DIFFERENCES = 3
 """So many fields that differ fit into a label."""
+
+IMAGES = {
+    "test": "spec.evaluation.test",
+    "validation": "spec.evaluation.validation",
+    "silos' own": "spec.evaluation.siloPercent",
+}
+"""Fields that decide on which images a metric is, by the names of `Results.images_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +72,8 @@ def compare(
     """
     check_picture_suffix(picture)
     results = [read_results(folder) for folder in dict.fromkeys(folders)]
-    _require_comparable(results)
     name = chosen_metric(results, metric)
+    _require_comparable(results, name)
     wanted = dict(_pair(text) for text in published)
     rows = [
         Row(label, result, published=published_beside(wanted, result.federation.spec.method.name, name))
@@ -74,21 +82,20 @@ def compare(
     show_rows(rows, name, picture, output)
 
 
-def _require_comparable(results: Sequence[Results]) -> None:
-    """Refuse results of different tasks, or on different images.
+def _require_comparable(results: Sequence[Results], metric: str) -> None:
+    """Refuse results of different tasks, or a metric on different images.
 
     Raises
     ------
     AnchorageError
         Two of them cannot be compared.
     """
-    parts = {result.part: f"{result.folder} on its {result.part} images" for result in results}
-    if len(parts) > 1:
-        message = (
-            f"results on different images cannot be compared: {', '.join(parts.values())}; set spec.evaluation alike"
-        )
+    images = {result.images_of(metric): result.folder for result in results}
+    if len(images) > 1:
+        places = ", ".join(f"{folder} on its {name} images" for name, folder in images.items())
+        message = f"results on different images cannot be compared: {places}; set spec.evaluation alike"
         raise AnchorageError(commands.NO_COMMON_METRIC, message)
-    for field in ("spec.task", f"spec.evaluation.{next(iter(parts))}"):
+    for field in ("spec.task", *(IMAGES[name] for name in images if name in IMAGES)):
         first = results[0]
         for other in results[1:]:
             if _below(field, other) != _below(field, first):
@@ -137,7 +144,9 @@ def show_rows(rows: Sequence[Row], metric: str, picture: Path | None, output: Fo
         draw(rows, metric, picture)
     if output.for_people:
         people().print(_table(rows, metric, output is Format.WIDE))
-        people().print(f"on the {rows[0].results.part} images", style="dim")
+        if output is Format.WIDE:
+            people().print(Group(Text(), _all_metrics(rows), Text()))
+        people().print(f"{_words(metric)} on the {rows[0].results.images_of(metric)} images", style="dim")
     else:
         emit([_document(row, metric) for row in rows], output)
 
@@ -208,7 +217,7 @@ def _difference(result: Results, alike: Sequence[Results]) -> str:
 
 
 def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
-    shown = metric.replace("_", " ")
+    shown = _words(metric)
     several, papers = any(row.setting for row in rows), any(row.published for row in rows)
     names = ("federation",) if wide or len({row.results.federation.metadata.name for row in rows}) > 1 else ()
     right = ("seeds", "rounds", f"last {shown}", f"best {shown}", *(("published",) if papers else ()), "moved")
@@ -227,6 +236,23 @@ def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
             cells += [spec.model.network, str(result.folder)]
         table.add_row(*cells)
     return table
+
+
+def _all_metrics(rows: Sequence[Row]) -> RenderableType:
+    """Return a table with a line for every metric of every row."""
+    several = any(row.setting for row in rows)
+    heads = (*(("setting",) if several else ()), "method", "metric", "images")
+    table = plain_table(*heads, "last", "best", right=("last", "best"))
+    for row in rows:
+        for name in row.results.metrics():
+            cells = [row.method, _words(name), row.results.images_of(name)]
+            values = str(row.results.last(name)), str(row.results.best(name))
+            table.add_row(*([row.setting] if several else []), *cells, *values)
+    return table
+
+
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
 
 
 def _rounds(result: Results) -> str:
@@ -252,9 +278,13 @@ def _document(row: Row, metric: str) -> dict[str, Any]:
         "seeds": [seed.seed for seed in result.seeds],
         "rounds": min(seed.rounds[-1].round for seed in result.seeds),
         "metric": metric,
-        "images": result.part,
+        "images": result.images_of(metric),
         "last": result.last(metric).as_document(),
         "best": result.best(metric).as_document(),
+        "metrics": {
+            name: {"last": result.last(name).as_document(), "best": result.best(name).as_document()}
+            for name in result.metrics()
+        },
         **({"published": {**paper, **when, "source": published.source}} if published else {}),
         "bytes": _nbytes(result),
         "curve": [point.as_document() for point in curve(result, metric)],

@@ -19,6 +19,8 @@ from fedctl.observation import read_journal
 from fedctl.workdir import Workdir, read_json
 
 SCHEMA_VERSION = 1
+OF_SILOS = ("silos_", "worst_silo_")
+"""How names of metrics begin that are of the silos' own images beside those of the server's (`anchorage.engine.held_out`)."""
 TRAINED = ("Counted", "Inactive")
 """States of silos' parts that say what came of the training."""
 
@@ -123,6 +125,19 @@ class Results:
     def part(self) -> str:
         """On which images `last` and `best` are: ``test``, or ``validation`` where the last round was not tested."""
         return "test" if all(seed.rounds[-1].test for seed in self.seeds) else "validation"
+
+    def images_of(self, metric: str) -> str:
+        """Return on which images `last` and `best` of a metric are: ``test``, or as `images_of_rounds`."""
+        return "test" if self.part == "test" else self.images_of_rounds(metric)
+
+    def images_of_rounds(self, metric: str = "") -> str:
+        """Return on which images rounds have a metric: ``validation``, ``silos' own`` (kept from training by siloPercent), or ``training``
+        where nothing is evaluated.
+        """
+        spec = self.federation.spec
+        if "validation" in spec.server_data and not metric.startswith(OF_SILOS):
+            return "validation"
+        return "silos' own" if spec.evaluation and spec.evaluation.silo_percent else "training"
 
     def metrics(self) -> list[str]:
         """Return the metrics that every seed has, in the order in which they are shown."""

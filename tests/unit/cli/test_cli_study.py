@@ -76,6 +76,14 @@ def test_one_table_beside_the_published_numbers(tmp_path: Path, played: list[tup
     assert found[1]["published"]["value"] == 0.8036 and "published" not in found[0]
 
 
+def test_wide_output_has_every_metric_of_every_cell(tmp_path: Path, played: list[tuple[str, int]]) -> None:
+    table = rows(study(tmp_path, "-o", "wide"))
+    table = table[table.index("SETTING METHOD METRIC IMAGES LAST BEST") + 1 :]
+    assert table[0] == "250, IID FedAvg accuracy training 0.2150 ± 0.0071 0.2150 ± 0.0071"
+    assert table[1] == "250, IID FedAvg loss training 0.7850 ± 0.0071 0.7850 ± 0.0071"
+    assert len([line for line in table if " ± " in line]) == 4 * 2
+
+
 def test_a_picture_per_setting(tmp_path: Path, played: list[tuple[str, int]]) -> None:
     pytest.importorskip("matplotlib")
     assert study(tmp_path, "--plot", tmp_path / "curves.svg").exit_code == 0
