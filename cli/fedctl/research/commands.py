@@ -5,19 +5,14 @@ from typing import Annotated
 
 import typer
 
-from fedctl.arguments import DataRoot, Device, File, Methods, Seeds, Set, Settings, StudyFolder
+from fedctl.arguments import DataRoot, Device, File, Methods, Seeds, Set, Settings, Silos, StudyFolder
 from fedctl.output import Format, Output
 
 
 def simulate(
     file: File,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs, with as many seeds from spec.seed on.")] = 1,
-    silos: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=100_000, help="Make so many silos of those in the file, each with a part of their pool."
-        ),
-    ] = None,
+    silos: Silos = None,
     device: Device = "auto",
     speed: Annotated[
         list[str] | None,
@@ -126,9 +121,7 @@ def partition(
     file: File,
     data_root: DataRoot = None,
     overrides: Set = None,
-    silos: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Make so many silos of those in the file, as simulate does.")
-    ] = None,
+    silos: Silos = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a stacked bar per silo: FILE.png or FILE.svg.")
     ] = None,
