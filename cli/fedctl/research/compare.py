@@ -1,7 +1,7 @@
 """``fedctl compare``: compares the results of several runs and simulations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from anchorage.methods import resolve
 from anchorage.methods.published import NAMES, PublishedResult, find_published
 from fedctl.output import Format, amount, emit, people, plain_table
 from fedctl.research.curves import curve, plot
+from fedctl.research.paper_setting import compare_settings
 from fedctl.research.pictures import check_picture_suffix
 from fedctl.research.results import Results, common_metrics, read_results
 
@@ -221,8 +222,9 @@ def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
     several, papers = any(row.setting for row in rows), any(row.published for row in rows)
     names = ("federation",) if wide or len({row.results.federation.metadata.name for row in rows}) > 1 else ()
     right = ("seeds", "rounds", f"last {shown}", f"best {shown}", *(("published",) if papers else ()), "moved")
+    paper = ("paper's setting",) if papers else ()
     more = (*(("source",) if papers else ()), "model", "folder") if wide else ()
-    table = plain_table(*(("setting",) if several else ()), "method", *names, *right, *more, right=right)
+    table = plain_table(*(("setting",) if several else ()), "method", *names, *right, *paper, *more, right=right)
     for row in rows:
         result, spec = row.results, row.results.federation.spec
         cells = [row.setting] if several else []
@@ -231,6 +233,7 @@ def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
         cells += [str(result.last(metric)), str(result.best(metric))]
         cells += [str(row.published or "")] if papers else []
         cells.append(amount(_nbytes(result)))
+        cells += [str(compare_settings(row.published, result)) if row.published else ""] if papers else []
         if wide:
             cells += [row.published.source if row.published else ""] if papers else []
             cells += [spec.model.network, str(result.folder)]
@@ -266,9 +269,7 @@ def _nbytes(result: Results) -> float:
 
 
 def _document(row: Row, metric: str) -> dict[str, Any]:
-    result, spec, published = row.results, row.results.federation.spec, row.published
-    paper = {name: float(value) for name in ("value", "std") if published and (value := getattr(published, name))}
-    when = {"reachedAt": published.reached_at} if published and published.reached_at else {}
+    result, spec = row.results, row.results.federation.spec
     return {
         **({"setting": row.setting} if row.setting else {}),
         "folder": str(result.folder),
@@ -285,7 +286,13 @@ def _document(row: Row, metric: str) -> dict[str, Any]:
             name: {"last": result.last(name).as_document(), "best": result.best(name).as_document()}
             for name in result.metrics()
         },
-        **({"published": {**paper, **when, "source": published.source}} if published else {}),
+        **({"published": _published(row.published, result)} if row.published else {}),
         "bytes": _nbytes(result),
         "curve": [point.as_document() for point in curve(result, metric)],
     }
+
+
+def _published(published: PublishedResult, result: Results) -> dict[str, Any]:
+    values = {name: float(value) for name in ("value", "std") if (value := getattr(published, name))}
+    when = {"reachedAt": published.reached_at} if published.reached_at else {}
+    return {**values, **when, "source": published.source, **asdict(compare_settings(published, result))}

@@ -10,7 +10,7 @@ from shutil import rmtree
 from typing import Any
 
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.federation import Federation
+from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import Study, load_federation
 from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY, lower_is_better, ordered, score
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
@@ -112,6 +112,8 @@ class Results:
     """The folder, as it was named."""
     federation: Federation
     """What was run."""
+    silos: tuple[Silo, ...]
+    """The silos that took part."""
     seeds: tuple[SeedResult, ...]
     """Ascending by seed, at least one."""
 
@@ -302,7 +304,7 @@ def read_results(folder: Path) -> Results:
         raise AnchorageError(commands.NO_RESULTS, message)
     if not seeds:
         raise AnchorageError(commands.NO_RESULTS, f"{folder} has no {wanted} yet; wait, or go on with its command")
-    return Results(folder, study.federation, seeds)
+    return Results(folder, study.federation, study.silos, seeds)
 
 
 def _run_seed(run: Workdir) -> tuple[SeedResult, ...]:

@@ -257,7 +257,7 @@ def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
     """
     seeds = {study.federation.spec.seed for study in studies}
     found = tuple(result for result in folder.finished() if result.seed in seeds)
-    return Results(folder.root, studies[0].federation, found)
+    return Results(folder.root, studies[0].federation, studies[0].silos, found)
 
 
 def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:

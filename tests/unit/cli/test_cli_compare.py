@@ -275,9 +275,11 @@ def test_methods_stand_beside_what_their_papers_report(tmp_path: Path) -> None:
     options = [part for text in wanted for part in ("--published", text)]
     sim, other = simulation(tmp_path / "sim"), run(tmp_path / "run")
     table = rows(compare(sim, *options, "-o", "wide"))
-    assert "BEST ACCURACY PUBLISHED MOVED SOURCE" in table[0] and " 0.7224 4.5 kB SemiAnAgg Table 1 " in table[1]
+    assert "BEST ACCURACY PUBLISHED MOVED PAPER'S SETTING SOURCE" in table[0]
+    assert " 0.7224 4.5 kB differs: network, silos, images; unknown: rounds SemiAnAgg Table 1 " in table[1]
     (found,) = json.loads(compare(sim, *options, "-o", "json").stdout)
-    assert found["published"] == {"value": 0.7224, "source": "SemiAnAgg Table 1"}
+    comparison = {"differs": ["network", "silos", "images"], "unknown": ["rounds"]}
+    assert found["published"] == {"value": 0.7224, "source": "SemiAnAgg Table 1", **comparison}
     setting = "source=MOON Table 1", "dataset=CIFAR-10"
     table = rows(compare(sim, other, "--published", setting[0], "--published", setting[1]))
     assert "±" in table[1].split("0.8500 ± 0.0707")[1] and table[2].startswith("FedProx")

@@ -66,14 +66,17 @@ def test_one_table_beside_the_published_numbers(tmp_path: Path, played: list[tup
     assert played == [
         (f"{method} {recipe}", n) for recipe in ("Iid", "PerClient") for method in ("FedAvg", "FedProx") for n in (1, 2)
     ]
-    head = "SETTING METHOD SEEDS ROUNDS LAST ACCURACY BEST ACCURACY PUBLISHED MOVED"
+    head = "SETTING METHOD SEEDS ROUNDS LAST ACCURACY BEST ACCURACY PUBLISHED MOVED PAPER'S SETTING"
     table = rows(result)[rows(result).index(head) :]
     assert table[1] == "250, IID FedAvg 2 1 0.2150 ± 0.0071 0.2150 ± 0.0071 2.0 kB"
     assert table[2].startswith("250, IID ours 2 1 0.7150 ± 0.0071 0.7150 ± 0.0071 0.8036 ± 0.0018")
+    assert table[2].endswith(" differs: network, silos, images, anchors, partition; unknown: rounds")
     assert len(table) == 6 and table[4].startswith("500, uneven ours")
     found = json.loads(study(tmp_path, "-o", "json").stdout)
     assert [row["setting"] for row in found] == ["250, IID"] * 2 + ["500, uneven"] * 2 and len(played) == 8
     assert found[1]["published"]["value"] == 0.8036 and "published" not in found[0]
+    assert found[1]["published"]["differs"] == ["network", "silos", "images", "anchors", "partition"]
+    assert found[1]["published"]["unknown"] == ["rounds"]
 
 
 def test_wide_output_has_every_metric_of_every_cell(tmp_path: Path, played: list[tuple[str, int]]) -> None:
