@@ -131,9 +131,10 @@ _Lines = Mapping[str, Sequence[tuple[int, float]]]
 
 
 def _lines(axes: Axes, lines: _Lines) -> None:
-    for name, points in lines.items():
+    for place, (name, points) in enumerate(lines.items()):
         at, values = zip(*points, strict=True)
-        axes.plot(at, values, marker="o" if len(points) < 30 else "", markersize=3, label=figures.shortened(name))
+        style = figures.line_style(place, len(lines), len(points))
+        axes.plot(at, values, label=figures.shortened(name, figures.LEGEND_NAME), **style)
     _label(axes)
 
 
@@ -151,9 +152,8 @@ def _range(axes: Axes, lines: _Lines) -> None:
 def _label(axes: Axes) -> None:
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    low, high = axes.get_ylim()
-    axes.set_ylim(min(0.0, low), 1.02 if 0.5 < high <= 1.1 else high)  # shares from 0 to 1
-    axes.figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+    figures.fit_shares(axes)
+    figures.legend_below(axes)
 
 
 def _told(lines: _Lines) -> str:

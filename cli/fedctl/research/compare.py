@@ -164,7 +164,7 @@ def draw(rows: Sequence[Row], metric: str, picture: Path) -> None:
     for setting in settings:
         curves = {row.method: curve(row.results, metric) for row in rows if row.setting == setting}
         file = picture if len(settings) == 1 else picture.with_stem(f"{picture.stem}-{slug(setting)}")
-        plot(curves, metric, file)
+        plot(curves, metric, rows[0].results.images_of_rounds(metric), file)
 
 
 def slug(text: str) -> str:

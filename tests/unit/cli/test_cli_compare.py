@@ -264,10 +264,11 @@ def test_a_plot_has_a_mean_and_a_band_in_both_panels(tmp_path: Path, monkeypatch
     compare(simulation(tmp_path / "sim"), run(tmp_path / "run"), "--plot", tmp_path / "x.svg")
     by_round, by_bytes = drawn[0].axes
     assert [list(line.get_xdata()) for line in by_round.lines] == [[0, 1, 2], [0, 1, 2]]
-    assert list(by_bytes.lines[0].get_xdata()) == [0.0005, 0.002, 0.0045]
+    assert list(by_bytes.lines[0].get_xdata()) == [0.5, 2.0, 4.5] and by_bytes.get_xlabel().endswith("(kB)")
+    assert by_round.get_ylabel() == "accuracy (training images)"
     assert list(by_bytes.lines[0].get_ydata()) == pytest.approx([0.1, 0.7, 0.8])
     assert [len(axes.collections) for axes in (by_round, by_bytes)] == [1, 1]  # only the two seeds have a band
-    assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["FedAvg", "FedProx"]
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["FedAvg", "FedProx"]
 
 
 def test_methods_stand_beside_what_their_papers_report(tmp_path: Path) -> None:
