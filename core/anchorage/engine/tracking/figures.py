@@ -202,7 +202,7 @@ def legend_below(
 def _legend(
     figure: Figure, handles: Sequence[Artist], names: Sequence[str], columns: int, size: float, title: str | None
 ) -> Legend:
-    where = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.0}
+    where: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.0}
     legend = figure.legend(handles, names, fontsize=size, title=title, title_fontsize=size, **where)
     figure.draw_without_rendering()
     return legend
