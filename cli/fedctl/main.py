@@ -138,7 +138,8 @@ def plan(
     output: Output = Format.TABLE,
 ) -> None:
     """Forecast bytes, time, memory and disk of a federation, and say what will leave each hospital; or what a study will take."""
-    from fedctl.research.study_plan import Selection, is_study, plan_study
+    from fedctl.research.study import Selection
+    from fedctl.research.study_plan import is_study, plan_study
 
     if is_study(file):
         refuse_options("a study", {"--silos": silos, "--link": link})

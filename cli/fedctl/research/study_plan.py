@@ -138,8 +138,10 @@ def plan_study(
 
 
 def _forecast(cell: PlannedCell, state: Path, number: int, shared: Mapping[str, Any]) -> Forecast:
-    where = {"data_root": cell.cell.wanted.root, "state": state / str(number), "embeddings": state / EMBEDDINGS}
-    return forecast_simulation(cell.study, at_once=at_once(cell.study), **where, **shared)
+    root, folder = cell.cell.wanted.root, state / str(number)
+    return forecast_simulation(
+        cell.study, root, folder, at_once=at_once(cell.study), embeddings=state / EMBEDDINGS, **shared
+    )
 
 
 def plan_cell(cell: Cell) -> PlannedCell:
