@@ -1,5 +1,6 @@
 """Arguments and options that several commands take."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,22 @@ DataRoot = Annotated[
     typer.Option(help="Folder in which claimName names folders; default: the file's folder; of a run, its last one."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU where there is one.")]
+Silos = Annotated[
+    int | None,
+    typer.Option(min=1, max=100_000, help="Make so many silos of those in the file, each with a part of their pool."),
+]
+Methods = Annotated[
+    list[str] | None, typer.Option("--method", metavar="NAME", help="Only this method of the study; may be repeated.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", metavar="NAME", help="Only this setting of the study; may be repeated.")
+]
+Seeds = Annotated[
+    int | None, typer.Option("--seeds", min=1, max=1000, help="As many seeds, from spec.seed on; default: the study's.")
+]
+StudyFolder = Annotated[
+    Path | None, typer.Option("--workdir", help="Folder of the results; default: .anchorage/studies/NAME.")
+]
 Folder = Annotated[
     Path | None, typer.Option("--workdir", help="Folder of the run; default: .anchorage/NAME, or its last one.")
 ]
@@ -50,6 +67,26 @@ Model = Annotated[
         help="Name or folder of a run on this machine, or a folder that `model pull` wrote.",
     ),
 ]
+
+
+def refuse_options(what: str, given: Mapping[str, object]) -> None:
+    """Refuse options that mean nothing for a kind of file.
+
+    Parameters
+    ----------
+    what : str
+        The kind, such as ``a study``.
+    given : mapping
+        Values by the option; None and an empty list stand for options that were not given.
+
+    Raises
+    ------
+    BadParameter
+        One of them was given.
+    """
+    for option, value in given.items():
+        if value is not None and value != []:
+            raise typer.BadParameter(f"found {option}, which is not for {what}; leave it out")
 
 
 class ModelFormat(StrEnum):

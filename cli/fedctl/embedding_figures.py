@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.engine.tracking import figures
-from fedctl.report_figures import Picture, _drawn
+from fedctl.report_figures import Picture, render_picture
 from fedctl.source import Round
 
 _SIZE = (4.8, 4.8)
@@ -31,7 +31,7 @@ def embedding_pictures(rounds: Sequence[Round], task: Mapping[str, Any]) -> Iter
             right = sum(true == predicted for true, predicted, _, _ in plane.points)
             says = f"{right} of {len(plane.points)} images are predicted rightly."
             title = f"{figures.PROJECTION_NAMES[plane.projection]} of {plane.layer}, round {record['round']}"
-            yield _drawn(title, says, partial(_draw, plane=plane, classes=classes), size=_SIZE)
+            yield render_picture(title, says, partial(_draw, plane=plane, classes=classes), size=_SIZE)
 
 
 def _draw(axes: Axes, plane: EmbeddingPlane, classes: Sequence[str]) -> None:

@@ -15,12 +15,18 @@ from fedctl.arguments import (
     File,
     Folder,
     Labels,
+    Methods,
     Model,
     Namespace,
     Run,
+    Seeds,
     Set,
+    Settings,
     Silo,
+    Silos,
     Site,
+    StudyFolder,
+    refuse_options,
 )
 from fedctl.authority import authority_app
 from fedctl.command_groups import DOCUMENTS, OTHER, RESEARCH, RUNS, SITES, GroupedCommands
@@ -119,7 +125,11 @@ def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -
 
 @app.command(rich_help_panel=DOCUMENTS)
 def plan(
-    file: Annotated[Path, typer.Argument(help="File of YAML documents: one Federation and its Silos.")],
+    file: Annotated[Path, typer.Argument(help="File of a Federation and its Silos, or of a study.")],
+    silos: Silos = None,
+    methods: Methods = None,
+    settings: Settings = None,
+    seeds: Seeds = None,
     trial: Annotated[
         bool,
         typer.Option(
@@ -130,14 +140,25 @@ def plan(
         float | None,
         typer.Option(min=0.001, help="Forecast the transfers over a line of so many Mbit/s at every silo."),
     ] = None,
+    workdir: StudyFolder = None,
     data_root: DataRoot = None,
     overrides: Set = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Forecast bytes, time, memory and disk of a federation, and say what will leave each hospital."""
+    """Forecast bytes, time, memory and disk of a federation, and say what will leave each hospital; or what a study will take."""
+    from fedctl.research.study import Selection
+    from fedctl.research.study_plan import is_study, plan_study
+
+    if is_study(file):
+        refuse_options("a study", {"--silos": silos, "--link": link})
+        selection = Selection(overrides or (), seeds, methods or (), settings or ())
+        plan_study(file, selection, workdir, data_root, output, trial=trial)
+        return
     from fedctl.plan import plan_federation
 
-    plan_federation(file, data_root, overrides or [], output, trial=trial, link=link)
+    studies_own = {"--method": methods, "--setting": settings, "--seeds": seeds, "--workdir": workdir}
+    refuse_options("a federation", studies_own)
+    plan_federation(file, data_root, overrides or [], output, trial=trial, link=link, silos=silos)
 
 
 _VIEWS = {

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from time import sleep
 from typing import Annotated, Any, TextIO
@@ -11,6 +11,8 @@ import typer
 import yaml
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live import Live
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -32,7 +34,14 @@ class Format(StrEnum):
 
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="table, wide, json or yaml.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again whenever something changed, until Ctrl-C.")]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        "-w",
+        help="Go on until Ctrl-C: redrawn in place on a terminal, else printed whenever something changed.",
+    ),
+]
 WATCH_SECONDS = 1.0
 PASSING = (cluster.CLUSTER_UNREACHABLE, cluster.POD_UNREACHABLE)
 """Failures that a watch outlasts: a network that is gone for a while, a pod that restarts."""
@@ -42,6 +51,8 @@ LONGEST_WORD = 24
 """Characters of a word, such as a number, that a narrow terminal leaves in one line; longer ones are paths and digests."""
 READABLE = 20
 """Characters in a line of a text that is wrapped."""
+SHOWN_NAMES = 5
+"""Names of a long list that are written."""
 BAR = 20
 """Columns of a progress bar."""
 
@@ -68,7 +79,8 @@ def show(
     output : Format
         How to print.
     watch : bool
-        Go on until Ctrl-C; programs get one JSON document a line (YAML: one document each).
+        Go on until Ctrl-C: a terminal is redrawn in place, a file or a pipe gets what changed, programs one JSON document a line (YAML: one
+        document each).
 
     Raises
     ------
@@ -77,6 +89,9 @@ def show(
     """
     before = None
     console = people()
+    if watch and output.for_people and sys.stdout.isatty() and not console.is_dumb_terminal:
+        _redraw(console, _observations(observe, watch), table)
+        return
     for seen in _observations(observe, watch):
         if seen != before:
             if output.for_people:
@@ -88,6 +103,37 @@ def show(
                     typer.echo("---")
                 emit(seen, output)
         before = seen
+
+
+def _redraw(console: Console, observations: Iterator[Any], table: Callable[[Any], RenderableType]) -> None:
+    """Draw observations on a terminal in place of each other; the last one stays."""
+    first = next(observations)
+    with Live(FittedLines(table(first)), console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        for seen in observations:
+            live.update(FittedLines(table(seen)), refresh=True)
+
+
+class FittedLines:
+    """What has more lines than a terminal, such as a table of rounds, without those after its head.
+
+    Parameters
+    ----------
+    content : RenderableType
+        The whole.
+    """
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the head and the last lines."""
+        lines = console.render_lines(self._content, options.update(height=None), pad=False)
+        room = max(3, console.size.height - 1)
+        if len(lines) > room:
+            lines = [lines[0], [Segment("…")], *lines[2 - room :]]
+        for line in lines:
+            yield from line
+            yield Segment.line()
 
 
 def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
@@ -170,6 +216,12 @@ def warn(text: str) -> None:
 def counted(number: int, thing: str) -> str:
     """Format a count, such as ``1 round`` or ``2 rounds``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def list_some(names: Sequence[str]) -> str:
+    """Write a few of many names."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more
 
 
 def amount(nbytes: float) -> str:

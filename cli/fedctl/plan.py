@@ -23,7 +23,14 @@ CHECKPOINTS = 5
 
 
 def plan_federation(
-    file: Path, data_root: Path | None, overrides: Sequence[str], output: Format, *, trial: bool, link: float | None
+    file: Path,
+    data_root: Path | None,
+    overrides: Sequence[str],
+    output: Format,
+    *,
+    trial: bool,
+    link: float | None,
+    silos: int | None = None,
 ) -> None:
     """Print a forecast.
 
@@ -41,13 +48,15 @@ def plan_federation(
         Whether to read images and time a few steps of training; else time and memory are left out.
     link : float or None
         Rate of every silo's line in Mbit/s, each way; None: transfers are left out.
+    silos : int or None
+        How many silos are made of those in the file; None takes these as they are.
 
     Raises
     ------
     AnchorageError
         The documents, images or initial weights cannot be used.
     """
-    study = validate_study(file, overrides)
+    study = validate_study(file, overrides, silos)
     warn_about(study)
     if trial and output.for_people:
         typer.echo(
@@ -87,7 +96,7 @@ def plan_document(study: Study, found: Forecast, *, trial: bool, link: float | N
         "leaves": leaving(study, found.up),
         "learnt": learnt(resolve(spec.method)),
         "imagesUnknown": list(found.unknown),
-        "notes": list(_notes(study, found)),
+        "notes": list(reservations(study, found)),
     }
 
 
@@ -186,7 +195,7 @@ def _strategy(study: Study, part: int) -> Strategy:
     return Strategy.of(parts_of(spec)[part].method, len(spec.task.classes), spec.seed)
 
 
-def _notes(study: Study, found: Forecast) -> Iterator[str]:
+def reservations(study: Study, found: Forecast) -> Iterator[str]:
     """Yield how far a forecast can be relied upon, a sentence each."""
     spec = study.federation.spec
     methods = [part.method for part in parts_of(spec)]

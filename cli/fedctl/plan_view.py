@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from fedctl.output import amount, counted, duration, plain_table
+from fedctl.output import amount, counted, duration, list_some, plain_table
 
 KINDS = {"first": "first round", "scored": "scored rounds", "other": "other rounds"}
 
@@ -30,9 +30,9 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _leaving(document)
     notes = list(document["notes"])
     if unknown := document["imagesUnknown"]:
-        shown = ", ".join(unknown[:5]) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
         notes.insert(
-            0, f"Images of {shown} are not read here; each is taken to have images, and its time is not known."
+            0,
+            f"Images of {list_some(unknown)} are not read here; each is taken to have images, and its time is not known.",
         )
     for note in notes:
         yield Text(f"note: {note}")
@@ -110,8 +110,8 @@ def _room(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     for role, parts in disk.items():
         taken = memory[role] if memory is not None else None
         shares = {name: nbytes for name, nbytes in parts.items() if name != "all" and nbytes}
-        listed = ", ".join(f"{_NAMES[name]} {amount(nbytes)}" for name, nbytes in shares.items())
-        table.add_row(role, amount(taken) if taken else "?", amount(parts["all"]), listed)
+        of_which = ", ".join(f"{_NAMES[name]} {amount(nbytes)}" for name, nbytes in shares.items())
+        table.add_row(role, amount(taken) if taken else "?", amount(parts["all"]), of_which)
     yield table
     yield Text()
 
@@ -132,7 +132,7 @@ def _leaving(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     for silo, sentences in document["leaves"].items():
         alike.setdefault(tuple(sentences), []).append(silo)
     for sentences, silos in alike.items():
-        yield Text(f"What leaves {', '.join(silos)}:", style="bold")
+        yield Text(f"What leaves {list_some(silos)}:", style="bold")
         for sentence in sentences:
             yield Padding(Text(f"- {sentence}"), (0, 0, 0, 2), expand=False)
     yield Text("Images and labels stay, unless an array above holds them.")

@@ -61,7 +61,7 @@ def curves(rounds: Sequence[Round]) -> Iterator[Picture]:
     for title, drawn in (("Scores of the model", scores), ("Losses", losses)):
         found = {name.replace("_", " "): _over_rounds(rounds, partial(_of_model, name)) for name in drawn}
         if lines := {name: line for name, line in found.items() if line}:
-            yield _drawn(title, _told(lines), partial(_lines, lines=lines))
+            yield render_picture(title, _told(lines), partial(_lines, lines=lines))
 
 
 def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
@@ -76,7 +76,7 @@ def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
             found = {name: _over_rounds(rounds, partial(_of_silo, name, key)) for name in silos}
             if lines := {name: line for name, line in found.items() if line}:
                 draw = _lines if len(lines) <= MOST_LINES else _range
-                yield _drawn(title, _told(lines), partial(draw, lines=lines))
+                yield render_picture(title, _told(lines), partial(draw, lines=lines))
 
 
 def confusion(scored: Assessment) -> Iterator[Picture]:
@@ -93,14 +93,14 @@ def confusion(scored: Assessment) -> Iterator[Picture]:
     def draw(axes: Axes) -> None:
         figures.draw_confusion(axes, counts, names)
 
-    yield _drawn(f"Confusion matrix, {scored.part} images", says, draw, size=(4.8, 4.8))
+    yield render_picture(f"Confusion matrix, {scored.part} images", says, draw, size=(4.8, 4.8))
 
 
 def reliability(scored: Assessment) -> Iterator[Picture]:
     """Draw how often predictions of each probability are right."""
     says = f"Expected calibration error {scored.calibration.expected_error:.3f}."
     draw = partial(figures.draw_reliability, calibration=scored.calibration)
-    yield _drawn(f"Reliability, {scored.part} images", says, draw)
+    yield render_picture(f"Reliability, {scored.part} images", says, draw)
 
 
 def roc(scored: Assessment) -> Iterator[Picture]:
@@ -108,7 +108,7 @@ def roc(scored: Assessment) -> Iterator[Picture]:
     if any(found.roc for found in scored.classes):
         area = f"Mean area under the curves {scored.macro_auroc.value:.3f}." if scored.macro_auroc else ""
         title = f"ROC of each class, {scored.part} images"
-        yield _drawn(title, area, partial(figures.draw_roc, classes=scored.classes), size=(4.8, 4.8))
+        yield render_picture(title, area, partial(figures.draw_roc, classes=scored.classes), size=(4.8, 4.8))
 
 
 def _over_rounds(rounds: Sequence[Round], value: Callable[[Round], float | None]) -> list[tuple[int, float]]:
@@ -135,9 +135,10 @@ _Lines = Mapping[str, Sequence[tuple[int, float]]]
 
 
 def _lines(axes: Axes, lines: _Lines) -> None:
-    for name, points in lines.items():
+    for place, (name, points) in enumerate(lines.items()):
         at, values = zip(*points, strict=True)
-        axes.plot(at, values, marker="o" if len(points) < 30 else "", markersize=3, label=figures.shortened(name))
+        style = figures.line_style(place, len(lines), len(points))
+        axes.plot(at, values, label=figures.shortened(name, figures.LEGEND_NAME), **style)
     _label(axes)
 
 
@@ -155,9 +156,8 @@ def _range(axes: Axes, lines: _Lines) -> None:
 def _label(axes: Axes) -> None:
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    low, high = axes.get_ylim()
-    axes.set_ylim(min(0.0, low), 1.02 if 0.5 < high <= 1.1 else high)  # shares from 0 to 1
-    axes.figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+    figures.fit_shares(axes)
+    figures.legend_below(axes)
 
 
 def _told(lines: _Lines) -> str:
@@ -166,7 +166,8 @@ def _told(lines: _Lines) -> str:
     return f"At the end: {', '.join(ends)}{more}."
 
 
-def _drawn(title: str, says: str, draw: Callable[[Axes], None], size: tuple[float, float] = _SIZE) -> Picture:
+def render_picture(title: str, says: str, draw: Callable[[Axes], None], size: tuple[float, float] = _SIZE) -> Picture:
+    """Render what `draw` puts on axes of a size in inches as a picture that stands in a page; the same drawing gives the same bytes."""
     with rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure.subplots())

@@ -8,9 +8,7 @@ import typer
 from anchorage.api.files import Study
 from anchorage.api.mistakes import DocumentError, Mistake, dotted
 from anchorage.methods import idle_silos, validate_study
-from fedctl.output import Format, counted, emit, warn
-
-SHOWN_SILOS = 5
+from fedctl.output import Format, counted, emit, list_some, warn
 
 
 def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
@@ -53,9 +51,8 @@ def warn_about(study: Study) -> list[str]:
     idle, name = idle_silos(study.federation, study.silos), study.federation.spec.method.name
     if not idle:
         return []
-    shown = ", ".join(idle[:SHOWN_SILOS]) + (f" and {len(idle) - SHOWN_SILOS} more" if len(idle) > SHOWN_SILOS else "")
     warning = (
-        f"{shown}: labels: None, and {name} learns from labelled images alone, so that nothing is trained there; "
+        f"{list_some(idle)}: labels: None, and {name} learns from labelled images alone, so that nothing is trained there; "
         "choose a method that uses images without labels (fedctl methods list), or leave out what has none"
     )
     warn(warning)

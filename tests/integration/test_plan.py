@@ -122,6 +122,21 @@ def test_a_trial_gives_time_and_memory_of_this_machine(tmp_path: Path) -> None:
     assert told["imagesUnknown"] == []
 
 
+def test_a_study_is_tried_as_it_will_be_simulated(tmp_path: Path) -> None:
+    digits_study(tmp_path, "FedAvg", rounds=2)
+    grid = {"federation": "federation.yaml", "seeds": 3, "methods": {"one": {}, "more": {"set": ["spec.rounds=4"]}}}
+    file = tmp_path / "grid.yaml"
+    file.write_text(yaml.safe_dump(grid))
+    told = planned(file, "--workdir", tmp_path / "work")
+    cells = {cell["method"]: cell for cell in told["cells"]}
+    one, more = cells["one"], cells["more"]
+    assert min(one["seconds"], more["seconds"]) > 0
+    assert told["seconds"] == pytest.approx(one["seconds"] + more["seconds"])
+    assert more["down"] == 2 * one["down"], "twice the rounds"
+    assert told["memory"] == max(one["memory"], more["memory"]) > 100e6, "a process has torch and the images"
+    assert not (tmp_path / "work").exists()
+
+
 def test_images_that_are_not_here_are_said_to_be_unknown(tmp_path: Path) -> None:
     study = digits_study(tmp_path, "FedAvg", rounds=2, slots={**MIXED, "local": LOCAL})
     documents = list(yaml.safe_load_all(study.file.read_text()))

@@ -6,19 +6,14 @@ from typing import Annotated
 
 import typer
 
-from fedctl.arguments import DataRoot, Device, File, Set
+from fedctl.arguments import DataRoot, Device, File, Methods, Seeds, Set, Settings, Silos, StudyFolder
 from fedctl.output import Format, Output
 
 
 def simulate(
     file: File,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs, with as many seeds from spec.seed on.")] = 1,
-    silos: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=100_000, help="Make so many silos of those in the file, each with a part of their pool."
-        ),
-    ] = None,
+    silos: Silos = None,
     device: Device = "auto",
     speed: Annotated[
         list[str] | None,
@@ -88,21 +83,24 @@ def compare(
 
 def study(
     file: Annotated[Path, typer.Option("--file", "-f", help="YAML file: documents, methods, settings and seeds.")],
+    methods: Methods = None,
+    settings: Settings = None,
+    seeds: Seeds = None,
     device: Device = "auto",
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw each setting's metric over rounds and bytes: FILE.png or FILE.svg."),
     ] = None,
-    workdir: Annotated[
-        Path | None, typer.Option(help="Folder of the results; default: .anchorage/studies/NAME.")
-    ] = None,
+    workdir: StudyFolder = None,
     data_root: DataRoot = None,
+    overrides: Set = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Simulate methods in several settings and seeds, and compare them with published results; resumes an interrupted study."""
-    from fedctl.research.study import run_study
+    from fedctl.research.study import Selection, run_study
 
-    run_study(file, workdir, data_root, device, plot, output)
+    selection = Selection(overrides or (), seeds, methods or (), settings or ())
+    run_study(file, selection, workdir, data_root, device, plot, output)
 
 
 def tune(
@@ -124,9 +122,7 @@ def partition(
     file: File,
     data_root: DataRoot = None,
     overrides: Set = None,
-    silos: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Make so many silos of those in the file, as simulate does.")
-    ] = None,
+    silos: Silos = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a stacked bar per silo: FILE.png or FILE.svg.")
     ] = None,

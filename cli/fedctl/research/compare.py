@@ -1,12 +1,13 @@
 """``fedctl compare``: compares the results of several runs and simulations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from anchorage.api.changes import Fields, fields_of
 from anchorage.api.errors import AnchorageError, commands
@@ -15,11 +16,19 @@ from anchorage.methods.published import NAMES, PublishedResult, find_published
 from fedctl.output import Format, amount, emit, people, plain_table
 from fedctl.research.curves import curve, plot
 from fedctl.research.paper_pictures import draw_paper_pictures
+from fedctl.research.paper_setting import compare_settings
 from fedctl.research.pictures import check_picture_suffix
 from fedctl.research.results import Results, common_metrics, read_results
 
 MOST_DIFFERENCES = 3
 """So many fields that differ fit into a label."""
+
+IMAGES = {
+    "test": "spec.evaluation.test",
+    "validation": "spec.evaluation.validation",
+    "silos' own": "spec.evaluation.siloPercent",
+}
+"""Fields that decide on which images a metric is, by the names of `Results.images_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +74,8 @@ def compare(
     """
     check_picture_suffix(picture)
     results = [read_results(folder) for folder in dict.fromkeys(folders)]
-    _require_comparable(results)
     name = chosen_metric(results, metric)
+    _require_comparable(results, name)
     wanted = dict(_pair(text) for text in published)
     rows = [
         Row(label, result, published=published_beside(wanted, result.federation.spec.method.name, name))
@@ -75,21 +84,20 @@ def compare(
     show_rows(rows, name, picture, output)
 
 
-def _require_comparable(results: Sequence[Results]) -> None:
-    """Refuse results of different tasks, or on different images.
+def _require_comparable(results: Sequence[Results], metric: str) -> None:
+    """Refuse results of different tasks, or a metric on different images.
 
     Raises
     ------
     AnchorageError
         Two of them cannot be compared.
     """
-    parts = {result.part: f"{result.folder} on its {result.part} images" for result in results}
-    if len(parts) > 1:
-        message = (
-            f"results on different images cannot be compared: {', '.join(parts.values())}; set spec.evaluation alike"
-        )
+    images = {result.images_of(metric): result.folder for result in results}
+    if len(images) > 1:
+        places = ", ".join(f"{folder} on its {name} images" for name, folder in images.items())
+        message = f"results on different images cannot be compared: {places}; set spec.evaluation alike"
         raise AnchorageError(commands.NO_COMMON_METRIC, message)
-    for field in ("spec.task", f"spec.evaluation.{next(iter(parts))}"):
+    for field in ("spec.task", *(IMAGES[name] for name in images if name in IMAGES)):
         first = results[0]
         for other in results[1:]:
             if _below(field, other) != _below(field, first):
@@ -138,7 +146,9 @@ def show_rows(rows: Sequence[Row], metric: str, picture: Path | None, output: Fo
         draw(rows, metric, picture)
     if output.for_people:
         people().print(_table(rows, metric, output is Format.WIDE))
-        people().print(f"on the {rows[0].results.part} images", style="dim")
+        if output is Format.WIDE:
+            people().print(Group(Text(), _all_metrics(rows), Text()))
+        people().print(f"{_words(metric)} on the {rows[0].results.images_of(metric)} images", style="dim")
     else:
         emit([_document(row, metric) for row in rows], output)
 
@@ -155,7 +165,7 @@ def draw(rows: Sequence[Row], metric: str, picture: Path) -> None:
     for setting in settings:
         curves = {row.method: curve(row.results, metric) for row in rows if row.setting == setting}
         file = picture if len(settings) == 1 else picture.with_stem(f"{picture.stem}-{slug(setting)}")
-        plot(curves, metric, file)
+        plot(curves, metric, rows[0].results.images_of_rounds(metric), file)
         draw_paper_pictures({row.method: row.results for row in rows if row.setting == setting}, file)
 
 
@@ -210,12 +220,13 @@ def _difference(result: Results, alike: Sequence[Results]) -> str:
 
 
 def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
-    shown = metric.replace("_", " ")
+    shown = _words(metric)
     several, papers = any(row.setting for row in rows), any(row.published for row in rows)
     names = ("federation",) if wide or len({row.results.federation.metadata.name for row in rows}) > 1 else ()
     right = ("seeds", "rounds", f"last {shown}", f"best {shown}", *(("published",) if papers else ()), "moved")
+    paper = ("paper's setting",) if papers else ()
     more = (*(("source",) if papers else ()), "model", "folder") if wide else ()
-    table = plain_table(*(("setting",) if several else ()), "method", *names, *right, *more, right=right)
+    table = plain_table(*(("setting",) if several else ()), "method", *names, *right, *paper, *more, right=right)
     for row in rows:
         result, spec = row.results, row.results.federation.spec
         cells = [row.setting] if several else []
@@ -224,11 +235,29 @@ def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
         cells += [str(result.last(metric)), str(result.best(metric))]
         cells += [str(row.published or "")] if papers else []
         cells.append(amount(_nbytes(result)))
+        cells += [str(compare_settings(row.published, result)) if row.published else ""] if papers else []
         if wide:
             cells += [row.published.source if row.published else ""] if papers else []
             cells += [spec.model.network, str(result.folder)]
         table.add_row(*cells)
     return table
+
+
+def _all_metrics(rows: Sequence[Row]) -> RenderableType:
+    """Return a table with a line for every metric of every row."""
+    several = any(row.setting for row in rows)
+    heads = (*(("setting",) if several else ()), "method", "metric", "images")
+    table = plain_table(*heads, "last", "best", right=("last", "best"))
+    for row in rows:
+        for name in row.results.metrics():
+            cells = [row.method, _words(name), row.results.images_of(name)]
+            values = str(row.results.last(name)), str(row.results.best(name))
+            table.add_row(*([row.setting] if several else []), *cells, *values)
+    return table
+
+
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
 
 
 def _rounds(result: Results) -> str:
@@ -242,9 +271,7 @@ def _nbytes(result: Results) -> float:
 
 
 def _document(row: Row, metric: str) -> dict[str, Any]:
-    result, spec, published = row.results, row.results.federation.spec, row.published
-    paper = {name: float(value) for name in ("value", "std") if published and (value := getattr(published, name))}
-    when = {"reachedAt": published.reached_at} if published and published.reached_at else {}
+    result, spec = row.results, row.results.federation.spec
     return {
         **({"setting": row.setting} if row.setting else {}),
         "folder": str(result.folder),
@@ -254,10 +281,20 @@ def _document(row: Row, metric: str) -> dict[str, Any]:
         "seeds": [seed.seed for seed in result.seeds],
         "rounds": min(seed.rounds[-1].round for seed in result.seeds),
         "metric": metric,
-        "images": result.part,
+        "images": result.images_of(metric),
         "last": result.last(metric).as_document(),
         "best": result.best(metric).as_document(),
-        **({"published": {**paper, **when, "source": published.source}} if published else {}),
+        "metrics": {
+            name: {"last": result.last(name).as_document(), "best": result.best(name).as_document()}
+            for name in result.metrics()
+        },
+        **({"published": _published(row.published, result)} if row.published else {}),
         "bytes": _nbytes(result),
         "curve": [point.as_document() for point in curve(result, metric)],
     }
+
+
+def _published(published: PublishedResult, result: Results) -> dict[str, Any]:
+    values = {name: float(value) for name in ("value", "std") if (value := getattr(published, name))}
+    when = {"reachedAt": published.reached_at} if published.reached_at else {}
+    return {**values, **when, "source": published.source, **asdict(compare_settings(published, result))}

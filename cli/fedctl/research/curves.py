@@ -8,6 +8,9 @@ from typing import Any
 from fedctl.research.pictures import new_figure, save_figure
 from fedctl.research.results import Results, Spread, finite
 
+LONGEST_LABEL = 256
+"""Characters of a line's name in the legend: folders are long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -46,7 +49,7 @@ def curve(results: Results, metric: str) -> tuple[Point, ...]:
     )
 
 
-def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, path: Path) -> None:
+def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, images: str, path: Path) -> None:
     """Draw curves over rounds and over bytes: the mean as a line, one standard deviation around it as a band.
 
     Parameters
@@ -55,6 +58,8 @@ def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, path: Path) -> No
         By the name in the legend.
     metric : str
         What they show.
+    images : str
+        On which images, such as ``validation``.
     path : Path
         The picture, of a kind of `fedctl.research.pictures.SUFFIXES`.
 
@@ -64,22 +69,32 @@ def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, path: Path) -> No
         matplotlib is not installed, or the picture cannot be written.
     """
     figure = new_figure(10, 4.2)
+    from anchorage.engine.tracking.figures import fit_shares, legend_below, line_style, shortened
+
     by_round, by_bytes = figure.subplots(1, 2, sharey=True)
-    for name, points in curves.items():
-        _draw(by_round, name, [point.round for point in points], points)
-        _draw(by_bytes, name, [point.nbytes / 1e6 for point in points], points)
-    by_round.set(xlabel="round", ylabel=metric.replace("_", " "))
+    unit, factor = _unit(max((point.nbytes for points in curves.values() for point in points), default=0.0))
+    for place, (name, points) in enumerate(curves.items()):
+        style = line_style(place, len(curves), len(points)) | {"label": shortened(name, LONGEST_LABEL)}
+        _draw(by_round, [point.round for point in points], points, style)
+        _draw(by_bytes, [point.nbytes / factor for point in points], points, style)
+    by_round.set(xlabel="round", ylabel=f"{metric.replace('_', ' ')} ({images} images)")
     by_round.xaxis.get_major_locator().set_params(integer=True)
-    by_bytes.set(xlabel="model bytes up and down (MB)")
+    by_bytes.set(xlabel=f"model bytes up and down ({unit})")
     for axes in (by_round, by_bytes):
         axes.grid(alpha=0.3)
-    by_round.legend()
+    fit_shares(by_round)
+    legend_below(by_round)
     save_figure(figure, path)
 
 
-def _draw(axes: Any, name: str, places: list[float] | list[int], points: tuple[Point, ...]) -> None:
+def _unit(most: float) -> tuple[str, float]:
+    """Return the unit in which so many bytes are a short number, and its bytes."""
+    return next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if most >= size), ("kB", 1e3))
+
+
+def _draw(axes: Any, places: list[float] | list[int], points: tuple[Point, ...], style: Mapping[str, Any]) -> None:
     means = [point.value.mean for point in points]
-    (line,) = axes.plot(places, means, marker="o" if len(points) < 30 else "", markersize=3, label=name)
+    (line,) = axes.plot(places, means, **style)
     if points and len(points[0].value.values) > 1:
         lower = [point.value.mean - point.value.std for point in points]
         upper = [point.value.mean + point.value.std for point in points]

@@ -95,5 +95,5 @@ def _draw_embeddings(planes: Mapping[str, Mapping[int, EmbeddingPlane]], classes
             axes.set_title(f"{name}, round {number}" if axes is line[0] else f"round {number}", fontsize="medium")
             axes.set_xlabel(f"{PROJECTION_NAMES[plane.projection]} of {plane.layer}", fontsize="small")
     true = np.concatenate([plane.as_array()[:, 0] for rounds in planes.values() for plane in rounds.values()])
-    name_classes(figure, dots, true, classes)
+    name_classes(grid[0, 0], dots, true, classes)
     save_figure(figure, path)

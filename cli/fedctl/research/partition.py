@@ -203,7 +203,9 @@ def _draw(path: Path, holders: Mapping[str, Holder]) -> None:
     axes.invert_yaxis()
     axes.set(xlabel="images; pale: without label")
     if len(classes) <= _NAMED_CLASSES:
-        figure.legend(loc="outside right upper", fontsize="small")
+        from anchorage.engine.tracking.figures import legend_below
+
+        legend_below(axes)
     save_figure(figure, path)
 
 

@@ -10,7 +10,7 @@ from shutil import rmtree
 from typing import Any
 
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.federation import Federation
+from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import Study, load_federation
 from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY, lower_is_better, ordered, score
 from anchorage.api.text import in_percent
@@ -24,6 +24,8 @@ MOST_CURVES, MOST_CURVE_POINTS = 100, 500
 """Silos, and rounds of each, whose pseudo-labels a seed's file follows."""
 Curve = tuple[tuple[int, float], ...]
 """Rounds and a value after each, ascending."""
+OF_SILOS = ("silos_", "worst_silo_")
+"""How names of metrics begin that are of the silos' own images beside those of the server's (`anchorage.engine.held_out`)."""
 TRAINED = ("Counted", "Inactive")
 """States of silos' parts that say what came of the training."""
 
@@ -135,6 +137,8 @@ class Results:
     """The folder, as it was named."""
     federation: Federation
     """What was run."""
+    silos: tuple[Silo, ...]
+    """The silos that took part."""
     seeds: tuple[SeedResult, ...]
     """Ascending by seed, at least one."""
 
@@ -148,6 +152,19 @@ class Results:
     def part(self) -> str:
         """On which images `last` and `best` are: ``test``, or ``validation`` where the last round was not tested."""
         return "test" if all(seed.rounds[-1].test for seed in self.seeds) else "validation"
+
+    def images_of(self, metric: str) -> str:
+        """Return on which images `last` and `best` of a metric are: ``test``, or as `images_of_rounds`."""
+        return "test" if self.part == "test" else self.images_of_rounds(metric)
+
+    def images_of_rounds(self, metric: str = "") -> str:
+        """Return on which images rounds have a metric: ``validation``, ``silos' own`` (kept from training by siloPercent), or ``training``
+        where nothing is evaluated.
+        """
+        spec = self.federation.spec
+        if "validation" in spec.server_data and not metric.startswith(OF_SILOS):
+            return "validation"
+        return "silos' own" if spec.evaluation and spec.evaluation.silo_percent else "training"
 
     def metrics(self) -> list[str]:
         """Return the metrics that every seed has, in the order in which they are shown."""
@@ -324,7 +341,7 @@ def read_results(folder: Path) -> Results:
         raise AnchorageError(commands.NO_RESULTS, message)
     if not seeds:
         raise AnchorageError(commands.NO_RESULTS, f"{folder} has no {wanted} yet; wait, or go on with its command")
-    return Results(folder, study.federation, seeds)
+    return Results(folder, study.federation, study.silos, seeds)
 
 
 def _run_seed(run: Workdir) -> tuple[SeedResult, ...]:

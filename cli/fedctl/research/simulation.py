@@ -242,7 +242,7 @@ def simulate_seeds(
     with workdir.lock():
         claim(folder, study, wanted.silos)
         tracking = tracking_of(study, workdir, wanted.tracking, view)
-        at_once = wanted.at_once or (1 if device.startswith("cuda") else os.cpu_count() or 1)
+        at_once = wanted.at_once or silos_at_once(device)
         embeddings = wanted.embeddings or folder.root / EMBEDDINGS
         how = (wanted.speeds, tracking, wanted.ray, at_once, wanted.keep, embeddings, wanted.decoded or shared_images())
         simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
@@ -251,6 +251,11 @@ def simulate_seeds(
             unsent += tracking.unsent
             view.say(f"the runs in MLflow: {opening(tracking.uri)}")
         return played
+
+
+def silos_at_once(device: str) -> int:
+    """Return how many silos train at the same time on a device where nothing else is wanted."""
+    return 1 if device.startswith("cuda") else os.cpu_count() or 1
 
 
 def shared_images() -> "DecodedImages":
@@ -270,7 +275,7 @@ def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
     """
     seeds = {study.federation.spec.seed for study in studies}
     found = tuple(result for result in folder.finished() if result.seed in seeds)
-    return Results(folder.root, studies[0].federation, found)
+    return Results(folder.root, studies[0].federation, studies[0].silos, found)
 
 
 def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
@@ -328,6 +333,29 @@ def make(folder: SimulationFolder) -> None:
         folder.result(0).parent.mkdir(parents=True, exist_ok=True)
 
 
+def changed_fields(folder: SimulationFolder, study: Study) -> list[str]:
+    """Return the fields, and silos, in which a folder's documents differ so that its rounds are not those of a study."""
+    if not folder.documents.exists():
+        return []
+    before, longer = folder.study(), study.federation.spec.rounds >= folder.committed()
+    changes = find_changes(before.federation, study.federation, resolve, before.silos, study.silos)
+    deciding = (
+        each
+        for each in changes
+        if each.verdict in RESULTS and each.field != "spec.seed" and not (each.verdict is Verdict.ROUNDS and longer)
+    )
+    return list(dict.fromkeys(f"silo {each.silo}" if each.silo else each.field for each in deciding))
+
+
+def taken(folder: SimulationFolder, study: Study, changed: Sequence[str]) -> AnchorageError:
+    """Return the error of a folder that holds rounds of other documents."""
+    committed = folder.committed()
+    shown = ", ".join(changed[:SHOWN_CHANGES]) + (" and more" if len(changed) > SHOWN_CHANGES else "")
+    so_far = "" if study.federation.spec.rounds >= committed else f" ({committed} rounds are committed)"
+    message = f"{folder.root} holds a simulation that differs in {shown}{so_far}; name another --workdir"
+    return AnchorageError(commands.WORKDIR_TAKEN, message)
+
+
 def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> None:
     """Write the simulated documents, and the number of silos created from them.
 
@@ -339,22 +367,8 @@ def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> N
     if Workdir(folder.root).federation.exists():
         message = f"{folder.root} holds a run of `fedctl run`; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
-    if folder.documents.exists():
-        before = folder.study()
-        changes = find_changes(before.federation, study.federation, resolve, before.silos, study.silos)
-        committed = folder.committed()
-        longer = study.federation.spec.rounds >= committed
-        deciding = (
-            each
-            for each in changes
-            if each.verdict in RESULTS and each.field != "spec.seed" and not (each.verdict is Verdict.ROUNDS and longer)
-        )
-        changed = list(dict.fromkeys(f"silo {each.silo}" if each.silo else each.field for each in deciding))
-        if changed and not folder.forget_beginnings():
-            shown = ", ".join(changed[:SHOWN_CHANGES]) + (" and more" if len(changed) > SHOWN_CHANGES else "")
-            so_far = "" if longer else f" ({committed} rounds are committed)"
-            message = f"{folder.root} holds a simulation that differs in {shown}{so_far}; name another --workdir"
-            raise AnchorageError(commands.WORKDIR_TAKEN, message)
+    if (changed := changed_fields(folder, study)) and not folder.forget_beginnings():
+        raise taken(folder, study, changed)
     with writing(folder.root):
         if silos is not None:
             folder.multiplied.write_text(json.dumps({"silos": silos}) + "\n")

@@ -164,7 +164,8 @@ def _verdicts(results: Results) -> Iterator[Text]:
 
 
 def _means_table(results: Results) -> RenderableType:
-    right = (f"last round, {results.part}", f"best round, {results.part}")
+    images = results.images_of("")
+    right = (f"last round, {images}", f"best round, {images}")
     table = plain_table("metric", *right, right=right)
     best = results.at_best()
     for name in results.metrics():
@@ -215,7 +216,7 @@ def summary(results: Results) -> dict[str, Any]:
         "method": results.federation.spec.method.name,
         "model": results.federation.spec.model.network,
         "workdir": str(results.folder),
-        "images": results.part,
+        "images": results.images_of(""),
         "last": {name: results.last(name).as_document() for name in results.metrics()},
         "best": {name: spread.as_document() for name, spread in results.at_best().items()},
         "silos": {

@@ -1,7 +1,7 @@
 """``fedctl study``: simulates every method in every setting with several seeds, and compares the results with published numbers."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -52,6 +52,44 @@ class StudyFile(Document):
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """The part of a study that a command is for, and overrides from the command line."""
+
+    overrides: Sequence[str] = ()
+    """As ``--set`` takes them, of every cell, after those of the file."""
+    seeds: int | None = None
+    """How many seeds, from spec.seed on; None takes the file's number."""
+    methods: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    """Names; empty takes all."""
+
+    def of(self, study: StudyFile) -> "Selection":
+        """Return it with the names that it takes of a study.
+
+        Raises
+        ------
+        BadParameter
+            A name is in no cell of the study.
+        """
+        methods = _selected("--method", self.methods, study.methods)
+        settings = _selected("--setting", self.settings, study.settings)
+        return replace(self, methods=methods, settings=settings, seeds=self.seeds or study.seeds)
+
+
+WHOLE = Selection()
+"""A study as its file has it."""
+
+
+def _selected(option: str, wanted: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    if unknown := [name for name in wanted if name not in names]:
+        there = "; ".join(filter(None, names))
+        raise typer.BadParameter(
+            f"found {option} {unknown[0]}, " + (f"the study has: {there}" if there else "the study has no settings")
+        )
+    return tuple(wanted or names)
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One method in one setting."""
 
@@ -76,7 +114,13 @@ class Cell:
 
 
 def run_study(
-    file: Path, workdir: Path | None, data_root: Path | None, device: str, picture: Path | None, output: Format
+    file: Path,
+    selection: Selection,
+    workdir: Path | None,
+    data_root: Path | None,
+    device: str,
+    picture: Path | None,
+    output: Format,
 ) -> None:
     """Simulate the missing cells of a study, and print its table.
 
@@ -84,6 +128,8 @@ def run_study(
     ----------
     file : Path
         The study.
+    selection : Selection
+        Which cells and seeds, and overrides.
     workdir : Path or None
         Folder of the results; None takes ``.anchorage/studies/<name of the file>``.
     data_root : Path or None
@@ -105,8 +151,8 @@ def run_study(
     """
     check_picture_suffix(picture)
     study = read_document(file, StudyFile)
-    root = (workdir or DEFAULT_FOLDER / file.stem).resolve()
-    cells = [(cell, cell.wanted.studies()) for cell in cells_of(study, file, root, data_root, device)]
+    wanted = cells_of(study, file, study_folder(file, workdir), data_root, device, selection)
+    cells = [(cell, cell.wanted.studies()) for cell in wanted]
     for cell, _ in cells:
         cell.paper(study.metric or ORDER[0])
     unsent: list[AnchorageError] = []
@@ -132,8 +178,15 @@ def _play(cell: Cell, studies: list[Study], title: str, view: View, unsent: list
     simulate_seeds(cell.wanted, studies, cell.folder, view, 0, unsent)
 
 
-def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str) -> Iterator[Cell]:
-    """Yield every method of every setting.
+def study_folder(file: Path, workdir: Path | None) -> Path:
+    """Return the folder of a study's results, absolute; `workdir` None: ``.anchorage/studies/<name of the file>``."""
+    return (workdir or DEFAULT_FOLDER / file.stem).resolve()
+
+
+def cells_of(
+    study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str, selection: Selection = WHOLE
+) -> list[Cell]:
+    """Return the selected methods of the selected settings.
 
     Parameters
     ----------
@@ -145,23 +198,27 @@ def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, d
         Folder of the results.
     data_root, device
         As `run_study` takes them.
+    selection : Selection
+        Which cells and seeds, and overrides.
 
     Raises
     ------
     BadParameter
-        Two of them would have the same folder.
+        Two cells of the study would have the same folder, or a selected name is in none.
     """
-    folders: dict[str, str] = {}
+    selected, folders, cells = selection.of(study), dict[str, str](), list[Cell]()
     for setting, grid in study.settings.items():
         for method, case in study.methods.items():
             folder = slug(f"{setting} {method}")
             if folder in folders:
                 raise typer.BadParameter(f'"{setting}", "{method}" and {folders[folder]} have the same letters')
             folders[folder] = f'"{setting}", "{method}"'
+            if setting not in selected.settings or method not in selected.methods:
+                continue
             wanted = SimulationRequest(
                 file=file.parent / (grid.federation or study.federation),
-                overrides=(*study.set, *grid.set, *case.set),
-                seeds=study.seeds,
+                overrides=(*study.set, *grid.set, *case.set, *selection.overrides),
+                seeds=selected.seeds or study.seeds,
                 silos=study.silos,
                 device=device,
                 data_root=data_root,
@@ -169,4 +226,5 @@ def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, d
                 embeddings=root / EMBEDDINGS,
             )
             published = {**study.published, **grid.published, **case.published}
-            yield Cell(setting, method, wanted, SimulationFolder(root / folder), published)
+            cells.append(Cell(setting, method, wanted, SimulationFolder(root / folder), published))
+    return cells

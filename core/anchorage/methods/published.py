@@ -42,6 +42,41 @@ class PublishedResult:
         time = re.search(r"\bat ([\d,]+ s)$", self.setting)
         return time[1] if time else ""
 
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The paper's network by the names of `spec.model.network`; empty where our text of the paper names none."""
+        if self.model == _OF_DATASET:
+            return NETWORKS["2-CNN (MOON)" if self.dataset == "CIFAR-10" else "ResNet-50"]
+        return NETWORKS.get(self.model, ())
+
+    @property
+    def silos(self) -> int | None:
+        """How many clients or machines took part; None where the setting does not say."""
+        of_both = re.search(r"(\d+) labelled \+ (\d+) unlabelled", self.setting)
+        if found := of_both or re.search(r"(\d+) GPU(?: \+ (\d+) CPU)?", self.setting):
+            return sum(int(number) for number in found.groups() if number)
+        return self._number(r"(\d+) (?:partially labelled )?(?:clients|parties)\b")
+
+    @property
+    def rounds(self) -> int | None:
+        """After how many rounds it was reached; None where the setting does not say."""
+        return self._number(r"(\d+) rounds\b")
+
+    @property
+    def anchors(self) -> int | None:
+        """How many anchors the server had; None where the setting does not say."""
+        return self._number(r"(\d+) anchors\b")
+
+    @property
+    def alpha(self) -> float | None:
+        """Concentration of the Dirichlet distribution that divided the images; None where the setting does not say."""
+        found = re.search(r"\bDir\(([\d.]+)\)", self.setting)
+        return float(found[1]) if found else None
+
+    def _number(self, pattern: str) -> int | None:
+        found = re.search(pattern, self.setting)
+        return int(found[1]) if found else None
+
     def __str__(self) -> str:
         when = f" (at {self.reached_at} of its machines)" if self.reached_at else ""
         return f"{float(self.value):.4f}" + (f" ± {float(self.std):.4f}" if self.std else "") + when
@@ -49,6 +84,29 @@ class PublishedResult:
 
 COLUMNS = ("source", "dataset", "setting", "model", "method", "metric")
 """By which a result is found."""
+
+_OF_DATASET = "2-CNN (CIFAR-10) / ResNet-50"
+NETWORKS: Mapping[str, tuple[str, ...]] = {
+    "ResNet-18": ("ResNet18", "ResNet18ImageNet", "torchvision/resnet18", "timm/resnet18"),
+    "ResNet-50": ("torchvision/resnet50", "timm/resnet50"),
+    "ResNet-9": ("ResNet9",),
+    "WRN-28-2": ("WideResNet28x2",),
+    "2-CNN": ("TutorialCnn",),
+    "2-CNN (LEAF)": ("LeafCnn",),
+    "2-CNN (MOON)": ("MoonCnn",),
+}
+"""What the papers' networks are called here."""
+CLASSES: Mapping[str, int] = {
+    "CIFAR-10": 10,
+    "CIFAR-100": 100,
+    "CIFAR-100-LT": 100,
+    "SVHN": 10,
+    "ISIC-18": 7,
+    "Tiny-ImageNet": 200,
+    "FEMNIST": 62,
+    "ExtendedMNIST ByClass": 62,
+}
+"""How many classes the papers' data sets have."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "FedAvg": ("FedAvg", "none (FedAvg)"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,16 +100,22 @@ def main() -> None:
         further = work()
         marks.append(clock())
     seconds = max(0.0, 2 * marks[1] - marks[0] - marks[2])
-    sys.stdout.write(json.dumps({"bytes": _peak() + further, "seconds": seconds}))
+    sys.stdout.write(json.dumps({"bytes": peak_memory() + further, "seconds": seconds}))
 
 
-def _peak() -> int:
+def peak_memory() -> int:
     """Return the most memory that this process had, bytes; of a parent's, which `getrusage` may count, nothing."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:  # not Linux
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def forget_peak() -> None:
+    """Have `peak_memory` count from now on, where the system can (Linux); elsewhere it goes on counting from the start of the process."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _of_silo(folder: Path, data_root: Path) -> Callable[[], int]:

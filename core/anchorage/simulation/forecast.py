@@ -6,25 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from blake3 import blake3
-from numpy.typing import NDArray
 
-from anchorage.api.data import DataSection, SiloData
 from anchorage.api.errors import CATALOGUE, AnchorageError
-from anchorage.api.federation import FederationSpec, Managed, Silo
+from anchorage.api.federation import FederationSpec
 from anchorage.api.files import Study
 from anchorage.api.model import ModelDescription
 from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.learning.data import ImageSet
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.learning.weights import down_layout
 from anchorage.methods.study import Part, parts_of
-from anchorage.simulation.footprint import Footprint, server_footprint, silo_footprint
-from anchorage.simulation.images import SharedImages
+from anchorage.simulation.footprint import Footprint, forget_peak, peak_memory, server_footprint, silo_footprint
+from anchorage.simulation.images import DecodedImages
 from anchorage.simulation.rehearsal import RehearsedLearners, RehearsedServer, Trials, warm_up
 from anchorage.simulation.run import Simulation
+from anchorage.simulation.stand_ins import PlannedImages, imagined_sections, managed_by_stand_ins
 from anchorage.transport.tensors.layout import Layout
 
 TRIAL_SECONDS = 20.0
@@ -35,9 +32,6 @@ STAGE_TASKS, STAGE_BYTES = 4000, 4 * 10**9
 """Tasks and model bytes after which a stage's other rounds are taken to be like those before."""
 STAGE_ROUNDS = (4, 200)
 """Fewest and most rounds of a stage that are rehearsed, where it has them."""
-STANDS_IN = "(stand-in)"
-"""Claim of images that are not here; no document can name it."""
-STAND_INS_PER_CLASS = 4
 SMALL_SIZES = (32, 64)
 """Sizes in pixels that stand-ins may have."""
 ENDLESS = 31_536_000
@@ -96,6 +90,8 @@ class Forecast:
     """The server's process; None without a trial."""
     silo_memory: Footprint | None = None
     """The processes of the silo with the most images; None without a trial of one."""
+    process_memory: int | None = None
+    """Peak of the process that rehearsed it, bytes; only of `forecast_simulation` with a trial."""
 
     @property
     def bytes_up(self) -> int:
@@ -124,46 +120,6 @@ class Forecast:
         return total
 
 
-class PlannedImages(SharedImages):
-    """Images of a rehearsal: noise stands in for those that are not here.
-
-    Parameters
-    ----------
-    data_root, model, seed, folder
-        As in `SharedImages`.
-    """
-
-    def __init__(self, data_root: Path, model: ModelDescription, seed: int, folder: Path) -> None:
-        super().__init__(data_root, model, seed, folder)
-        self._shape = (model.channels, model.image_size, model.image_size)
-        self._classes = model.classes
-
-    def count(self, section: DataSection, *, labelled: bool = True) -> int:
-        """Return how many images a section lists."""
-        return len(self.of(section)) if _stands_in(section) else super().count(section, labelled=labelled)
-
-    def of(self, section: DataSection, *, labelled: bool = True) -> ImageSet:
-        """Return a section's images."""
-        if not _stands_in(section):
-            return super().of(section, labelled=labelled)
-        count = STAND_INS_PER_CLASS * len(self._classes)
-        seed = int.from_bytes(blake3(section.model_dump_json().encode()).digest(8), "little")
-        rng = np.random.default_rng(seed)
-        labels = np.arange(count) % len(self._classes)
-        labels[count * section.kept_labels // 100 :] = -1
-        names = tuple(f"{seed:x}-{row}" for row in range(count))
-        pixels = rng.integers(0, 256, (count, *self._shape), np.uint8)
-        return ImageSet(pixels, labels, names, names, self._classes, rng.integers(0, 2**63, count, np.uint64))
-
-    def truth(self, section: DataSection, *, labelled: bool = True) -> NDArray[np.int64]:
-        """Return the classes of a section's images, int64 [n]."""
-        return self.of(section).labels if _stands_in(section) else super().truth(section, labelled=labelled)
-
-
-def _stands_in(section: DataSection) -> bool:
-    return section.claim_name == STANDS_IN
-
-
 def forecast(study: Study, data_root: Path, state: Path, *, trial: bool) -> Forecast:
     """Rehearse a federation.
 
@@ -184,13 +140,7 @@ def forecast(study: Study, data_root: Path, state: Path, *, trial: bool) -> Fore
         The images or the initial weights cannot be used, or a silo's training fails.
     """
     rehearsal = Rehearsal(study, data_root, state / "rehearsal", trial=trial)
-    try:
-        rehearsal.play(rehearsal.observe)
-    except AnchorageError as error:
-        raise rehearsal.failure or error from None
-    if rehearsal.failure is not None:
-        raise rehearsal.failure
-    found = rehearsal.result()
+    found = rehearsal.rehearse()
     if not trial:
         return found
     trials = rehearsal.trials
@@ -200,6 +150,41 @@ def forecast(study: Study, data_root: Path, state: Path, *, trial: bool) -> Fore
     return replace(found, server_memory=server_footprint(study, data_root, state), silo_memory=of_silo)
 
 
+def forecast_simulation(
+    study: Study,
+    data_root: Path,
+    state: Path,
+    *,
+    trial: bool,
+    seconds: float = TRIAL_SECONDS,
+    at_once: int = 1,
+    embeddings: Path | None = None,
+    decoded: DecodedImages | None = None,
+) -> Forecast:
+    """Rehearse a federation that is simulated: one process has the server and every silo.
+
+    Parameters
+    ----------
+    study, data_root, state, trial
+        As in `forecast`.
+    seconds : float
+        Time for all trials together, about.
+    at_once : int
+        How many silos will train at the same time, each with a model; they are rehearsed one after another.
+    embeddings, decoded
+        As in `anchorage.simulation.run.Simulation`, of rehearsals before.
+
+    Raises
+    ------
+    AnchorageError
+        As `forecast`.
+    """
+    forget_peak()
+    shared: dict[str, Any] = {"embeddings": embeddings, "decoded": decoded}
+    found = Rehearsal(study, data_root, state, trial=trial, seconds=seconds, at_once=at_once, **shared).rehearse()
+    return replace(found, process_memory=peak_memory()) if trial else found
+
+
 class Rehearsal(Simulation):
     """A federation that is played shortened.
 
@@ -207,18 +192,32 @@ class Rehearsal(Simulation):
     ----------
     study, data_root, state, trial
         As in `forecast`.
+    seconds, at_once, embeddings, decoded
+        As in `forecast_simulation`.
     """
 
-    def __init__(self, study: Study, data_root: Path, state: Path, *, trial: bool) -> None:
+    def __init__(
+        self,
+        study: Study,
+        data_root: Path,
+        state: Path,
+        *,
+        trial: bool,
+        seconds: float = TRIAL_SECONDS,
+        at_once: int = 1,
+        embeddings: Path | None = None,
+        decoded: DecodedImages | None = None,
+    ) -> None:
         state.mkdir(parents=True, exist_ok=True)
         spec = study.federation.spec
         self._whole, self._state = study, state
         self._unknown = [s.metadata.name for s in study.silos if not trial or s.spec.managed is None]
         short = _shortened(study, trial=trial)
-        images = PlannedImages(data_root, short.federation.spec.model_description, spec.seed, state)
-        super().__init__(short, data_root, state, device="auto", images=images)
+        model = short.federation.spec.model_description
+        images = PlannedImages(data_root, model, spec.seed, state, embeddings, decoded)
+        super().__init__(short, data_root, state, device="auto", images=images, at_once=at_once)
         warm_up()
-        self.trials = Trials(TRIAL_SECONDS if trial else 0.0, TRAINING_SECONDS if trial else 0.0)
+        self.trials = Trials(seconds if trial else 0.0, TRAINING_SECONDS if trial else 0.0)
         self._warm_up = [RehearsedServer(learner, self.trials) for learner in self._warm_up]
         self._learner = RehearsedServer(self._learner, self.trials)
         labels = {silo.metadata.name: silo.spec.labels for silo in short.silos}
@@ -229,6 +228,22 @@ class Rehearsal(Simulation):
         self._uploads = 0
         self.failure: AnchorageError | None = None
         """The first one of a silo."""
+
+    def rehearse(self) -> Forecast:
+        """Play it, and return what was found.
+
+        Raises
+        ------
+        AnchorageError
+            As `forecast`; of several failures the first silo's.
+        """
+        try:
+            self.play(self.observe)
+        except AnchorageError as error:
+            raise self.failure or error from None
+        if self.failure is not None:
+            raise self.failure
+        return self.result()
 
     def observe(self, event: RunEvent) -> None:
         """Note rounds, and silos that fail."""
@@ -324,8 +339,8 @@ def _shortened(study: Study, *, trial: bool) -> Study:
     changes = {"rounds": sum(lengths), "warm_up": warm_up, "protocol": protocol, "active_deadline_seconds": None}
     if not trial:
         small = {"initial": None, "image_size": _smallest_size(spec)}
-        changes |= {"model": spec.model.model_copy(update=small), **_imagined(spec)}
-    silos = [_managed(silo) if not trial or silo.spec.managed is None else silo for silo in study.silos]
+        changes |= {"model": spec.model.model_copy(update=small), **imagined_sections(spec)}
+    silos = [managed_by_stand_ins(silo) if not trial or silo.spec.managed is None else silo for silo in study.silos]
     short = federation.model_copy(update={"spec": spec.model_copy(update=changes)})
     return replace(study, federation=short, silos=tuple(silos))
 
@@ -357,21 +372,3 @@ def _smallest_size(spec: FederationSpec) -> int:
         if size < model.image_size and [_layout(small, part, spec.seed) for part in parts] == wanted:
             return size
     return model.image_size
-
-
-def _imagined(spec: FederationSpec) -> dict[str, Any]:
-    """Return the fields of the server's sections with stand-ins."""
-    sections = {
-        name: section.model_copy(update={"claim_name": STANDS_IN, "path": name})
-        for name, section in spec.server_data.items()
-    }
-    anchors = sections.pop("anchors", None)
-    evaluation = spec.evaluation.model_copy(update=sections) if spec.evaluation else None
-    return {"anchor_data": anchors, "evaluation": evaluation}
-
-
-def _managed(silo: Silo) -> Silo:
-    """Return a silo that stand-ins are the images of."""
-    data = SiloData(format="Digits", labelled_percent=50 if silo.spec.labels == "Partial" else 100)
-    managed = Managed(data=data.model_copy(update={"claim_name": STANDS_IN}))
-    return silo.model_copy(update={"spec": silo.spec.model_copy(update={"managed": managed})})

@@ -154,13 +154,49 @@ def test_where_there_are_test_images_their_scores_are_compared(tmp_path: Path) -
         "curves are of the validation images"
     )
     output = compare(tmp_path / "sim").output
-    assert "0.1500 ± 0.0707" in output and output.splitlines()[-1] == "on the test images"
+    assert "0.1500 ± 0.0707" in output and output.splitlines()[-1] == "accuracy on the test images"
 
 
 def test_scores_on_test_and_on_validation_images_are_not_compared(tmp_path: Path) -> None:
-    result = compare(with_test_scores(tmp_path / "one"), simulation(tmp_path / "two"))
+    validated = simulation(tmp_path / "two", ["spec.evaluation={validation: {format: Digits}}"])
+    result = compare(with_test_scores(tmp_path / "one"), validated)
     assert isinstance(result.exception, AnchorageError)
     assert "on its test images" in result.exception.message and "on its validation images" in result.exception.message
+
+
+def images_line(folder: Path, *arguments: object) -> str:
+    return compare(folder, *arguments).stdout.splitlines()[-1]
+
+
+def test_the_images_of_a_metric_are_named(tmp_path: Path) -> None:
+    validated = "spec.evaluation={validation: {format: Digits}, siloPercent: 20}"
+    sim = simulation(tmp_path / "sim", [validated], "worst_silo_accuracy")
+    assert images_line(sim) == "loss on the validation images"
+    assert images_line(sim, "--metric", "worst_silo_accuracy") == "worst silo accuracy on the silos' own images"
+    silos = simulation(tmp_path / "silos", ["spec.evaluation={siloPercent: 20}"])
+    assert images_line(silos) == "accuracy on the silos' own images"
+    assert json.loads(compare(silos, "-o", "json").stdout)[0]["images"] == "silos' own"
+    assert images_line(simulation(tmp_path / "none"), "--metric", "loss") == "loss on the training images"
+    more = simulation(tmp_path / "more", ["spec.evaluation={siloPercent: 30}"])
+    assert refused(compare(silos, more)) is refused(compare(silos, sim)) is commands.NO_COMMON_METRIC
+
+
+def test_wide_output_has_every_metric(tmp_path: Path) -> None:
+    sim, other = simulation(tmp_path / "sim", ["spec.evaluation={siloPercent: 20}"]), tmp_path / "other"
+    simulation(other, ["spec.evaluation={siloPercent: 20}"], "worst_silo_accuracy")
+    table = rows(compare(sim, other, "--metric", "loss", "-o", "wide"))
+    assert table[4] == "METHOD METRIC IMAGES LAST BEST"
+    assert table[5] == f"FedAvg ({sim}) accuracy silos' own 0.8000 ± 0.1414 0.8500 ± 0.0707"
+    assert [line.split(") ")[1].split(" silos' own")[0] for line in table[5:9]] == [
+        "accuracy",
+        "loss",
+        "loss",
+        "worst silo accuracy",
+    ]
+    assert "METRIC" not in compare(sim, other).stdout
+    (found,) = json.loads(compare(sim, "--metric", "loss", "-o", "json").stdout)
+    assert list(found["metrics"]) == ["accuracy", "loss"]
+    assert found["metrics"]["loss"]["best"] == found["best"]
 
 
 def test_a_simulation_and_a_run_in_one_table(tmp_path: Path) -> None:
@@ -230,10 +266,11 @@ def test_a_plot_has_a_mean_and_a_band_in_both_panels(tmp_path: Path, monkeypatch
     compare(simulation(tmp_path / "sim"), run(tmp_path / "run"), "--plot", tmp_path / "x.svg")
     by_round, by_bytes = drawn[0].axes
     assert [list(line.get_xdata()) for line in by_round.lines] == [[0, 1, 2], [0, 1, 2]]
-    assert list(by_bytes.lines[0].get_xdata()) == [0.0005, 0.002, 0.0045]
+    assert list(by_bytes.lines[0].get_xdata()) == [0.5, 2.0, 4.5] and by_bytes.get_xlabel().endswith("(kB)")
+    assert by_round.get_ylabel() == "accuracy (training images)"
     assert list(by_bytes.lines[0].get_ydata()) == pytest.approx([0.1, 0.7, 0.8])
     assert [len(axes.collections) for axes in (by_round, by_bytes)] == [1, 1]  # only the two seeds have a band
-    assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["FedAvg", "FedProx"]
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["FedAvg", "FedProx"]
 
 
 def paper_seed(number: int, silos: int, planes: bool = True) -> SeedResult:
@@ -294,9 +331,11 @@ def test_methods_stand_beside_what_their_papers_report(tmp_path: Path) -> None:
     options = [part for text in wanted for part in ("--published", text)]
     sim, other = simulation(tmp_path / "sim"), run(tmp_path / "run")
     table = rows(compare(sim, *options, "-o", "wide"))
-    assert "BEST ACCURACY PUBLISHED MOVED SOURCE" in table[0] and " 0.7224 4.5 kB SemiAnAgg Table 1 " in table[1]
+    assert "BEST ACCURACY PUBLISHED MOVED PAPER'S SETTING SOURCE" in table[0]
+    assert " 0.7224 4.5 kB differs: network, silos, images; unknown: rounds SemiAnAgg Table 1 " in table[1]
     (found,) = json.loads(compare(sim, *options, "-o", "json").stdout)
-    assert found["published"] == {"value": 0.7224, "source": "SemiAnAgg Table 1"}
+    comparison = {"differs": ["network", "silos", "images"], "unknown": ["rounds"]}
+    assert found["published"] == {"value": 0.7224, "source": "SemiAnAgg Table 1", **comparison}
     setting = "source=MOON Table 1", "dataset=CIFAR-10"
     table = rows(compare(sim, other, "--published", setting[0], "--published", setting[1]))
     assert "±" in table[1].split("0.8500 ± 0.0707")[1] and table[2].startswith("FedProx")

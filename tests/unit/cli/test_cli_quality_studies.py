@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from anchorage.api.single import read_document
+from anchorage.engine.interfaces import RoundRecord
+from fedctl.research.paper_setting import compare_settings
+from fedctl.research.results import Results, SeedResult
 from fedctl.research.study import Cell, StudyFile, cells_of
 
 QUALITY = Path(__file__, "../../../../benchmarks/quality").resolve()
@@ -32,6 +35,18 @@ def test_every_cell_of_a_study_is_valid_and_stands_beside_a_published_number(fil
         assert len(cell.wanted.studies()) >= (3 if drawn else 1), cell.title
     for cell in cells_of(study, file, Path("results"), None, "cpu"):
         assert file.parent.name in OURS or cell.paper(study.metric) is not None, cell.title
+
+
+@pytest.mark.parametrize("file", [file for file in STUDIES if file.parent.name not in OURS], ids=lambda file: file.stem)
+def test_no_study_of_a_paper_differs_from_it_in_what_is_known(file: Path) -> None:
+    study = read_document(file, StudyFile)
+    assert study.metric is not None
+    for cell in few_of(study, file):
+        paper, documents = cell.paper(study.metric), cell.wanted.studies()[0]
+        last = RoundRecord(documents.federation.spec.rounds, "d", 0.0, {}, (), {}, 0, 0)
+        results = Results(Path(), documents.federation, documents.silos, (SeedResult(1, (last,), 1.0),))
+        assert paper is not None
+        assert compare_settings(paper, results).differs == (), cell.title
 
 
 def test_every_federation_is_of_a_study() -> None:

@@ -66,14 +66,25 @@ def test_one_table_beside_the_published_numbers(tmp_path: Path, played: list[tup
     assert played == [
         (f"{method} {recipe}", n) for recipe in ("Iid", "PerClient") for method in ("FedAvg", "FedProx") for n in (1, 2)
     ]
-    head = "SETTING METHOD SEEDS ROUNDS LAST ACCURACY BEST ACCURACY PUBLISHED MOVED"
+    head = "SETTING METHOD SEEDS ROUNDS LAST ACCURACY BEST ACCURACY PUBLISHED MOVED PAPER'S SETTING"
     table = rows(result)[rows(result).index(head) :]
     assert table[1] == "250, IID FedAvg 2 1 0.2150 ± 0.0071 0.2150 ± 0.0071 2.0 kB"
     assert table[2].startswith("250, IID ours 2 1 0.7150 ± 0.0071 0.7150 ± 0.0071 0.8036 ± 0.0018")
+    assert table[2].endswith(" differs: network, silos, images, anchors, partition; unknown: rounds")
     assert len(table) == 6 and table[4].startswith("500, uneven ours")
     found = json.loads(study(tmp_path, "-o", "json").stdout)
     assert [row["setting"] for row in found] == ["250, IID"] * 2 + ["500, uneven"] * 2 and len(played) == 8
     assert found[1]["published"]["value"] == 0.8036 and "published" not in found[0]
+    assert found[1]["published"]["differs"] == ["network", "silos", "images", "anchors", "partition"]
+    assert found[1]["published"]["unknown"] == ["rounds"]
+
+
+def test_wide_output_has_every_metric_of_every_cell(tmp_path: Path, played: list[tuple[str, int]]) -> None:
+    table = rows(study(tmp_path, "-o", "wide"))
+    table = table[table.index("SETTING METHOD METRIC IMAGES LAST BEST") + 1 :]
+    assert table[0] == "250, IID FedAvg accuracy training 0.2150 ± 0.0071 0.2150 ± 0.0071"
+    assert table[1] == "250, IID FedAvg loss training 0.7850 ± 0.0071 0.7850 ± 0.0071"
+    assert len([line for line in table if " ± " in line]) == 4 * 2
 
 
 def test_a_picture_per_setting(tmp_path: Path, played: list[tuple[str, int]]) -> None:
@@ -93,3 +104,42 @@ def test_a_study_that_cannot_be_is_refused_before_anything_is_played(
     assert study(tmp_path, published={"dataset": "CIFAR-11"}).exit_code == 2
     assert played == []
     assert refused(study(tmp_path, metric="macro_auc", published={})) is commands.NO_COMMON_METRIC
+
+
+def test_a_part_of_a_study_is_played_and_the_rest_later(tmp_path: Path, played: list[tuple[str, int]]) -> None:
+    part = "--method", "ours", "--setting", "500, uneven", "--seeds", 1
+    table = rows(study(tmp_path, *part))
+    assert played == [("FedProx PerClient", 1)]
+    assert table[-2].startswith("500, uneven ours 1 1 0.7100 ")
+    study(tmp_path, "--method", "ours", "--seeds", 3)
+    assert played[1:] == [(f"FedProx {recipe}", n) for recipe, n in (("Iid", 1), ("Iid", 2), ("Iid", 3))] + [
+        ("FedProx PerClient", 2),
+        ("FedProx PerClient", 3),
+    ]
+    before = len(played)
+    assert study(tmp_path).exit_code == 0
+    assert [method for method, _ in played[before:]] == ["FedAvg Iid"] * 2 + ["FedAvg PerClient"] * 2
+
+
+def test_overrides_of_the_command_line_go_to_every_cell_and_are_the_last_word(
+    tmp_path: Path, played: list[tuple[str, int]]
+) -> None:
+    result = study(tmp_path, "--set", "spec.method.name=FedMix", "--set", "spec.seed=5", set=["spec.rounds=1"])
+    assert result.exit_code == 0, result.output
+    assert set(played) == {(f"FedMix {recipe}", n) for recipe in ("Iid", "PerClient") for n in (5, 6)}
+    differs = refused(study(tmp_path, "--set", "spec.method.name=FedAvg", "--method", "ours"))
+    assert differs is commands.WORKDIR_TAKEN, "results of other documents are not taken for those of this study"
+
+
+def test_a_name_that_is_in_no_cell_is_refused_with_those_that_are(
+    tmp_path: Path, played: list[tuple[str, int]]
+) -> None:
+    def message(result: Result) -> str:
+        assert result.exit_code == 2 and played == []
+        return " ".join(result.output.replace("│", " ").split())
+
+    assert "found --method FedAvgg, the study has: FedAvg; ours" in message(study(tmp_path, "--method", "FedAvgg"))
+    assert "found --setting even, the study has: 250, IID; 500, uneven" in message(study(tmp_path, "--setting", "even"))
+    none = study(tmp_path, "--setting", "even", settings={"": {}})
+    assert "found --setting even, the study has no settings" in message(none)
+    assert study(tmp_path, "--seeds", 0).exit_code == 2

@@ -1,5 +1,6 @@
 """What people see on a narrow terminal: every number whole, and logs in the order of time."""
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -8,11 +9,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.status import FederationStatus, Metric, SiloStatus
 from anchorage.methods import PRESETS
-from fedctl import inspection
+from fedctl import inspection, output
 from fedctl.failures import ending
 from fedctl.inspection import in_order, interleave
 from fedctl.methods import _description
@@ -162,3 +164,56 @@ def test_escape_sequences_in_a_log_or_an_error_do_nothing(
     assert ending(refused) == commands.NO_RUN_HERE.exit_code
     shown = capsys.readouterr()
     assert "[2Jred alert" in shown.out and "the server says  [31m" in shown.err and "\x1b" not in shown.out + shown.err
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written to it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, seen: list[list[str]], height: int = 24) -> str:
+    """Return what a terminal gets that shows observations, lines of text, until Ctrl-C."""
+    terminal, left = Terminal(), iter(seen)
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setattr(output, "sleep", lambda _: None)
+    console = Console(file=terminal, width=80, height=height, force_terminal=True, color_system=None)
+    monkeypatch.setattr(output, "people", lambda: console)
+
+    def observe() -> list[str]:
+        try:
+            return next(left)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    with pytest.raises(KeyboardInterrupt):
+        output.show(observe, lambda lines: Text("\n".join(lines)), output.Format.TABLE, watch=True)
+    return terminal.getvalue()
+
+
+def test_a_watched_view_is_redrawn_in_place_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = [[f"head {number}", "round 1", "round 2"] for number in range(3)]
+    screen = Screen(watched(monkeypatch, rounds))
+    assert screen.lines == ["head 2", "round 1", "round 2"], "the last one stays, alone"
+
+
+def test_a_watched_view_of_more_lines_than_the_terminal_keeps_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [["ROUND", *(f"round {number}" for number in range(last))] for last in (2, 40, 41)]
+    screen = Screen(watched(monkeypatch, seen, height=10))
+    assert screen.lines == ["ROUND", "…", *(f"round {number}" for number in range(34, 41))]
+
+
+class Screen:
+    """What is seen on a terminal after it got text: lines, moves of the cursor up, and erased lines."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: list[str] = []
+        row = 0
+        for move, erase, newline, words in re.findall(
+            r"\x1b\[(\d*)A|\x1b\[(2)K|(\n)|\r|\x1b\[[?\d;]*[a-zA-Z]|([^\x1b\n\r]+)", text
+        ):
+            row += bool(newline) - int(move or 0)
+            self.lines += [""] * (row + 1 - len(self.lines))
+            self.lines[row] = "" if erase else self.lines[row] + words
+        self.lines = [line for line in self.lines if line]

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
@@ -18,6 +21,8 @@ from anchorage.api.text import in_percent
 
 _MOST_LABELLED_CLASSES = 25
 _LONGEST_NAME = 16
+LEGEND_NAME = 64
+"""Characters of a name in a legend, which has room for them."""
 _LETTERS_IN_A_ROW = 40
 
 
@@ -67,12 +72,12 @@ def draw_roc(axes: Axes, classes: Sequence[ClassScores]) -> None:
     axes.plot([0, 1], [0, 1], color="grey", linestyle="--")
     for place, scores in enumerate(known):
         area = f" {scores.auroc.value:.3f}" if scores.auroc else ""
-        label = f"{shortened(scores.name)}{area}" if named else None
+        label = f"{shortened(scores.name, LEGEND_NAME)}{area}" if named else None
         colour = colormaps["tab10" if len(known) <= 10 else "turbo"](place if len(known) <= 10 else place / len(known))
-        axes.plot(*zip(*scores.roc, strict=True), color=colour, linewidth=1.2, label=label)
-    axes.set(xlabel="1 - specificity", ylabel="recall (sensitivity)", xlim=(-0.01, 1), ylim=(0, 1.01))
+        axes.plot(*zip(*scores.roc, strict=True), color=colour, label=label, **line_style(place, len(known)))
+    axes.set(xlabel="1 - specificity", ylabel="recall (sensitivity)", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     if named:
-        axes.legend(loc="lower right", fontsize=8, title="class and area", title_fontsize=8)
+        legend_below(axes, size=8, title="class and area")
 
 
 def _confusion_of(scored: Assessment, title: str) -> Figure | None:
@@ -112,7 +117,7 @@ def embeddings(rows: NDArray[np.float32], title: str, classes: Sequence[str]) ->
         ylabel=f"component 2 ({in_percent(explained[1])}%)",
         title=title,
     )
-    name_classes(figure, dots, rows[:, 0], classes)
+    name_classes(axes, dots, rows[:, 0], classes)
     return figure
 
 
@@ -127,7 +132,7 @@ def projected(projection: str, points: NDArray[np.float64], title: str, classes:
 
 def draw_projected(axes: Axes, projection: str, points: NDArray[np.float64], classes: Sequence[str]) -> None:
     """Draw the points of `projected` with a legend of the classes."""
-    name_classes(axes.figure, draw_plane(axes, points, len(classes)), points[:, 0], classes)
+    name_classes(axes, draw_plane(axes, points, len(classes)), points[:, 0], classes)
     name = PROJECTION_NAMES[projection]
     axes.set(xlabel=f"{name} 1", ylabel=f"{name} 2")
 
@@ -142,23 +147,102 @@ def draw_plane(axes: Axes, points: NDArray[Any], classes: int, size: float = 12)
     return dots
 
 
-def name_classes(figure: Any, dots: PathCollection, true: NDArray[Any], classes: Sequence[str]) -> None:
+def name_classes(axes: Axes, dots: PathCollection, true: NDArray[Any], classes: Sequence[str]) -> None:
     """Add a legend of the classes that `draw_plane` drew, of many classes a colour bar."""
     label = "true class (cross: predicted wrongly)"
     if len(classes) <= _MOST_LABELLED_CLASSES:
         present = np.unique(true).astype(int)
         keys = [
-            Line2D([], [], marker="o", linestyle="", color=tuple(colour), label=shortened(classes[c]))
+            Line2D([], [], marker="o", linestyle="", color=tuple(colour), label=shortened(classes[c], LEGEND_NAME))
             for c, colour in zip(present, dots.to_rgba(present), strict=True)
         ]
-        figure.legend(handles=keys, title=label, loc="outside lower center", ncols=5, fontsize=8, title_fontsize=8)
+        legend_below(axes, size=8, title=label, handles=keys)
     else:
-        figure.colorbar(dots, label=label)
+        axes.figure.colorbar(dots, ax=axes, label=label)
 
 
-def shortened(name: str) -> str:
-    """Cut a name to what fits beside a figure; a dollar sign would start mathematics."""
-    return (name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…").replace("$", r"\$")
+_STYLES = ("-", (0, (5, 3)), (0, (1, 1.5)), (0, (7, 2, 1, 2)))
+_THICKEST, _THINNEST = 3.0, 1.2
+_MARKERS = "os^Dv"
+_FEW_POINTS = 30
+_COLUMNS = 4
+
+
+def line_style(place: int, lines: int, points: int = _FEW_POINTS) -> dict[str, Any]:
+    """Return how a line of several is drawn: later ones are thinner and broken otherwise, so that lines that coincide are all seen.
+
+    Parameters
+    ----------
+    place : int
+        Which line, from 0 on, in the order in which they are drawn.
+    lines : int
+        How many there are.
+    points : int
+        How many points it has; those of short lines are marked.
+    """
+    width = _THICKEST - (_THICKEST - _THINNEST) * place / max(1, lines - 1)
+    style: dict[str, Any] = {"linestyle": _STYLES[place % len(_STYLES)], "linewidth": width if lines > 1 else 1.5}
+    if points < _FEW_POINTS:
+        style |= {"marker": _MARKERS[place % len(_MARKERS)], "markersize": 2 + 1.5 * style["linewidth"]}
+        style |= {"markerfacecolor": "none"} if place % 2 else {}
+    return style
+
+
+def fit_shares(axes: Axes) -> None:
+    """Keep the vertical axis, which fits its data, from showing what shares cannot be: below 0 or above 1."""
+    values = [number for line in axes.lines for number in np.asarray(line.get_ydata(), float) if np.isfinite(number)]
+    if values and min(values) >= 0 and max(values) <= 1:
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, -0.02), min(high, 1.02))
+
+
+def legend_below(
+    axes: Axes, *, size: float = 9, title: str | None = None, handles: Sequence[Artist] | None = None
+) -> None:
+    """Put the legend below a figure with a constrained layout, whole: in as many columns as fit, wrapped where one is too wide; the figure
+    grows by its height.
+
+    Parameters
+    ----------
+    axes : Axes
+        What the legend is of.
+    size : float
+        Size of its text in points.
+    title : str or None
+        Its title.
+    handles : sequence of Artist or None
+        What it lists, with their labels; None takes what the axes have.
+    """
+    figure, handles = axes.get_figure(root=True), handles or axes.get_legend_handles_labels()[0]
+    if figure is None or not handles:
+        return
+    names = [str(handle.get_label()) for handle in handles]
+    room, height = figure.get_figwidth() * figure.dpi, figure.get_figheight()
+    figure.set_figheight(height + 2 * len(handles))  # room for any legend while it is measured
+    for columns in range(min(_COLUMNS, len(handles)), 0, -1):
+        legend = _legend(figure, handles, names, columns, size, title)
+        if (width := legend.get_window_extent().width) <= room:
+            break
+        legend.remove()
+    else:
+        longest = max(map(len, names))
+        names = [fill(name, max(8, int(longest * room / width * 0.9))) for name in names]
+        legend = _legend(figure, handles, names, 1, size, title)
+    figure.set_figheight(height + legend.get_window_extent().height / figure.dpi)
+
+
+def _legend(
+    figure: Figure, handles: Sequence[Artist], names: Sequence[str], columns: int, size: float, title: str | None
+) -> Legend:
+    where: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.0}
+    legend = figure.legend(handles, names, fontsize=size, title=title, title_fontsize=size, **where)
+    figure.draw_without_rendering()
+    return legend
+
+
+def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
+    """Cut a name to what fits beside a figure, or to a length; a dollar sign would start mathematics."""
+    return (name if len(name) <= longest else f"{name[: longest - 1]}…").replace("$", r"\$")
 
 
 def _slant(names: Sequence[str]) -> int:

@@ -1,0 +1,84 @@
+"""Noise that stands in for images that are not here, so that a federation can be rehearsed without them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from anchorage.api.data import DataSection, SiloData
+from anchorage.api.federation import FederationSpec, Managed, Silo
+from anchorage.api.model import ModelDescription
+from anchorage.learning.data import ImageSet
+from anchorage.simulation.images import DecodedImages, SharedImages
+
+STANDS_IN = "(stand-in)"
+"""Claim of images that are not here; no document can name it."""
+STAND_INS_PER_CLASS = 4
+
+
+class PlannedImages(SharedImages):
+    """Images of a rehearsal: noise stands in for those that are not here.
+
+    Parameters
+    ----------
+    data_root, model, seed, folder, embeddings, before
+        As in `SharedImages`.
+    """
+
+    def __init__(
+        self,
+        data_root: Path,
+        model: ModelDescription,
+        seed: int,
+        folder: Path,
+        embeddings: Path | None = None,
+        before: DecodedImages | None = None,
+    ) -> None:
+        super().__init__(data_root, model, seed, folder, embeddings, before)
+        self._shape = (model.channels, model.image_size, model.image_size)
+        self._classes = model.classes
+
+    def count(self, section: DataSection, *, labelled: bool = True) -> int:
+        """Return how many images a section lists."""
+        return len(self.of(section)) if _stands_in(section) else super().count(section, labelled=labelled)
+
+    def of(self, section: DataSection, *, labelled: bool = True) -> ImageSet:
+        """Return a section's images."""
+        if not _stands_in(section):
+            return super().of(section, labelled=labelled)
+        count = STAND_INS_PER_CLASS * len(self._classes)
+        seed = int.from_bytes(blake3(section.model_dump_json().encode()).digest(8), "little")
+        rng = np.random.default_rng(seed)
+        labels = np.arange(count) % len(self._classes)
+        labels[count * section.kept_labels // 100 :] = -1
+        names = tuple(f"{seed:x}-{row}" for row in range(count))
+        pixels = rng.integers(0, 256, (count, *self._shape), np.uint8)
+        return ImageSet(pixels, labels, names, names, self._classes, rng.integers(0, 2**63, count, np.uint64))
+
+    def truth(self, section: DataSection, *, labelled: bool = True) -> NDArray[np.int64]:
+        """Return the classes of a section's images, int64 [n]."""
+        return self.of(section).labels if _stands_in(section) else super().truth(section, labelled=labelled)
+
+
+def _stands_in(section: DataSection) -> bool:
+    return section.claim_name == STANDS_IN
+
+
+def imagined_sections(spec: FederationSpec) -> dict[str, Any]:
+    """Return the fields of the server's sections with stand-ins."""
+    sections = {
+        name: section.model_copy(update={"claim_name": STANDS_IN, "path": name})
+        for name, section in spec.server_data.items()
+    }
+    anchors = sections.pop("anchors", None)
+    evaluation = spec.evaluation.model_copy(update=sections) if spec.evaluation else None
+    return {"anchor_data": anchors, "evaluation": evaluation}
+
+
+def managed_by_stand_ins(silo: Silo) -> Silo:
+    """Return a silo that stand-ins are the images of."""
+    data = SiloData(format="Digits", labelled_percent=50 if silo.spec.labels == "Partial" else 100)
+    managed = Managed(data=data.model_copy(update={"claim_name": STANDS_IN}))
+    return silo.model_copy(update={"spec": silo.spec.model_copy(update={"managed": managed})})
