@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained clean
+.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ bench-%: $(VENV)/.dev ## bench-round, bench-pool, bench-aggregate, bench-pseudo,
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 QUALITY := .anchorage/quality
+quality-first: $(VENV)/.run ## The file that fedctl init writes, as it is written, on four drawn and two real sets (ANCHORAGE_DATA), 3 seeds; resumes
+	$(BIN)/python benchmarks/quality/first_study.py --workdir $(QUALITY)/first $(ARGS)
+
 SMALL := $(BIN)/fedctl study -f benchmarks/quality/small
 
 quality-small: $(VENV)/.run ## Every semi-supervised method against its lower bound on digits, 3 seeds (ARGS='--device cuda'); resumes
