@@ -67,10 +67,10 @@ class CheckedLoss:
         """
         value = self.loss(*inputs)
         _check_scalar(self._piece, f"the loss of {self._hook}", value)
-        if _is_looked_at(value, first=not self._begun) and not isfinite(value.item()):
+        if _is_looked_at(value, first=not self._begun) and not isfinite(_number(value)):
             tensors = [each for each in inputs if isinstance(each, Tensor) and each.is_floating_point()]
             if all(_is_ordinary(each) for each in tensors):
-                found = f"{value.item()} for finite {' and '.join(shown(each) for each in tensors)}"
+                found = f"{_number(value)} for finite {' and '.join(shown(each) for each in tensors)}"
                 raise wrong_result(self._piece, f"the loss of {self._hook}", found, "a finite number")
         self._begun = True
         return value
@@ -100,8 +100,8 @@ def checked_losses(
         if not loss.requires_grad:
             found = f"a loss in step {step} that depends on no weight of the model"
             raise wrong_result(piece, hook, found, "a loss with a gradient")
-        if _is_looked_at(loss, first=step == 1) and not isfinite(loss.item()) and _is_ordinary(outputs()):
-            found = f"a loss of {loss.item()} in step {step}, while the model's outputs are finite"
+        if _is_looked_at(loss, first=step == 1) and not isfinite(_number(loss)) and _is_ordinary(outputs()):
+            found = f"a loss of {_number(loss)} in step {step}, while the model's outputs are finite"
             raise wrong_result(piece, hook, found, "finite losses")
         yield loss
 
@@ -142,6 +142,11 @@ def _check_scalar(piece: Piece, hook: str, value: object) -> None:
 
 def _is_looked_at(value: Tensor, *, first: bool) -> bool:
     return first or value.device.type == "cpu"
+
+
+def _number(value: Tensor) -> float:
+    """Return a scalar's value; on the processor its memory is read, where there is no device to wait for."""
+    return float(value.detach().float().numpy()) if value.device.type == "cpu" else value.item()
 
 
 def _is_ordinary(values: Tensor) -> bool:

@@ -42,7 +42,8 @@ def fedctl(*arguments: str) -> Result:
     return result
 
 
-RUN = ("run", "-f", "../documents/tiny.yaml", "--no-compare")
+FILE = ("-f", "../documents/tiny.yaml")
+RUN = ("run", *FILE, "--no-compare")
 
 
 def test_a_run_goes_on_below_its_last_data_root(played: Played, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_checks_and_simulations_take_the_data_root_of_the_run(
     monkeypatch.setattr("fedctl.research.partition.Pools.choose", lambda pools, *given: check(*given))
     monkeypatch.setattr("fedctl.research.simulation.local_silos", lambda study, root: check(study, root))
     for command in (("data", "check"), ("data", "partition"), ("simulate",)):
-        told = CliRunner().invoke(app, [*command, *RUN[1:]])
+        told = CliRunner().invoke(app, [*command, *FILE])
         assert isinstance(told.exception, AnchorageError) and "images below" in told.stderr, command
-        CliRunner().invoke(app, [*command, *RUN[1:], "--data-root", "../other"])
+        CliRunner().invoke(app, [*command, *FILE, "--data-root", "../other"])
     assert roots == [tmp_path / "data", Path("../other").resolve()] * 3
