@@ -129,13 +129,12 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
     weights : Weights or None
         Pretrained weights to start from.
     """
-    model, model_reason, side, head = _network(side, weights)
+    model, model_reason, side, norm = _network(side, weights)
     labelled = sum(each != "None" for each in labels)
     batch = max(4, min(POOLED_BATCH, POOLED_BATCH // max(1, labelled)))
     rate = "0.001" if weights else "0.003"
     supervised = {"steps": 5, "batchSize": batch, "optimiser": _adamw(rate)}
     recipe = partial(Recipe, model=model, model_reason=model_reason, side=side, rounds_reason=_ROUNDS)
-    norm = [_GROUP_NORM] if head == "SmallCnn" else []
     if labelled and all(each == "All" for each in labels):
         return recipe(
             rounds=250,
@@ -190,16 +189,17 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
     )
 
 
-def _network(side: int, weights: Weights | None) -> tuple[dict[str, Any], str, int, str]:
-    """Return the fields of the model, why, the images' side, and the network's name."""
+def _network(side: int, weights: Weights | None) -> tuple[dict[str, Any], str, int, Sequence[Choice]]:
+    """Return the fields of the model, why, the images' side, and what the method needs for the network's normalisation."""
     if weights is not None:
         fields: dict[str, Any] = {"network": weights.network, "weights": weights.name, "trainable": "Head"}
         if not getattr(network_called(weights.network), "projects", False):
             fields["hidden"] = 256  # where a projection head stands, no hidden layer can
         least, most = ENCODER_SIDES
-        return fields, _ENCODER, max(least, min(side, most)), weights.network
-    network = "SmallCnn" if side < LEAST_MOON_SIDE else "MoonCnn"
-    return {"network": network}, _SMALL, min(side, SMALL_SIDE), network
+        return fields, _ENCODER, max(least, min(side, most)), ()
+    if side < LEAST_MOON_SIDE:
+        return {"network": "SmallCnn"}, _SMALL, side, (_GROUP_NORM,)
+    return {"network": "MoonCnn"}, _SMALL, min(side, SMALL_SIDE), ()
 
 
 def _adamw(rate: str) -> dict[str, Any]:
