@@ -245,23 +245,26 @@ MISTAKES = {
         edit("path: anchors", "path: ../../etc"), VALIDATE, 2, "allowed is a path that stays below its folder"
     ),
     "a misspelt field": Mistake(
-        edit("rounds: 20", "raunds: 20"),
+        edit("rounds: 250", "raunds: 250"),
         VALIDATE,
         2,
-        "shapes.yaml:7: spec.raunds: found an unknown field, did you mean rounds?",
+        "shapes.yaml:8: spec.raunds: found an unknown field, did you mean rounds?",
     ),
     "a misspelt method": Mistake(
-        edit("method: {name: ", "method: {name: Fed"), VALIDATE, 2, "found 'FedSemiAnAgg', did you mean SemiAnAgg?"
+        edit("name: FedAvgUDA", "name: FedAvgUDB"), VALIDATE, 2, "found 'FedAvgUDB', did you mean FedAvgUDA?"
     ),
     "a misspelt network": Mistake(
-        edit("network: SmallCnn", "network: SmalCnn"), VALIDATE, 2, "found 'SmalCnn', did you mean SmallCnn?"
+        edit("network: MoonCnn", "network: MonCnn"), VALIDATE, 2, "found 'MonCnn', did you mean MoonCnn?"
     ),
     "no rounds": Mistake(
-        edit("rounds: 20", "rounds: 0"), VALIDATE, 2, "spec.rounds: found 0, allowed is a whole number"
+        edit("rounds: 250", "rounds: 0"), VALIDATE, 2, "spec.rounds: found 0, allowed is a whole number"
     ),
-    "a tab": Mistake(edit("  rounds: 20", "\trounds: 20"), VALIDATE, 2, "shapes.yaml:7: found character"),
+    "a tab": Mistake(edit("  rounds: 250", "\trounds: 250"), VALIDATE, 2, "shapes.yaml:8: found character"),
     "a field twice": Mistake(
-        edit("rounds: 20", "rounds: 20\n  rounds: 30"), VALIDATE, 2, "spec.rounds: found a second time, first in line 7"
+        edit("rounds: 250", "rounds: 250\n  rounds: 30"),
+        VALIDATE,
+        2,
+        "spec.rounds: found a second time, first in line 8",
     ),
     "a class twice": Mistake(edit("classes: [circle,", "classes: [cross,"), VALIDATE, 2, "found cross more than once"),
     "a quorum of more silos than there are": Mistake(
@@ -272,7 +275,7 @@ MISTAKES = {
     ),
     "a method without use for unlabelled images": Mistake(
         nothing,
-        f"{VALIDATE} --set spec.method.name=FedAvg",
+        f"{VALIDATE} --set spec.warmUp=[] --set 'spec.method={{name: FedAvg}}'",
         0,
         "warning: hospital-a: labels: None, and FedAvg learns from labelled images alone",
     ),
