@@ -275,7 +275,7 @@ MISTAKES = {
     ),
     "a method without use for unlabelled images": Mistake(
         nothing,
-        f"{VALIDATE} --set spec.warmUp=[] --set 'spec.method={{name: FedAvg}}'",
+        f'{VALIDATE} --set spec.warmUp=[] --set spec.method={{"name":"FedAvg"}}',
         0,
         "warning: hospital-a: labels: None, and FedAvg learns from labelled images alone",
     ),
