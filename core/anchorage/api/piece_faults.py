@@ -23,6 +23,7 @@ LONGEST_TEXT = 200
 """Characters of an exception's own text, or of a value, in a message."""
 
 _OWN = "anchorage"
+_OWN_PACKAGES = frozenset({_OWN, "anchorage_server", "anchorage_silo", "anchorage_operator", "fedctl"})
 _DEVICE = re.compile(r"CUDA error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|HIP error")
 _DEVICE_TYPES = frozenset({"AcceleratorError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError"})
 """Of torch, which this module does not load: a device or another process of the silo was lost."""
@@ -203,7 +204,9 @@ def _message_of(error: Exception, asked: Piece | type[Piece] | None) -> str | No
 def _is_environment(error: BaseException) -> bool:
     """Return whether an exception is none of a piece's, wherever it was raised."""
     names = {cls.__name__ for cls in type(error).__mro__}
-    own = type(error).__module__.startswith(_OWN)  # such as that a task was withdrawn, which passes through pieces
+    own = (
+        type(error).__module__.partition(".")[0] in _OWN_PACKAGES
+    )  # such as that a task was withdrawn, which passes through pieces
     return own or isinstance(error, MemoryError) or bool(names & _DEVICE_TYPES) or bool(_DEVICE.search(str(error)))
 
 
