@@ -193,10 +193,13 @@ def _network(side: int, weights: Weights | None) -> tuple[dict[str, Any], str, i
     """Return the fields of the model, why, the images' side, and what the method needs for the network's normalisation."""
     if weights is not None:
         fields: dict[str, Any] = {"network": weights.network, "weights": weights.name, "trainable": "Head"}
-        if not getattr(network_called(weights.network), "projects", False):
+        network = network_called(weights.network)
+        if not getattr(network, "projects", False):
             fields["hidden"] = 256  # where a projection head stands, no hidden layer can
         least, most = ENCODER_SIDES
-        return fields, _ENCODER, max(least, min(side, most)), ()
+        largest = max(least, min(side, most))
+        fitting = (each for each in range(largest, least - 1, -8) if network.takes(each))
+        return fields, _ENCODER, next(fitting, least), ()
     if side < LEAST_MOON_SIDE:
         return {"network": "SmallCnn"}, _SMALL, side, (_GROUP_NORM,)
     return {"network": "MoonCnn"}, _SMALL, min(side, SMALL_SIDE), ()

@@ -56,9 +56,10 @@ def build_server_learner(
         Rounds of the run, over which a cosine schedule falls.
     """
     images = {"anchors": anchors, "validation": validation, "test": test}
-    how = (initial, rounds, after, embeddings, pictured)
     with naming_pieces():
-        return TorchServerLearner(model, method, seed, images, find_device(device), *how)
+        return TorchServerLearner(
+            model, method, seed, images, find_device(device), initial, rounds, after, embeddings, pictured
+        )
 
 
 def build_silo_learner(
@@ -84,9 +85,10 @@ def build_silo_learner(
         ``cpu``, ``cuda`` or ``auto``.
     """
     where = device_of(device, devices.rank, devices.count) if devices else find_device(device)
-    how = (networks, examine, dp_sgd, checkpointing, devices, embeddings)
     with naming_pieces():
-        return TorchSiloLearner(run, silo, labels, images, state, where, *how)
+        return TorchSiloLearner(
+            run, silo, labels, images, state, where, networks, examine, dp_sgd, checkpointing, devices, embeddings
+        )
 
 
 def train_on_anchors_alone(

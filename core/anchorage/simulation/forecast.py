@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -180,8 +179,17 @@ def forecast_simulation(
         As `forecast`.
     """
     forget_peak()
-    shared: dict[str, Any] = {"embeddings": embeddings, "decoded": decoded}
-    found = Rehearsal(study, data_root, state, trial=trial, seconds=seconds, at_once=at_once, **shared).rehearse()
+    rehearsal = Rehearsal(
+        study,
+        data_root,
+        state,
+        trial=trial,
+        seconds=seconds,
+        at_once=at_once,
+        embeddings=embeddings,
+        decoded=decoded,
+    )
+    found = rehearsal.rehearse()
     return replace(found, process_memory=peak_memory()) if trial else found
 
 

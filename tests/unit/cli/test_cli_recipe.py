@@ -8,6 +8,7 @@ from drawn_folders import fill
 from typer.testing import CliRunner
 
 from anchorage.api.federation import Federation
+from anchorage.api.model import network_called
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import WeightsFolder
 from fedctl.main import app
@@ -79,6 +80,12 @@ def test_pretrained_weights_are_begun_with(side: int, taken: int) -> None:
         "trainable": "Head",
         "hidden": 256,
     }
+
+
+def test_images_have_a_side_that_the_weights_network_takes() -> None:
+    transformer = network_called("torchvision/vit_b_16")
+    assert not transformer.takes(72), "its patches of 16 pixels fill the image"
+    assert recipe_of(LABELS["all"], 72, Weights(transformer.name + transformer.member, "mine")).side == 64
 
 
 def test_a_network_with_a_projection_head_gets_no_hidden_layer() -> None:
