@@ -6,7 +6,7 @@ from queue import SimpleQueue
 from types import TracebackType
 
 from anchorage.api.files import Study
-from anchorage.api.verdict import listed
+from anchorage.api.text import list_some
 from anchorage.methods.alone import measured_alone
 from fedctl.processes import Child, ProcessEvent, end_all
 from fedctl.sites_alone import AloneScores, trainings, unmeasured
@@ -79,6 +79,6 @@ class Comparison:
             return "" if self._run.anchors_alone.exists() else "on the anchors alone"
         left = unmeasured(self._trainings, AloneScores.read(self._run.sites_alone))
         sites = [each.site for each in left if each.site]
-        parts = [f"at {'each of ' if len(sites) > 1 else ''}{listed(sites)} alone"] if sites else []
+        parts = [f"at {'each of ' if len(sites) > 1 else ''}{list_some(sites)} alone"] if sites else []
         parts += ["on the labels alone"] if len(sites) < len(left) else []
         return " and ".join(parts)

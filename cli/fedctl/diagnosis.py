@@ -8,8 +8,7 @@ from pydantic import ValidationError
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
 from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY
-from anchorage.api.text import in_percent
-from anchorage.api.verdict import listed
+from anchorage.api.text import in_percent, list_some
 from anchorage.methods import resolve
 from fedctl.source import Round
 
@@ -74,15 +73,15 @@ def _acceptance(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
         yield f"every silo accepts all its pseudo-labels{wrong}: the threshold sorts nothing out; raise it"
     elif mistaken := {name: each for name, each in right.items() if max(each) < WRONG}:
         wrong = f"only {_span(mistaken)} of the accepted pseudo-labels are right"
-        yield f"{listed(list(mistaken))}: {wrong}; raise the threshold, or train longer at the server first"
+        yield f"{list_some(list(mistaken))}: {wrong}; raise the threshold, or train longer at the server first"
     timid = {
         name: each for name, each in right.items() if min(each) >= RIGHT and 0 < max(accepted.get(name, [1])) < FEW
     }
     if timid:
-        yield f"{listed(list(timid))}: {_span(timid)} of the accepted pseudo-labels are right, but few are accepted; lower the threshold"
+        yield f"{list_some(list(timid))}: {_span(timid)} of the accepted pseudo-labels are right, but few are accepted; lower the threshold"
     if nothing:
         told = "no pseudo-label is accepted, so nothing is learnt there"
-        yield f"{listed(nothing)}: {told}; lower the threshold, or train longer at the server first"
+        yield f"{list_some(nothing)}: {told}; lower the threshold, or train longer at the server first"
 
 
 def _known(by_silo: Mapping[str, Sequence[Round]], share_of: Callable[[Round], float | None]) -> dict[str, list[float]]:
@@ -111,4 +110,4 @@ def _weights(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
             )
             reasons.setdefault(why, []).append(name)
     for why, names in reasons.items():
-        yield f"{listed(names)}: its weight is 0.000: {why}"
+        yield f"{list_some(names)}: its weight is 0.000: {why}"

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from time import sleep
 from typing import Annotated, Any, TextIO
@@ -51,8 +51,6 @@ LONGEST_WORD = 24
 """Characters of a word, such as a number, that a narrow terminal leaves in one line; longer ones are paths and digests."""
 READABLE = 20
 """Characters in a line of a text that is wrapped."""
-SHOWN_NAMES = 5
-"""Names of a long list that are written."""
 BAR = 20
 """Columns of a progress bar."""
 
@@ -216,12 +214,6 @@ def warn(text: str) -> None:
 def counted(number: int, thing: str) -> str:
     """Format a count, such as ``1 round`` or ``2 rounds``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def list_some(names: Sequence[str]) -> str:
-    """Write a few of many names."""
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return ", ".join(names[:SHOWN_NAMES]) + more
 
 
 def amount(nbytes: float) -> str:

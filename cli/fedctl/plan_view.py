@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from fedctl.output import amount, counted, duration, list_some, plain_table
+from anchorage.api.text import list_some
+from fedctl.output import amount, counted, duration, plain_table
 
 KINDS = {"first": "first round", "scored": "scored rounds", "other": "other rounds"}
 

@@ -7,8 +7,9 @@ import typer
 
 from anchorage.api.files import Study
 from anchorage.api.mistakes import DocumentError, Mistake, dotted
+from anchorage.api.text import list_some
 from anchorage.methods import idle_silos, validate_study
-from fedctl.output import Format, counted, emit, list_some, warn
+from fedctl.output import Format, counted, emit, warn
 
 
 def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from anchorage.api.metrics import ORDER
 from anchorage.api.model_card import Assessment, ModelCard, SiloPart
-from anchorage.api.text import in_percent
+from anchorage.api.text import MOST_NAMED, in_percent, list_some
 
 PAGE = "docs/reading-a-result.md"
 
@@ -22,8 +22,6 @@ NEXT_TO_NOTHING = 0.05
 """Share of a silo's images below which it learnt from next to nothing."""
 SAME = 0.0005
 """Difference of two scores that is none."""
-MOST_NAMED = 5
-"""Silos that a sentence names."""
 
 Kind = Literal[
     "Gain",
@@ -57,11 +55,6 @@ class Finding:
 def judge(card: ModelCard) -> tuple[Finding, ...]:
     """Return what the federation gained, and then its problems, the gravest first."""
     return (_gain(card), *_problems(card))
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names, of many the first ones and how many more there are."""
-    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
 def _problems(card: ModelCard) -> Iterator[Finding]:
@@ -129,7 +122,9 @@ def _below_alone(card: ModelCard) -> Iterator[Finding]:
         yield Finding("BelowLabelsAlone", sentence, f"{PAGE}#below-the-labels-alone")
     better = [name for name, own in (card.sites_alone or {}).items() if own.get(metric, reached) - reached > SAME]
     if better:
-        sentence = f"The federation is below what {listed(better)} {'reaches' if len(better) == 1 else 'reach'} alone."
+        sentence = (
+            f"The federation is below what {list_some(better)} {'reaches' if len(better) == 1 else 'reach'} alone."
+        )
         yield Finding("BelowSiteAlone", sentence, f"{PAGE}#below-a-site-alone")
 
 
@@ -219,7 +214,7 @@ def _labels_missing(card: ModelCard) -> Iterator[Finding]:
         whole = all(silo.labels == "None" for silo in card.silos if silo.name in idle)
         what = "The images" if whole else "Images"
         sentence = (
-            f"{what} of {listed(idle)} have no labels, and nobody learns from them: the method uses labels alone."
+            f"{what} of {list_some(idle)} have no labels, and nobody learns from them: the method uses labels alone."
         )
         yield Finding("LabelsMissing", sentence, f"{PAGE}#images-that-nobody-learns-from")
 
@@ -228,7 +223,7 @@ def _missed(card: ModelCard) -> Iterator[Finding]:
     missed = [(silo.name, silo.missed) for silo in card.silos if silo.missed]
     if missed:
         parts = [f"{name} missed {count} of {card.rounds}" for name, count in missed]
-        sentence = f"Rounds were committed without a silo: {listed(parts)}."
+        sentence = f"Rounds were committed without a silo: {list_some(parts)}."
         yield Finding("RoundsMissed", sentence, f"{PAGE}#rounds-without-a-silo")
 
 
