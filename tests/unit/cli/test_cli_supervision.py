@@ -210,7 +210,11 @@ def test_a_committed_round_gives_the_restarts_back(run: Workdir, monkeypatch: py
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_everything_politely(run: Workdir, number: signal.Signals) -> None:
-    script = Script(run, [(all_running, lambda: os.kill(os.getpid(), number))])
+    def up(processes: Mapping[str, str]) -> bool:
+        """Whether all have left their interpreter's start, in which Python now and then loses a SIGINT."""
+        return all_running(processes) and all(starts(run, name) == 1 for name in ("server", "a", "b"))
+
+    script = Script(run, [(up, lambda: os.kill(os.getpid(), number))])
     with pytest.raises(InterruptError) as caught:
         play(run, script)
     assert caught.value.number == number and gone(script) and script.said == []
