@@ -357,7 +357,7 @@ def main() -> None:
     order = np.random.default_rng(3).permutation(len(everything))
     held, others = order[:IMAGES], order[IMAGES:]
     names, ids = listing.ids, np.arange(len(everything), dtype=np.uint64)
-    images = ImageSet(everything, np.array(listing.labels), names, names, CLASSES, ids)
+    images = ImageSet(everything, listing.labels, names, names, listing.strata, CLASSES, ids)
     private, public = (everything[part].astype(np.float32) / 255 for part in (held, others))
     print(f"by chance (other digits as candidates): {count_read(public[: 4 * IMAGES], private)} of {IMAGES}")
     wide, honest, shared = Federation(images, "100"), Federation(images, "0.1"), Federation(images, "100", silos=3)

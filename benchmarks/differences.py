@@ -18,6 +18,7 @@ from anchorage.api.run import RunDescription
 from anchorage.engine.aggregation import weighted_mean
 from anchorage.engine.buffers import ModelBuffer
 from anchorage.learning.data import ImageSet
+from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.digits import list_digits
 from anchorage.learning.learners import TorchSiloLearner, build_server_learner, build_silo_learner
 from anchorage.methods import resolve
@@ -32,7 +33,7 @@ ENLARGED = 2
 
 def digits(part: int) -> ImageSet:
     """Return one silo's digits."""
-    listing = list_digits(10)
+    listing = list_digits(SiteClasses(tuple("0123456789"), {}))
     chosen = slice(part * IMAGES, (part + 1) * IMAGES)
     names = listing.ids[chosen]
     pixels = np.stack([np.asarray(image) for image in listing.sources[chosen]])[:, None]
@@ -42,7 +43,8 @@ def digits(part: int) -> ImageSet:
         np.asarray(listing.labels[chosen]),
         names,
         names,
-        listing.classes,
+        listing.strata[chosen],
+        listing.stratum_names,
         np.arange(len(names), dtype=np.uint64),
     )
 

@@ -32,11 +32,13 @@ def drawn(count: int, size: int, seed: int) -> ImageSet:
     draws = np.random.default_rng(seed)
     names = tuple(map(str, range(count)))
     pixels = draws.integers(0, 256, (count, 3, size, size), dtype=np.uint8)
+    labels = draws.integers(0, CLASSES, count)
     return ImageSet(
         pixels,
-        draws.integers(0, CLASSES, count),
+        labels,
         names,
         names,
+        labels,
         tuple(map(str, range(CLASSES))),
         np.arange(count, dtype=np.uint64),
     )

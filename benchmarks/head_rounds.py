@@ -199,7 +199,8 @@ def measure_silo(trainable: str, each: int, repeats: int) -> tuple[float, float,
     )  # fmt: skip
     pixels = np.random.default_rng(0).integers(0, 256, (each, 3, SIDE, SIDE), np.uint8)
     names, order = tuple(map(str, range(each))), np.arange(each)
-    images = ImageSet(pixels, order % len(CLASSES), names, names, CLASSES, order.astype(np.uint64))
+    labels = order % len(CLASSES)
+    images = ImageSet(pixels, labels, names, names, labels, CLASSES, order.astype(np.uint64))
     seconds = []
     with tempfile.TemporaryDirectory() as state:
         silo = build_silo_learner(run=run, silo="a", labels="All", images=images, state=Path(state), device="cpu")

@@ -51,7 +51,7 @@ def digits() -> ImageSet:
     listing = list_digits(SiteClasses(CLASSES, {}))
     order = np.random.default_rng(3).permutation(len(listing.ids))
     pixels, numbers = np.stack(listing.sources)[:, None], np.arange(len(order), dtype=np.uint64)
-    return ImageSet(pixels, np.array(listing.labels), listing.ids, listing.ids, CLASSES, numbers).select(order)
+    return ImageSet(pixels, listing.labels, listing.ids, listing.ids, listing.strata, CLASSES, numbers).select(order)
 
 
 def accuracy(images: ImageSet, protect: dict[str, Any]) -> float:

@@ -82,7 +82,7 @@ class DrawnImages(SharedImages):
         user, (pixels, labels) = int(section.path), work.drawn()
         ids = tuple(f"{user}-{row}" for row in range(work.IMAGES))
         keys = np.arange(work.IMAGES, dtype=np.uint64) + np.uint64(user * work.IMAGES)
-        return ImageSet(pixels[user].numpy(), labels[user].numpy(), ids, ids, NAMES, keys)
+        return ImageSet(pixels[user].numpy(), labels[user].numpy(), ids, ids, labels[user].numpy(), NAMES, keys)
 
     def count(self, section: DataSection, *, labelled: bool = True) -> int:
         """Return how many a user has."""

@@ -31,11 +31,13 @@ def random_images(count: int, side: int) -> ImageSet:
     rng = np.random.default_rng(count)
     names = tuple(map(str, range(count)))
     pixels = rng.integers(0, 256, (count, 3, side, side), dtype=np.uint8)
+    labels = np.arange(count) % CLASSES
     return ImageSet(
         pixels,
-        np.arange(count) % CLASSES,
+        labels,
         names,
         names,
+        labels,
         tuple(map(str, range(CLASSES))),
         np.arange(count, dtype=np.uint64),
     )

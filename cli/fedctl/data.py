@@ -48,7 +48,7 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
         sections = {silo: sections[silo]}
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
     checked = {
-        name: check(section, root, spec.task.classes, spec.seed, labelled=name not in blind)
+        name: check(section, root, spec.task, spec.seed, labelled=name not in blind)
         for name, section in sections.items()
     }
     reports = {name: report for name, (report, _) in checked.items()}
@@ -180,6 +180,6 @@ def _notes(report: DataReport) -> Iterator[str]:
 
 def _counted(report: DataReport) -> str:
     """Write how many images each class has, such as ``MEL 12, NV 30``."""
-    named = [f"{name} {count}" for name, count in zip(report.classes, report.counts, strict=True)]
-    more = f" and {len(named) - SHOWN_CLASSES} more classes" if len(named) > SHOWN_CLASSES else ""
+    named = [f"{name} {count}" for name, count in zip(report.strata, report.counts, strict=True)]
+    more = f" and {len(named) - SHOWN_CLASSES} more" if len(named) > SHOWN_CLASSES else ""
     return ", ".join(named[:SHOWN_CLASSES]) + more

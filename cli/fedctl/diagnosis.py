@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
-from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY
+from anchorage.api.metric_names import PSEUDO_LABEL_ACCURACY
 from anchorage.api.text import in_percent, list_some
 from anchorage.methods import resolve
 from fedctl.source import Round

@@ -6,6 +6,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from anchorage.api.slot import read_piece
+from anchorage.api.task import Task
 from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.engine.tracking import figures
 from fedctl.report_figures import Picture, render_picture
@@ -22,17 +24,24 @@ def embedding_pictures(rounds: Sequence[Round], task: Mapping[str, Any]) -> Iter
     rounds : sequence of Round
         The journal.
     task : mapping of str to Any
-        ``spec.task`` of the federation, which names the classes.
+        ``spec.task`` of the federation.
     """
-    classes = next(iter(task.values()))["classes"]
+    read = read_piece("task", task)
+    assert isinstance(read, Task), "it was valid when the run began"
     for record in rounds:
         if (values := record.get("embeddings")) is not None:
             plane = EmbeddingPlane.from_json(values)
-            right = sum(true == predicted for true, predicted, _, _ in plane.points)
-            says = f"{right} of {len(plane.points)} images are predicted rightly."
+            says = _says(plane, read)
             title = f"{figures.PROJECTION_NAMES[plane.projection]} of {plane.layer}, round {record['round']}"
-            yield render_picture(title, says, partial(_draw, plane=plane, classes=classes), size=_SIZE)
+            yield render_picture(title, says, partial(_draw, plane=plane, task=read), size=_SIZE)
 
 
-def _draw(axes: Axes, plane: EmbeddingPlane, classes: Sequence[str]) -> None:
-    figures.draw_projected(axes, plane.projection, plane.as_array(), classes)
+def _says(plane: EmbeddingPlane, task: Task) -> str:
+    if not figures.classes_of(task):
+        return f"{len(plane.points)} images by what is true of them."
+    right = sum(true == predicted for true, predicted, _, _ in plane.points)
+    return f"{right} of {len(plane.points)} images are predicted rightly."
+
+
+def _draw(axes: Axes, plane: EmbeddingPlane, task: Task) -> None:
+    figures.draw_projected(axes, plane.projection, plane.as_array(), task)

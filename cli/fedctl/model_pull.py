@@ -1,7 +1,7 @@
 """``fedctl model pull``: copies a federation's model to a file."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from anchorage.api.checking import check_document
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
 from anchorage.api.federation import Federation
-from anchorage.api.inference import DESCRIPTION, ROLES, describe
+from anchorage.api.inference import DESCRIPTION, ROLES, describe, head_of
 from anchorage.api.source import RawDocument
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
@@ -80,11 +80,14 @@ def read_model(source: Source, *, best: bool) -> FoundModel:
     with source.model(best=best) as found:
         model, metadata = _read(found)
         role = ("best" if best else "final") if found.description else "checkpoint"
-        description = _described(source, found, role, model.digest)
+        shapes = {tensor.name: tensor.shape for tensor in model.layout.tensors}
+        description = _described(source, found, role, model.digest, shapes)
         return FoundModel(model, metadata, description, chosen_of(description, role))
 
 
-def _described(source: Source, found: ModelFile, role: str, digest: str) -> dict[str, Any]:
+def _described(
+    source: Source, found: ModelFile, role: str, digest: str, shapes: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
     """Return the content of ``model.json``: the server's, of this model alone; before the run's end, what the documents say."""
     stored = {**found.description.get(role, {}), "file": WEIGHTS, "digest": digest, "round": found.round}
     if found.description:
@@ -96,7 +99,9 @@ def _described(source: Source, found: ModelFile, role: str, digest: str) -> dict
     if federation is None:
         return {role: stored}
     model, name = federation.spec.model_description, federation.metadata.name
-    return {**describe(model, name, classifier_trained=True), role: stored}
+    head = head_of(shapes)
+    of_head = {"head": head.model_dump(mode="json", by_alias=True)} if head else {}
+    return {**describe(model, name, classifier_trained=True), **of_head, role: stored}
 
 
 def _read(found: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:

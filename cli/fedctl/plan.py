@@ -192,7 +192,7 @@ def _disk(study: Study, found: Forecast) -> dict[str, Any]:
 
 def _strategy(study: Study, part: int) -> Strategy:
     spec = study.federation.spec
-    return Strategy.of(parts_of(spec)[part].method, len(spec.task.classes), spec.seed)
+    return Strategy.of(parts_of(spec)[part].method, spec.task, spec.seed)
 
 
 def reservations(study: Study, found: Forecast) -> Iterator[str]:

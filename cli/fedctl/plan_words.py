@@ -42,7 +42,7 @@ def _sentences(study: Study, silo: Silo, update_bytes: int) -> Iterator[str]:
         during = f" (during {name})" if len(methods) > 1 else ""
         for array in auxiliary_arrays(method, up=True):
             yield f"{array.name} {array.shape}: {array.meaning}{during}"
-        if expect(method.weighting, WeightingEngineHooks).weigher(len(spec.task.classes)).evaluated:
+        if expect(method.weighting, WeightingEngineHooks).weigher(spec.task).evaluated:
             yield f"how its own validation images are classified by every silo's update, as counts{during}"
     if spec.evaluation and spec.evaluation.silo_percent and silo.spec.labels != "None":
         yield "counts by true and predicted class of the images that it keeps from training (siloPercent)"

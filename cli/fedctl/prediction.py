@@ -1,4 +1,4 @@
-"""``fedctl predict``: tells the class of images."""
+"""``fedctl predict``: what a trained model says of images."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,19 +10,21 @@ from rich.table import Table
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.data import NO_IMAGES
+from anchorage.api.task import OutputKind
 from fedctl.output import Format, counted, emit, people, plain_table
 from fedctl.trained_model import open_model
 from fedctl.writing import writing
 
 if TYPE_CHECKING:
-    from anchorage.learning.inference import ImageClassifier
+    from anchorage.api.task import Task
+    from anchorage.learning.inference import ImageModel
 
 BATCH = 64
 """Images that are in memory at once."""
 
 
 def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Path | None, output: Format) -> None:
-    """Print the class of every image that can be read.
+    """Print what the model says of every image that can be read, such as its class.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
     grad_cam : Path or None
         Folder for pictures.
     output : Format
-        How to print; ``wide`` has the probability of every class.
+        How to print; ``wide`` has the probability of every class of a classification.
 
     Raises
     ------
@@ -54,7 +56,7 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
         typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
     if output.for_people:
         typer.echo(str(found.chosen), err=True)
-        people().print(_table(told, found.described.classes if output is Format.WIDE else (), grad_cam))
+        people().print(_table(told, found.described.task, grad_cam, wide=output is Format.WIDE))
     else:
         emit(
             {"model": found.chosen.values(), "predictions": told, **({"unusable": unusable} if unusable else {})},
@@ -79,7 +81,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _scored(
-    classifier: "ImageClassifier",
+    classifier: "ImageModel",
     names: Sequence[Path],
     start: int,
     grad_cam: Path | None,
@@ -91,7 +93,8 @@ def _scored(
     from anchorage.learning.data.listing import Listing
 
     described, ids = classifier.described, tuple(map(str, names))
-    listing = Listing(ids, ids, tuple(names), np.full(len(ids), -1), described.classes, {})
+    none = np.full(len(ids), -1)
+    listing = Listing(ids, ids, tuple(names), none, none, (), {})
     good: list[tuple[int, Any]] = []
     for row, image in enumerate(decode(listing, described.image_size, described.channels)):
         if isinstance(image, Decoded):
@@ -102,17 +105,25 @@ def _scored(
         return
     pixels = np.stack([image for _, image in good])
     scores = classifier.score(pixels)
-    classes = scores.argmax(1)
+    most = scores.argmax(1)
     files = [f"{start + row:04d}-{names[row].stem}.png" for row, _ in good]
-    pictures = _draw(classifier, pixels, classes, grad_cam, files) if grad_cam else [None] * len(good)
-    for (row, _), score, number, picture in zip(good, scores, classes, pictures, strict=True):
-        probabilities = dict(zip(described.classes, score.tolist(), strict=True))
-        told = {"image": ids[row], "class": described.classes[number], "probabilities": probabilities}
+    pictures = _draw(classifier, pixels, most, grad_cam, files) if grad_cam else [None] * len(good)
+    for (row, _), score, picture in zip(good, scores, pictures, strict=True):
+        told = {"image": ids[row], **_said(described.task, score)}
         yield {**told, "gradCam": picture} if picture else told
 
 
+def _said(task: "Task", score: Any) -> dict[str, Any]:
+    """Return what is said of one image, of what the task makes of the outputs, float32 [outputs]."""
+    numbers = dict(zip(task.outputs, score.tolist(), strict=True))
+    if task.output_kind is OutputKind.VALUES:
+        return {"values": numbers}
+    exclusive = task.output_kind is OutputKind.EXCLUSIVE
+    return {**({"class": task.outputs[score.argmax()]} if exclusive else {}), "probabilities": numbers}
+
+
 def _draw(
-    classifier: "ImageClassifier", pixels: Any, classes: Any, folder: Path, names: Sequence[str]
+    classifier: "ImageModel", pixels: Any, classes: Any, folder: Path, names: Sequence[str]
 ) -> Sequence[str | None]:
     """Write a picture per image, and return their paths."""
     from anchorage.learning.grad_cam import heat, picture
@@ -125,10 +136,15 @@ def _draw(
     return [str(file) for file in files]
 
 
-def _table(told: Sequence[dict[str, Any]], classes: Sequence[str], grad_cam: Path | None) -> Table:
-    table = plain_table("image", "class", "probability", *classes, *(["grad-cam"] if grad_cam else []))
+def _table(told: Sequence[dict[str, Any]], task: "Task", grad_cam: Path | None, *, wide: bool) -> Table:
+    """Write a row per image: the class with its probability, `wide` with those of all; of other tasks every number."""
+    exclusive = task.output_kind is OutputKind.EXCLUSIVE
+    names = task.outputs if wide or not exclusive else ()
+    first = ("class", "probability") if exclusive else ()
+    table = plain_table("image", *first, *names, *(["grad-cam"] if grad_cam else []))
     for row in told:
-        found = row["probabilities"]
-        shares = [f"{found[name]:.4f}" for name in (row["class"], *classes)]
-        table.add_row(row["image"], row["class"], *shares, *([row["gradCam"]] if grad_cam else []))
+        numbers = row.get("probabilities") or row["values"]
+        class_cells = (row["class"], f"{numbers[row['class']]:.4f}") if exclusive else ()
+        cells = [f"{numbers[name]:.4f}" for name in names]
+        table.add_row(row["image"], *class_cells, *cells, *([row["gradCam"]] if grad_cam else []))
     return table

@@ -108,7 +108,7 @@ class Recipe:
 _BALANCED = Choice(
     "localLoss",
     {"balancedSoftmax": {"shares": "Federation"}},
-    "Labels are learnt as if all classes were equally frequent; silos send how many images of each class they have. Without: {crossEntropy: {}}.",
+    "Labels are learnt as if all classes were equally frequent; silos send how many images of each class they have. Without: {taskLoss: {}}.",
 )
 _GROUP_NORM = Choice(
     "batchNorm",

@@ -176,7 +176,7 @@ def _page(source: Source) -> str:
         ("Embeddings of validation images", [*embedding_pictures(rounds, document["spec"]["task"])]),
         (
             "The last model",
-            [*figures.confusion(scored), *figures.reliability(scored), *figures.roc(scored)] if scored else [],
+            [*figures.assessment_pictures(scored, document["spec"]["task"])] if scored else [],
         ),
     ]
     for title, pictures in sections:

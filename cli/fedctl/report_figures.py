@@ -11,9 +11,10 @@ import numpy as np
 
 from anchorage.api.card_text import HELD_OUT
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.metrics import ORDER, PSEUDO_LABEL_ACCURACY
+from anchorage.api.metric_names import PSEUDO_LABEL_ACCURACY
+from anchorage.api.metrics import metric_order
 from anchorage.api.model_card import Assessment
-from anchorage.api.text import in_percent
+from anchorage.api.slot import read_piece
 from fedctl.source import Round
 
 try:
@@ -23,6 +24,8 @@ try:
     from matplotlib.ticker import MaxNLocator
 
     from anchorage.engine.tracking import figures
+    from anchorage.learning.hooks import expect
+    from anchorage.learning.model_hooks import TaskHooks
 except ImportError as missing:
     raise AnchorageError(
         commands.PACKAGE_MISSING, f"{missing.name} is not installed; install it with: pip install 'anchorage[server]'"
@@ -56,7 +59,7 @@ class Picture:
 def curves(rounds: Sequence[Round]) -> Iterator[Picture]:
     """Draw the metrics on the validation images (else those of the silos), and the losses, over the rounds; nothing where there are none."""
     names = list(dict.fromkeys(name for record in rounds for name in record["metrics"]))
-    scores = [name for name in ORDER[:-1] if name in names]
+    scores = [name for name in metric_order()[:-1] if name in names]
     losses = [name for name in names if name.endswith("loss")]
     for title, drawn in (("Scores of the model", scores), ("Losses", losses)):
         found = {name.replace("_", " "): _over_rounds(rounds, partial(_of_model, name)) for name in drawn}
@@ -69,7 +72,7 @@ def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
     reported = {name for record in rounds for silo in record["silos"] for name in silo["metrics"]}
     titles = {"weight": "Weight of each silo's update", "acceptance": "Accepted pseudo-labels at each silo"}
     titles |= {PSEUDO_LABEL_ACCURACY: "Right ones among the accepted pseudo-labels at each silo"}
-    titles |= {HELD_OUT + name: f"{name.replace('_', ' ').capitalize()} at each silo" for name in ORDER[:-1]}
+    titles |= {HELD_OUT + name: f"{name.replace('_', ' ').capitalize()} at each silo" for name in metric_order()[:-1]}
     silos = list(dict.fromkeys(silo["name"] for record in rounds for silo in record["silos"]))
     for key, title in titles.items():
         if key == "weight" or key in reported:
@@ -79,36 +82,10 @@ def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
                 yield render_picture(title, _told(lines), partial(draw, lines=lines))
 
 
-def confusion(scored: Assessment) -> Iterator[Picture]:
-    """Draw the confusion matrix with the names of the classes, where the assessment has it."""
-    if scored.confusion is None:
-        return
-    counts, names = np.array(scored.confusion), [found.name for found in scored.classes]
-    share = counts.diagonal() / np.maximum(counts.sum(1), 1)
-    right = ", ".join(
-        f"{figures.shortened(name)} {in_percent(value)}%" for name, value in zip(names, share, strict=True)
-    )
-    says = f"Share of each true class that was predicted rightly: {right}."
-
-    def draw(axes: Axes) -> None:
-        figures.draw_confusion(axes, counts, names)
-
-    yield render_picture(f"Confusion matrix, {scored.part} images", says, draw, size=(4.8, 4.8))
-
-
-def reliability(scored: Assessment) -> Iterator[Picture]:
-    """Draw how often predictions of each probability are right."""
-    says = f"Expected calibration error {scored.calibration.expected_error:.3f}."
-    draw = partial(figures.draw_reliability, calibration=scored.calibration)
-    yield render_picture(f"Reliability, {scored.part} images", says, draw)
-
-
-def roc(scored: Assessment) -> Iterator[Picture]:
-    """Draw the ROC curve of each class against the rest, where the assessment has any."""
-    if any(found.roc for found in scored.classes):
-        area = f"Mean area under the curves {scored.macro_auroc.value:.3f}." if scored.macro_auroc else ""
-        title = f"ROC of each class, {scored.part} images"
-        yield render_picture(title, area, partial(figures.draw_roc, classes=scored.classes), size=(4.8, 4.8))
+def assessment_pictures(scored: Assessment, task: Mapping[str, Any]) -> Iterator[Picture]:
+    """Draw what the task shows of an assessment, such as the confusion matrix; `task` is ``spec.task`` of the federation."""
+    for picture in expect(read_piece("task", task), TaskHooks).pictures(scored):
+        yield render_picture(f"{picture.title}, {scored.part} images", picture.says, picture.draw, size=(4.8, 4.8))
 
 
 def _over_rounds(rounds: Sequence[Round], value: Callable[[Round], float | None]) -> list[tuple[int, float]]:

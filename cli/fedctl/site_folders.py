@@ -9,18 +9,18 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchorage.api.base import NAME_PATTERN
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING
 from anchorage.api.piece import PIECES
-from anchorage.learning.data import Pools
 from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoding import SUFFIXES, Decoded
+from anchorage.learning.data.divisions import refuse_empty
 from anchorage.learning.data.folders import file_of
 from anchorage.learning.data.label_kinds import refuse_masks
+from anchorage.learning.data.labels import ReadLabels
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.tables import IMAGE_COLUMNS, read_table
@@ -72,12 +72,11 @@ class LocalNames(SiteClasses):
         super().__init__((), {}, "Unlabelled")
         self.counts: Counter[str] = Counter()
 
-    def read(
-        self, names: Sequence[str], place: Path, kind: str
-    ) -> tuple[NDArray[np.int64], dict[int, tuple[str, str]]]:
+    def read(self, names: Sequence[str], place: Path, kind: str) -> ReadLabels:
         """Count the names of folders or labels; no image gets a label."""
         self.counts.update(filter(None, names))
-        return np.full(len(names), -1, dtype=np.int64), {}
+        none = np.full(len(names), -1, dtype=np.int64)
+        return ReadLabels(none, none, ())
 
     def refuse(self, place: Path, kind: str, found: Mapping[str, int]) -> None:
         """Count the images of one-hot columns."""
@@ -146,7 +145,7 @@ def look(role: str, place: Path, root: Path, label_column: str | None = None) ->
         section = section.model_copy(update={"label_column": label_column})
         listing, names = _listed(section, root)
     if not len(listing):
-        Pools().pool(section, root, (), labelled=False)  # raises, and says what there is instead of images
+        refuse_empty(listing, section, root)
     sides, grey = _sampled(listing)
     columns = _columns(section, root) if section.manifest is not None else ()
     return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns)

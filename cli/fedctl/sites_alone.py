@@ -14,7 +14,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo
 from anchorage.api.files import Study, load_federation
 from anchorage.api.method import Local, MethodSpec, UnlabelledWork
-from anchorage.api.metrics import ORDER
+from anchorage.api.metrics import metric_order
 from anchorage.api.stages import stage_method
 from anchorage.methods import check, resolve
 from anchorage.methods.alone import measured_alone
@@ -136,7 +136,7 @@ def measure(study: Study, names: Collection[str], data_root: Path, device: str =
     with TemporaryDirectory(prefix="anchorage-alone-") as state:
         record, _ = simulate(study_of(study, names), data_root, Path(state), device=device)
     metrics = record.test["final"] if scored_part(study.federation.spec) == "test" else record.metrics
-    return {name: metrics[name] for name in ORDER if name in metrics}
+    return {name: metrics[name] for name in metric_order() if name in metrics}
 
 
 def main() -> int:

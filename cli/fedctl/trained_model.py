@@ -13,7 +13,7 @@ from fedctl.model_pull import read_model
 from fedctl.workdir import DEFAULT_PARENT, Workdir
 
 try:
-    from anchorage.learning.inference import ImageClassifier, read_weights
+    from anchorage.learning.inference import ImageModel, read_weights
 except ImportError as missing:
     raise AnchorageError(
         commands.PACKAGE_MISSING, f"{missing.name} is not installed; install it with: pip install 'anchorage[learning]'"
@@ -33,7 +33,7 @@ class TrainedModel:
     chosen: ChosenModel
     """Which model of the run it is."""
 
-    def classifier(self) -> ImageClassifier:
+    def classifier(self) -> ImageModel:
         """Return it as a module.
 
         Raises
@@ -41,7 +41,7 @@ class TrainedModel:
         AnchorageError
             A package is missing, or the tensors are not the network's.
         """
-        return ImageClassifier(self.described, self.weights.arrays())
+        return ImageModel(self.described, self.weights.arrays())
 
 
 def open_model(where: str, *, best: bool) -> TrainedModel:

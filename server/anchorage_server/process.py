@@ -183,7 +183,7 @@ class _Server:
             store=self._store,
             clock=self._clock,
             learner=self._learners[-1],
-            strategy=Strategy.of(self._run.method, self._run.model.num_classes, self._run.seed),
+            strategy=Strategy.of(self._run.method, self._run.model.task, self._run.seed),
             settings=self._settings,
             observer=tell_all(
                 tracking.observer, self._note_tracking(tracking), self._statuses, log_event, *self._spanned(spans)

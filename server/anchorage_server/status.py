@@ -11,7 +11,8 @@ from typing import Any, Literal
 from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.api.errors.identity import CLOCK_OFF
 from anchorage.api.errors.rounds import STOPPED
-from anchorage.api.metrics import EPSILON, headline, score
+from anchorage.api.metric_names import EPSILON
+from anchorage.api.metrics import headline, score
 from anchorage.api.status import (
     ALL_ROUNDS_COMMITTED,
     AT_WORK,

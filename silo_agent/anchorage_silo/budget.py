@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, silo
-from anchorage.api.metrics import EPSILON
+from anchorage.api.metric_names import EPSILON
 from anchorage.api.run import RunDescription
 from anchorage.engine.accounting import Mechanism
 from anchorage.engine.repeating import repetitions_of

@@ -80,4 +80,4 @@ def stages_of(run: RunDescription) -> Iterator[tuple[ResolvedMethod, str, int]]:
 
 def weigher_of(method: ResolvedMethod, run: RunDescription) -> BaseWeigher:
     """Return what weighs the updates of a method, which says whether silos score models and train repeatedly."""
-    return expect(method.weighting, WeightingEngineHooks).weigher(run.model.num_classes)
+    return expect(method.weighting, WeightingEngineHooks).weigher(run.model.task)

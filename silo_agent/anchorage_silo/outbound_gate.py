@@ -181,11 +181,12 @@ class OutboundGate:
             self.audit.record(kind, name, nbytes=len(evaluation.answer), digest=digest)
             self.link.report(replace(evaluation, audit_head=self.audit_head()))
             return
-        task, counts, digest = evaluation.task, evaluation.confusion, self._scored.pop(evaluation.task, "")
+        task, tally, digest = evaluation.task, evaluation.tally, self._scored.pop(evaluation.task, "")
         self.policy.check_evaluations(self.audit, self.needed, task, digest)
         self.policy.check_evaluation(evaluation)
         check_evaluation(evaluation, self.state.samples)
-        self.audit.record("evaluation", task, nbytes=counts.nbytes, auxiliary=("confusion",), digest=digest)
+        nbytes = sum(array.nbytes for array in tally.values())
+        self.audit.record("evaluation", task, nbytes=nbytes, auxiliary=tuple(tally), digest=digest)
         self.link.report(replace(evaluation, audit_head=self.audit_head()))
         self.state.count("evaluated")
 

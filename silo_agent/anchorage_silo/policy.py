@@ -73,8 +73,9 @@ class Policy(Document):
     )
     allowed_auxiliary_data: Annotated[tuple[AuxiliaryName, ...], Field(max_length=64)] | None = Field(
         None,
-        description="Names of the auxiliary data (arrays beside an update) that may leave. `confusion` stands for the counts of an "
-        "evaluate task, `control` for SCAFFOLD's control variates. Left out: all but raw_images and raw_labels.",
+        description="Names of the auxiliary data (arrays beside an update) that may leave. `validation` stands for what DVW counts of other "
+        "silos' models, `confusion` (or what else the task names) for what is counted on images kept from training, `control` for SCAFFOLD's "
+        "control variates. Left out: all but raw_images and raw_labels.",
     )
     minimum_samples: Annotated[int, Field(ge=1)] | None = Field(
         None,
@@ -275,9 +276,8 @@ class Policy(Document):
         AnchorageError
             It contains more than the policy allows.
         """
-        self.check_auxiliary_data(("confusion",))
-        counts = evaluation.confusion
-        self.check_samples(int(counts[1] if counts.ndim == 1 else counts.sum()))
+        self.check_auxiliary_data(evaluation.tally)
+        self.check_samples(evaluation.images)
 
     def check_auxiliary_data(self, names: Collection[str]) -> None:
         """Check the names of auxiliary data.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.api.metrics import NOISE_RATIO
+from anchorage.api.metric_names import NOISE_RATIO
 from anchorage.learning.randomness import generator
-from anchorage.transport.messages import REPETITION, Announcement, Bytes, Evaluation, Out, Progress, Task
+from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.segments import FLOATS, Segments, arrays_of
@@ -130,4 +130,4 @@ def _logarithms(variances: NDArray[Any]) -> NDArray[np.float64]:
 
 def _repetition_of(task: Task) -> str:
     """Return the index of this training within the round, empty for the first: reusing noise would allow subtracting it."""
-    return str(int(task.auxiliary_data.get(REPETITION, 0)) or "")
+    return str(task.repetition or "")

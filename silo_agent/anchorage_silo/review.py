@@ -18,6 +18,7 @@ from anchorage.engine.hooks import AggregationHooks, EncodingHooks
 from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
+from anchorage.transport.messages import VALIDATION
 from anchorage.transport.pki import key_fingerprint
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.budget import BudgetGuard
@@ -114,7 +115,7 @@ class Review(Document):
             server=config.server,
             authority=authority,
             network=f"{run.model.network} on images of {run.model.image_size} pixels and {run.model.channels} channels",
-            classes=run.model.classes,
+            classes=tuple(run.model.task.outputs),
             initial=run.model.initial or run.model.weights or "",
             mode=run.mode,
             stages=tuple(_stage(run, config, policy, *stage) for stage in stages_of(run)),
@@ -219,9 +220,17 @@ def _stage(
     ]  # fmt: skip
     weigher = weigher_of(method, run)
     if weigher.evaluated:
-        leaves.append(_scores("for every other silo's update", run, policy, "its validation images"))
+        counted = {array.name: array.shape for array in auxiliary_arrays(method, up=True)}.get(VALIDATION, "counts")
+        reveals = "how the other silos' models do on its validation images"
+        leaves.append(_scores(VALIDATION, counted, "for every other silo's update", reveals, policy))
     if run.silo_percent and config.labels != "None":
-        leaves.append(_scores("once a round", run, policy, f"the {run.silo_percent} % that it keeps from training"))
+        where = f"of the {run.silo_percent} % that it keeps from training"
+        leaves += [
+            _scores(
+                a.name, f"{' × '.join(map(str, a.shape))} {a.dtype}", "once a round", f"{a.meaning}, {where}", policy
+            )
+            for a in run.model.task.tally_arrays()
+        ]
     return Stage(
         method=method.name,
         summary=preset.summary if preset else "a method that this version does not know by name",
@@ -233,15 +242,9 @@ def _stage(
     )
 
 
-def _scores(when: str, run: RunDescription, policy: Policy, images: str) -> Leaving:
-    size = f"{run.model.num_classes} × {run.model.num_classes} counts"
-    return Leaving(
-        name="confusion",
-        size=size,
-        when=when,
-        reveals=f"how a model classifies {images}, by true class",
-        refused=policy.privacy_budget is not None or policy.refuses("confusion"),
-    )
+def _scores(name: str, size: str, when: str, reveals: str, policy: Policy) -> Leaving:
+    refused = policy.privacy_budget is not None or policy.refuses(name)
+    return Leaving(name=name, size=size, when=when, reveals=reveals, refused=refused)
 
 
 def _training(method: ResolvedMethod, labels: str, repetitions: int) -> str:

@@ -252,11 +252,9 @@ METHODS = (
         {"name": "SSILCDM", "secondHead": {"none": {}}},
         "pseudoLabels.fixMatch.adjustment",
     ),
+    _meaningless("a loss on labels that no head has", {"name": "SSILCDM", "localLoss": {"taskLoss": {}}}, "localLoss"),
     _meaningless(
-        "a loss on labels that no head has", {"name": "SSILCDM", "localLoss": {"crossEntropy": {}}}, "localLoss"
-    ),
-    _meaningless(
-        "a loss on labels that are not read", {"name": "FedBarlow", "localLoss": {"crossEntropy": {}}}, "localLoss"
+        "a loss on labels that are not read", {"name": "FedBarlow", "localLoss": {"taskLoss": {}}}, "localLoss"
     ),
     spec(
         "a loss on labels that no silo uses",

@@ -49,7 +49,7 @@ def _unions() -> Iterator[Refusal]:
     places = {
         "method.weighting": ("semiAnAgg", "uniform"),
         "method.serverTraining": ("anchors", "none"),
-        "method.serverTraining.anchors.objective": ("labelContrastive", "crossEntropy"),
+        "method.serverTraining.anchors.objective": ("labelContrastive", "taskLoss"),
         "method.local.optimiser": ("sgd", "plugin"),
     }
     for slot, (one, other) in places.items():

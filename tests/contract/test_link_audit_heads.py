@@ -44,8 +44,8 @@ def test_the_newest_head_is_kept_and_told_to_its_silo_alone(serve, dial, identit
         announce(world, silo, number, head)
         assert world.events_until(Announced).announcement.trained
     task = assigned(world, silo, 4, TaskKind.EVALUATE)
-    silo.report(Evaluation(task, np.array([1, 2]), audit_head=head_of(a, 9, b"x" * 32)))
-    assert world.events_until(Evaluated).evaluation.confusion.tolist() == [1, 2]
+    silo.report(Evaluation(task, {"validation": np.array([1, 2])}, audit_head=head_of(a, 9, b"x" * 32)))
+    assert world.events_until(Evaluated).evaluation.tally["validation"].tolist() == [1, 2]
     silo.close()  # whose calls are over
     found = held_head(server, a)
     assert found is not None and (found.lines, found.digest) == (9, b"x" * 32)

@@ -82,7 +82,7 @@ def test_an_announcement_out_of_bounds_closes_the_task(
 def test_a_score_out_of_bounds_closes_the_task(world: World, counts: np.ndarray, words: str) -> None:
     silo, task = at_work(world, TaskKind.EVALUATE)
     with suppress(AnchorageError):
-        silo.report(Evaluation(task.id, counts))
+        silo.report(Evaluation(task.id, {"validation": counts}))
     closed(world, task, words)
 
 

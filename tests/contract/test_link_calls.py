@@ -11,6 +11,7 @@ from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc.calls import ENROLMENT, FEDERATION, SESSION, path, serve_calls
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.grpc.guard import CallGuard, address_of
+from anchorage.transport.versions import PROTOCOL
 
 PATHS = {
     "/anchorage.v1.Federation/Describe",
@@ -96,7 +97,7 @@ def test_a_client_made_from_the_declaration_alone_fetches_a_model(serve, identit
     with raw(port, identities.silo("a")) as channel:
         calls = declared(FEDERATION)(channel)
         assert calls["Describe"](pb.DescribeRequest()).run == '{"federation":"derm"}'
-        orders = calls["Orders"](pb.Hello(labels="None", samples=3, version="1"))
+        orders = calls["Orders"](pb.Hello(labels="None", samples=3, version="1", protocol=PROTOCOL))
         session = next(orders).welcome.session
         assigned = next(orders).assign
         wanted = pb.ChunkList(model=model.manifest.digest, chunks=range(len(assigned.model.digests) // 16))

@@ -19,6 +19,7 @@ from anchorage.transport.liveness import LivenessRegistry
 from anchorage.transport.messages import Joined
 from anchorage.transport.peer_clock import PeerClock, difference
 from anchorage.transport.pki import Registrar, SigningRequest, SiloKeys, Tokens, load_key, server_uri
+from anchorage.transport.versions import PROTOCOL
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import ensure_enrolled, explain
@@ -87,7 +88,9 @@ def test_a_session_compares_both_clocks(serve, dial, identities) -> None:
     dial(port, "a", contact=contact).welcome()
     assert "it is 1440 min behind" in contact.clock.wrong
     assert world.events_until(Joined).profile.clock == ""
-    late = pb.Hello(labels="None", samples=1, version="0.1.0", time=int(time.time() + HOUR)).SerializeToString()
+    late = pb.Hello(
+        labels="None", samples=1, version="0.1.0", protocol=PROTOCOL, time=int(time.time() + HOUR)
+    ).SerializeToString()
     files = identities.silo("b")
     trusted, key, certificate = (file.read_bytes() for file in (files.authority, files.key, files.certificate))
     with grpc.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(trusted, key, certificate)) as channel:

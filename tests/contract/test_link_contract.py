@@ -181,12 +181,12 @@ def test_evaluate_tasks_queue_beside_training(world: World) -> None:
     assert [order_of(silo), order_of(silo)] == [Assigned(score) for score in scores]
     silo.fetch(OTHER.manifest, MemorySpool(OTHER.manifest))
     for score in scores:
-        silo.report(Evaluation(score.id, np.array([[3, 1], [0, 4]])))
+        silo.report(Evaluation(score.id, {"validation": np.array([[3, 1], [0, 4]])}))
         event = world.event()
         assert isinstance(event, Evaluated)
         assert event.evaluation.task == score.id
-        np.testing.assert_array_equal(event.evaluation.confusion, [[3, 1], [0, 4]])
-    silo.report(Evaluation(scores[0].id, np.array([1, 2])))
+        np.testing.assert_array_equal(event.evaluation.tally["validation"], [[3, 1], [0, 4]])
+    silo.report(Evaluation(scores[0].id, {"validation": np.array([1, 2])}))
     assert world.link.next_event(time.time()) is None
     silo.fetch(task.model, MemorySpool(task.model))
 

@@ -105,8 +105,10 @@ TO_SERVER = (
     _announcement(validation=np.array([np.nan, np.inf])),
     _packed(validation=np.array([[1, 2], [3, 4]], np.complex64)),
     _packed(validation=np.array([1, 2], np.bool_)),
-    convert.encode_evaluation(messages.Evaluation(TASK.id, np.eye(2, dtype=np.int64), audit_head=HEAD)),
-    pb.Evaluation(task=TASK.id, shape=[2**31, 2**31, 4], confusion=[1]).SerializeToString(),
+    convert.encode_evaluation(
+        messages.Evaluation(TASK.id, {"confusion": np.eye(2, dtype=np.int64)}, 2, audit_head=HEAD)
+    ),
+    pb.Evaluation(task=TASK.id, tally=b"\x00" * 8, images=2**63).SerializeToString(),
     pb.Hello(labels="All", samples=100, version="1", fingerprint="ab").SerializeToString(),
     pb.Failure(task=TASK.id, code="ANC-1301", message="x" * 3000).SerializeToString(),
     pb.Progress(task=TASK.id, done=3, total=2**32 - 1).SerializeToString(),
@@ -171,9 +173,9 @@ def _gate(folder: Path) -> OutboundGate:
 
 _TASKS = (
     TASK,
-    messages.Task("e", messages.TaskKind.EVALUATE, 2, MODEL.manifest, {messages.HELD_OUT: np.ones((), np.int64)}),
+    messages.Task("e", messages.TaskKind.EVALUATE, 2, MODEL.manifest, held_out=True),
     messages.Task(
-        "r", messages.TaskKind.TRAIN, 2**32 - 1, MODEL.manifest, {messages.REPETITIONS: np.ones(3, np.complex64)}
+        "r", messages.TaskKind.TRAIN, 2**32 - 1, MODEL.manifest, {"steps": np.ones(3, np.complex64)}, repetitions=2**31
     ),
     messages.Task("h", messages.TaskKind.TRAIN, 1, Manifest("x", 4 << 30, (bytes(16),) * 4096)),
     messages.Task("l", messages.TaskKind.TRAIN, 1, MODEL.manifest, {}, Layout.of([("x", "F64", (2**40, 2**30))])),

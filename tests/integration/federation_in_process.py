@@ -84,7 +84,7 @@ def null_digests(
         store=store,
         clock=WallClock(),
         learner=learner,
-        strategy=Strategy.of(resolve(spec.method), len(spec.task.classes), spec.seed),
+        strategy=Strategy.of(resolve(spec.method), spec.task, spec.seed),
         settings=settings,
         observer=tell_all(),
     )

@@ -66,7 +66,7 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
             store=store,
             clock=WallClock(),
             learner=learner,
-            strategy=Strategy.of(method, len(spec.task.classes), spec.seed),
+            strategy=Strategy.of(method, spec.task, spec.seed),
             settings=settings,
             observer=tell_all(),
             warm_up=warm_up_stages(study, warm_up, settings),

@@ -79,7 +79,7 @@ def test_killed_processes_reach_the_model_of_one_process(
 
 
 VARIANTS: list[dict[str, Any]] = [
-    {"serverTraining": {"anchors": {"pretrainEpochs": 2, "objective": {"crossEntropy": {}}}}},
+    {"serverTraining": {"anchors": {"pretrainEpochs": 2, "objective": {"taskLoss": {}}}}},
     {"pseudoLabels": {"anchorSimilarity": {"threshold": "0.95", "anchors": "Raw"}}},
 ]
 

@@ -68,7 +68,7 @@ def test_enrols_trains_evaluates_and_ends_with_the_run(site: Site, start: Start)
         play(site, "a", number)
     site.link.offer(model_of(9))
     site.link.assign("a", site.task(model_of(9), 2, TaskKind.EVALUATE))
-    assert site.event(Evaluated).evaluation.confusion.tolist() == [7, 7]
+    assert site.event(Evaluated).evaluation.tally["validation"].tolist() == [7, 7]
     site.link.finish("all rounds are committed")
     assert agent.wait() == 0
     kinds = [line["kind"] for line in audit_of(config)]

@@ -1,11 +1,12 @@
 """Pictures as papers have them: right pseudo-labels of each silo over the rounds, and embeddings of validation images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from anchorage.api.task import Task
 from anchorage.engine.embedding_plane import EmbeddingPlane
 from fedctl.research.pictures import new_figure, save_figure
 from fedctl.research.results import Curve, Results
@@ -36,8 +37,8 @@ def draw_paper_pictures(results: Mapping[str, Results], path: Path) -> None:
         _draw_pseudo_labels(curves, path.with_stem(f"{path.stem}-pseudo-labels"))
     planes = {name: drawn for name, result in results.items() if (drawn := _planes(result))}
     if planes:
-        classes = next(iter(results.values())).federation.spec.task.classes
-        _draw_embeddings(planes, classes, path.with_stem(f"{path.stem}-embeddings"))
+        task = next(iter(results.values())).federation.spec.task
+        _draw_embeddings(planes, task, path.with_stem(f"{path.stem}-embeddings"))
 
 
 def _planes(result: Results) -> dict[int, EmbeddingPlane]:
@@ -78,11 +79,11 @@ def _draw_range(axes: Any, silos: Mapping[str, Curve]) -> None:
     axes.plot(rounds, middle, color="tab:blue", label="median")
 
 
-def _draw_embeddings(planes: Mapping[str, Mapping[int, EmbeddingPlane]], classes: Sequence[str], path: Path) -> None:
+def _draw_embeddings(planes: Mapping[str, Mapping[int, EmbeddingPlane]], task: Task, path: Path) -> None:
     """Draw a line of panels per row, one per round that was drawn."""
     columns = max(map(len, planes.values()))
     figure = new_figure(_SIDE * columns, 0.6 + _SIDE * len(planes))
-    from anchorage.engine.tracking.figures import PROJECTION_NAMES, draw_plane, name_classes
+    from anchorage.engine.tracking.figures import PROJECTION_NAMES, classes_of, draw_plane, name_colours
 
     grid = figure.subplots(len(planes), columns, squeeze=False)
     for axes in grid.flat:
@@ -90,10 +91,10 @@ def _draw_embeddings(planes: Mapping[str, Mapping[int, EmbeddingPlane]], classes
     for line, (name, rounds) in zip(grid, planes.items(), strict=True):
         for axes, (number, plane) in zip(line, rounds.items(), strict=False):
             axes.set_axis_on()
-            dots = draw_plane(axes, plane.as_array(), len(classes), size=6)
+            dots = draw_plane(axes, plane.as_array(), classes_of(task), size=6)
             axes.set(xticks=[], yticks=[])
             axes.set_title(f"{name}, round {number}" if axes is line[0] else f"round {number}", fontsize="medium")
             axes.set_xlabel(f"{PROJECTION_NAMES[plane.projection]} of {plane.layer}", fontsize="small")
     true = np.concatenate([plane.as_array()[:, 0] for rounds in planes.values() for plane in rounds.values()])
-    name_classes(grid[0, 0], dots, true, classes)
+    name_colours(grid[0, 0], dots, true, classes_of(task))
     save_figure(figure, path)

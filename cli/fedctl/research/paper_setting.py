@@ -73,7 +73,7 @@ def _same_images(dataset: str, results: Results) -> bool | None:
     sections: list[DataSection] = [*_parts(results), *results.federation.spec.server_data.values()]
     if any(section.format == "Digits" for section in sections):
         return False
-    if dataset in CLASSES and CLASSES[dataset] != len(results.federation.spec.task.classes):
+    if dataset in CLASSES and CLASSES[dataset] != len(results.federation.spec.task.outputs):
         return False
     return True if sections and all(_letters(s.claim_name or "") == _letters(dataset) for s in sections) else None
 

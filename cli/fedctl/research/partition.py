@@ -14,6 +14,8 @@ from rich.text import Text
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.files import Study
 from anchorage.learning.data import Choice, Pools, write_index
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.methods import validate_study
 from fedctl.data import sections_of
 from fedctl.output import UNBOUNDED, Format, emit, people, plain_table
@@ -149,7 +151,7 @@ def holders_of(study: Study, root: Path) -> dict[str, Holder]:
     spec, pools = study.federation.spec, Pools()
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
     return {
-        name: Holder(section, pools.choose(section, root, spec.task.classes, spec.seed), name not in blind)
+        name: Holder(section, pools.choose(section, root, expect(spec.task, TaskHooks), spec.seed), name not in blind)
         for name, section in sections_of(study).items()
     }
 
@@ -187,7 +189,7 @@ def _draw(path: Path, holders: Mapping[str, Holder]) -> None:
     """Draw one stacked bar per holder; what a holder has without its label is pale."""
     figure = new_figure(9, 1.5 + 0.28 * len(holders))
     axes = figure.subplots()
-    classes = max((holder.choice.listing.classes for holder in holders.values()), key=len, default=())
+    classes = max((holder.choice.listing.stratum_names for holder in holders.values()), key=len, default=())
     colours = _colours(len(classes))
     counts = np.array([holder.counts for holder in holders.values()])
     labelled = np.array([holder.labelled for holder in holders.values()])

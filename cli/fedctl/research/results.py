@@ -12,7 +12,8 @@ from typing import Any
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import Study, load_federation
-from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY, lower_is_better, ordered, score
+from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
+from anchorage.api.metrics import lower_is_better, ordered, score
 from anchorage.api.text import in_percent
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.store.records import record_from_json, record_to_json

@@ -11,7 +11,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.api.federation import Federation
-from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY, score
+from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
+from anchorage.api.metrics import score
 from anchorage.api.model_card import CARD
 from anchorage.api.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
 from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged, StepBegan

@@ -12,7 +12,6 @@ from pydantic import Field
 from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
-from anchorage.api.metrics import ORDER
 from anchorage.api.single import read_document
 from anchorage.methods.published import PublishedResult
 from fedctl.output import Format
@@ -154,7 +153,7 @@ def run_study(
     wanted = cells_of(study, file, study_folder(file, workdir), data_root, device, selection)
     cells = [(cell, cell.wanted.studies()) for cell in wanted]
     for cell, _ in cells:
-        cell.paper(study.metric or ORDER[0])
+        cell.paper(study.metric or "balanced_accuracy")
     unsent: list[AnchorageError] = []
     decoded = shared_images()
     cells = [(replace(cell, wanted=replace(cell.wanted, decoded=decoded)), studies) for cell, studies in cells]

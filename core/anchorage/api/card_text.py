@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from anchorage.api.metrics import ACCEPTANCE, ORDER, PSEUDO_LABEL_ACCURACY, ordered, score
-from anchorage.api.model_card import Assessment, Interval, ModelCard, SiloPart
+from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
+from anchorage.api.metrics import metric_order, ordered, score
+from anchorage.api.model_card import Assessment, Calibration, Interval, ModelCard, SiloPart
 from anchorage.api.verdict import judge
 
 TO_FILL = "*To be filled in by people.*"
@@ -71,11 +72,11 @@ def verdict(card: ModelCard) -> str:
 def scored_silos(silos: Iterable[SiloPart]) -> Mapping[str, tuple[str, float]]:
     """Return the silos that scored a model on images of their own (`HELD_OUT`), worst first, with the score's name and value."""
     known = {
-        silo.name: {name: value for name in ORDER if (value := silo.metrics.get(HELD_OUT + name)) is not None}
+        silo.name: {name: value for name in metric_order() if (value := silo.metrics.get(HELD_OUT + name)) is not None}
         for silo in silos
     }
     ranked = sorted((found, name) for name, values in known.items() if (found := score(values)) is not None)
-    return {name: (ORDER[-place], abs(value)) for (place, value), name in ranked}
+    return {name: (metric_order()[-place], abs(value)) for (place, value), name in ranked}
 
 
 def headline_table(card: ModelCard) -> str:
@@ -101,17 +102,14 @@ def headline_table(card: ModelCard) -> str:
 def _results(card: ModelCard) -> list[str]:
     final = card.final.assessment
     if final is None:
-        return ["The model was not scored at the server: no labelled images there, or nothing to tell classes by."]
+        return ["The model was not scored at the server: no labelled images there, or nothing that makes predictions."]
     return [
         headline_table(card),
         *_alone(card),
         *(["*Supervised bound* is another run, which had every label."] if card.supervised_bound is not None else []),
-        "### Classes, last round",
-        _classes(final),
-        "### Calibration, last round",
-        f"Expected calibration error {final.calibration.expected_error:.4f} ({len(final.calibration.bins)} ranges of equal width), "
-        f"Brier score {final.calibration.brier:.4f} (0 is perfect, 2 the worst).",
-        _reliability(final),
+        *(["### Classes, last round", _classes(final)] if final.classes else []),
+        *(["### Intervals, last round", _intervals(final)] if final.intervals else []),
+        *(_reliability(final.calibration) if final.calibration is not None else []),
     ]
 
 
@@ -144,19 +142,31 @@ def _classes(scored: Assessment) -> str:
     return f"{text}\n\nMean of the areas: {mean or 'unknown'}{how}."
 
 
-def _reliability(scored: Assessment) -> str:
+def _intervals(scored: Assessment) -> str:
+    head = ("figure", "95 % interval" if scored.resamples else "")
+    found = ((plain(name.replace("_", " ")), _interval(i, scored.resamples)) for name, i in scored.intervals.items())
+    return table(head, found)
+
+
+def _reliability(calibration: Calibration) -> list[str]:
     rows = (
         (f"{found.low:.2f} to {found.high:.2f}", str(found.images), _number(found.confidence), _number(found.accuracy))
-        for found in scored.calibration.bins
+        for found in calibration.bins
         if found.images
     )
-    return table(("probability of the predicted class", "images", "mean probability", "predicted rightly"), rows)
+    head = ("probability of the predicted class", "images", "mean probability", "predicted rightly")
+    return [
+        "### Calibration, last round",
+        f"Expected calibration error {calibration.expected_error:.4f} ({len(calibration.bins)} ranges of equal width), "
+        f"Brier score {calibration.brier:.4f} (0 is perfect, 2 the worst).",
+        table(head, rows),
+    ]
 
 
 def _silos(card: ModelCard) -> list[str]:
     if not card.silos:
         return ["No silo took part."]
-    shown = ("loss", ACCEPTANCE, PSEUDO_LABEL_ACCURACY, *(HELD_OUT + name for name in (*ORDER, "images")))
+    shown = ("loss", ACCEPTANCE, PSEUDO_LABEL_ACCURACY, *(HELD_OUT + name for name in (*metric_order(), "images")))
     metrics = [name for name in shown if any(name in silo.metrics for silo in card.silos)]
     head = (
         "silo",
@@ -213,7 +223,8 @@ def _images(card: ModelCard) -> list[str]:
 
 
 def _training(card: ModelCard) -> list[str]:
-    outputs = ", ".join(plain(c.name) for c in card.final.assessment.classes) if card.final.assessment else "model.json"
+    classes = [scores.name for scores in card.final.assessment.classes] if card.final.assessment else []
+    outputs = ", ".join(map(plain, card.outputs or classes)) or "model.json"
     facts = (
         ("network", plain(card.network)),
         ("input", f"{card.image_size} × {card.image_size} pixels, {'grey' if card.channels == 1 else 'RGB'}"),
@@ -235,11 +246,7 @@ def _training(card: ModelCard) -> list[str]:
 
 def _traffic(card: ModelCard) -> list[str]:
     up, down = card.traffic.up, card.traffic.down
-    counts = (
-        ", and counts of their images by true and predicted class, of those kept from training"
-        if scored_silos(card.silos)
-        else ""
-    )
+    counts = ", and what the task counts of the images that they keep from training" if scored_silos(card.silos) else ""
     sent, received = f"{card.traffic.bytes_up:,} bytes of model updates", f"{card.traffic.bytes_down:,} bytes of models"
     beside = f"counts of their images and metrics of their training{counts}"
     if card.simulated:

@@ -3,7 +3,8 @@
 Readers ignore fields that they do not know. A change that an older reader would get wrong gets another `FORMAT`.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,9 +15,12 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import MODEL_OF_OTHER_FORMAT, MODEL_UNUSABLE
 from anchorage.api.model import AugmentationKind, ModelDescription
 from anchorage.api.piece import PIECES
-from anchorage.api.task import ClassName
+from anchorage.api.slot import Slot
+from anchorage.api.task import ClassName, Task
 
-FORMAT = "anchorage-model-1"
+FORMAT = "anchorage-model-2"
+OLD_FORMAT = "anchorage-model-1"
+"""Had classes alone, and said nothing of the head; still read."""
 DESCRIPTION = "model.json"
 PER_CHANNEL = "perChannel"
 PER_IMAGE = "perImage"
@@ -58,13 +62,28 @@ class Weights(_Recorded):
     """Scores of that round on the validation images, else on those that silos held out, for information."""
 
 
+class Head(_Recorded):
+    """What stands behind the encoder."""
+
+    width: Annotated[int, Field(ge=1)]
+    """Of the encoder's embeddings."""
+    projection: Annotated[int, Field(ge=1)] | None = None
+    """Width of the projection head before the classifier; None: there is none."""
+    hidden: Annotated[int, Field(ge=1)] | None = None
+    """Units of a hidden layer before the classifier; None: there is none."""
+    bias: bool = True
+    """Whether the classifier has a bias."""
+    covariances: Literal["features", "classes"] | None = None
+    """Of a classifier of Gaussians with a covariance per class: variances of features, or whole matrices; None: the classifier is linear."""
+    group_norm: bool = False
+    """Whether groups of channels are normalised where the architecture has batch normalisation."""
+
+
 class Inference(_Recorded):
     """What ``model.json`` says."""
 
-    classes: Annotated[tuple[ClassName, ...], Field(min_length=2, max_length=_MOST_CLASSES)]
-    """Names, in the order of the network's outputs."""
-    task: str
-    """What outputs mean: ``classification``, the softmax over `classes`."""
+    task: Annotated[Task, Slot("task")]
+    """Prediction task with its options, as a federation's document has it: what the network's outputs mean."""
     network: str
     """Architecture."""
     image_size: Annotated[int, Field(ge=8, le=4096)]
@@ -74,6 +93,8 @@ class Inference(_Recorded):
     resizing: Literal["coverAndCrop"]
     """The shorter side is resized to `image_size` (bilinear, antialiased), and the middle is cut out."""
     normalisation: Normalisation
+    head: Head | None = None
+    """What stands behind the encoder; None in files of `OLD_FORMAT`."""
     classifier_trained: bool = True
     """Whether anything trained the classifier; a self-supervised method trains the encoder alone."""
     federation: str = ""
@@ -89,6 +110,11 @@ class Inference(_Recorded):
         if found.rule == PER_CHANNEL and not len(found.mean) == len(found.std) == self.channels:
             raise ValueError(f"normalisation has {len(found.mean)} means and {len(found.std)} deviations")
         return self
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """Names of the network's outputs, in their order."""
+        return self.task.outputs
 
     @property
     def side(self) -> int:
@@ -138,8 +164,8 @@ def describe(model: ModelDescription, federation: str, *, classifier_trained: bo
     return {
         "format": FORMAT,
         "federation": federation,
-        "task": model.task.name,
-        "classes": list(model.classes),
+        **model.model_dump(mode="json", by_alias=True, include={"task"}),
+        "outputs": {"kind": model.task.output_kind, "names": list(model.task.outputs)},
         "network": model.network,
         "imageSize": model.image_size,
         "channels": model.channels,
@@ -147,6 +173,33 @@ def describe(model: ModelDescription, federation: str, *, classifier_trained: bo
         "normalisation": dict(augmentation(model.augmentation).normalisation(model.channels)),
         "classifierTrained": classifier_trained,
     }
+
+
+def head_of(shapes: Mapping[str, Sequence[int]]) -> Head | None:
+    """Return the head of a network with tensors of these names and shapes, for whoever writes ``model.json``, and for files of `OLD_FORMAT`.
+
+    Parameters
+    ----------
+    shapes : mapping of str to sequence of int
+        Of the network's tensors, by name.
+
+    Returns
+    -------
+    Head or None
+        None: there is no classifier.
+    """
+    projection, hidden = shapes.get("projection.0.weight"), shapes.get("projection.hidden.weight")
+    weight, scale = shapes.get("classifier.weight"), shapes.get("classifier.scale")
+    if weight is None or any(each is not None and len(each) != 2 for each in (weight, projection, hidden)):
+        return None
+    return Head(
+        width=next(each for each in (projection, hidden, weight) if each is not None)[1],
+        projection=None if projection is None else projection[0],
+        hidden=None if hidden is None else hidden[0],
+        bias="classifier.bias" in shapes,
+        covariances=None if scale is None else ("classes" if len(scale) == 3 else "features"),
+        group_norm=not any(name.startswith("encoder.") and name.endswith(".running_mean") for name in shapes),
+    )
 
 
 def read_inference(path: Path) -> Inference:
@@ -177,6 +230,10 @@ def parse_inference(content: bytes, where: str) -> Inference:
     """
     try:
         stated = _Stated.model_validate_json(content).format
+        if stated == OLD_FORMAT:
+            old = _Old.model_validate_json(content)
+            values = {**json.loads(content), "task": {old.task: {"classes": list(old.classes)}}}
+            return Inference.model_validate_json(json.dumps(values))
         if stated != FORMAT:
             raise AnchorageError(MODEL_OF_OTHER_FORMAT, f"{where} has the format {stated or 'of Anchorage before 0.1'}")
         return Inference.model_validate_json(content)
@@ -184,6 +241,11 @@ def parse_inference(content: bytes, where: str) -> Inference:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
         raise AnchorageError(MODEL_UNUSABLE, f"{where}: {f'{field}: ' if field else ''}{first['msg']}") from error
+
+
+class _Old(_Recorded):
+    task: Annotated[str, StringConstraints(max_length=64)]
+    classes: Annotated[tuple[ClassName, ...], Field(min_length=2, max_length=_MOST_CLASSES)]
 
 
 class _Stated(_Recorded):

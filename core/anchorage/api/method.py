@@ -57,9 +57,6 @@ class ValidationCycle(Document):
             AuxiliaryArray("committed_steps", "[] int64", "training steps that all committed updates are made of"),
             AuxiliaryArray("staleness", "[] int64", "steps committed between the silo's last download and its commit"),
             AuxiliaryArray("steps", "[] int64", "training steps of the update", up=True),
-            AuxiliaryArray(
-                "validation", "[2] int64", "right and all predictions on the silo's validation images", up=True
-            ),
         )
 
     def of(self, silo: str) -> "ValidationCycle":

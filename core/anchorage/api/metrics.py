@@ -1,34 +1,45 @@
-"""Metrics of a model: their order, which one is shown first, which direction is better, and which round is the best."""
+"""Metrics of a model, as the tasks declare them: their order, which one is shown first, which direction is better, and which round is the best."""
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-ORDER = ("balanced_accuracy", "accuracy", "macro_auc", "loss")
-"""Metrics that people look at, the most telling first: classes of medical images are rarely of one size."""
-
-ACCEPTANCE = "acceptance"
-"""Metric of a silo: share of its unlabelled images whose pseudo-labels were accepted, 0 to 1."""
-PSEUDO_LABEL_ACCURACY = "pseudo_label_accuracy"
-"""Metric of a silo in a simulation: share of its accepted pseudo-labels that are right, 0 to 1."""
-EPSILON = "epsilon"
-"""Metric of a silo with a privacy budget, or of a round with noise at the server: privacy loss ε so far, at its `delta`."""
-
-NOISE_RATIO = "noise_ratio"
-"""Metric of a silo whose policy adds relative noise: norm of the noise in an array of its update, as a multiple of the norm of the array's change."""
+from anchorage.api.metric_names import EPSILON, LOSS
+from anchorage.api.piece import PIECES
+from anchorage.api.task import MetricName, Task
 
 _SHOWN = 4
 
 
+def metric_order() -> Sequence[str]:
+    """Return the metrics that people look at, the most telling of each task first, `LOSS` last; of the tasks that are loaded.
+
+    Whoever writes records of rounds has loaded them and keeps this order. Commands that only show records load none: they find nothing here,
+    and show metrics as they are recorded.
+    """
+    names = tuple(dict.fromkeys(metric.name for task in _tasks() for metric in task.metrics))
+    return (*names, LOSS) if names else ()
+
+
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return names in the order in which they are shown: those of `ORDER` first, the others as they come."""
-    given = list(names)
-    return [name for name in ORDER if name in given] + [name for name in given if name not in ORDER]
+    """Return names in the order in which they are shown: those of `metric_order` first, the others as they come."""
+    given, order = list(names), metric_order()
+    return [name for name in order if name in given] + [name for name in given if name not in order]
+
+
+def in_order(values: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics in the order of `ordered`."""
+    return {name: values[name] for name in ordered(values)}
 
 
 def shown_first(names: Collection[str]) -> Sequence[str]:
     """Return the few names that there is room for in one line."""
-    known = [name for name in (*ORDER, EPSILON) if name in names]
-    return known or list(names)[:_SHOWN]
+    if order := metric_order():
+        known = [name for name in (*order, EPSILON) if name in names]
+        return known or list(names)[:_SHOWN]
+    recorded = list(names)
+    few = recorded[: recorded.index(LOSS) + 1] if LOSS in recorded else recorded
+    return [*few[:_SHOWN], *([EPSILON] if EPSILON in recorded[_SHOWN:] else [])]
 
 
 def headline(values: Mapping[str, float]) -> str:
@@ -37,12 +48,34 @@ def headline(values: Mapping[str, float]) -> str:
 
 
 def lower_is_better(name: str) -> bool:
-    """Say whether a smaller value of a metric is the better one, as of every loss."""
-    return name.endswith("loss")
+    """Return whether a smaller value of a metric is the better one, as of every loss, or as a task says."""
+    metric = _declared(name)
+    return name.endswith(LOSS) or (metric is not None and not metric.higher_is_better)
+
+
+def improvement(name: str, value: float, other: float) -> float:
+    """Return by how much a metric's value is better than another one, as a share: of 1, or of the other one where the metric is no share."""
+    metric = _declared(name)
+    better = other - value if lower_is_better(name) else value - other
+    return better if metric is None or metric.is_share else better / max(abs(other), sys.float_info.min)
+
+
+def in_points(name: str) -> bool:
+    """Return whether people speak of a metric's differences in points, and not in percent."""
+    metric = _declared(name)
+    return metric is None or metric.is_share
+
+
+def _declared(name: str) -> MetricName | None:
+    return next((metric for task in _tasks() for metric in task.metrics if metric.name == name), None)
+
+
+def _tasks() -> list[type[Task]]:
+    return [piece for piece in PIECES if issubclass(piece, Task)]
 
 
 def score(values: Mapping[str, float]) -> tuple[int, float] | None:
-    """Return what rounds are compared by, greater is better: the first metric of `ORDER` that is a number; None where there is none.
+    """Return what rounds are compared by, greater is better: the first of `metric_order` that is a number; None where there is none.
 
     The best of several rounds is the one with the greatest score, of equals the earliest.
     """
@@ -50,12 +83,12 @@ def score(values: Mapping[str, float]) -> tuple[int, float] | None:
     if found is None:
         return None
     name, value = found
-    return -ORDER.index(name), -value if lower_is_better(name) else value
+    return -metric_order().index(name), -value if lower_is_better(name) else value
 
 
 def best_metric(values: Mapping[str, float | None]) -> tuple[str, float] | None:
-    """Return the first metric of `ORDER` that is a number, with its value; None where there is none."""
-    for name in ORDER:
+    """Return the first of `metric_order` that is a number, with its value; where no task is loaded, the first as they come; None without any."""
+    for name in metric_order() or values:
         value = values.get(name)
         if value is not None and math.isfinite(value):
             return name, value

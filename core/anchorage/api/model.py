@@ -181,11 +181,6 @@ class ModelDescription(ModelSpec):
     task: Annotated[Task, Slot("task")] = Field(description="What the model tells of an image.")
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the outputs."""
-        return self.task.classes
-
-    @property
-    def num_classes(self) -> int:
-        """Width of the classifier."""
-        return len(self.task.classes)
+    def num_outputs(self) -> int:
+        """Width of the head: classes, or whatever the task's outputs are."""
+        return len(self.task.outputs)

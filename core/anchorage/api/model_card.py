@@ -24,9 +24,9 @@ Metrics = Mapping[str, _Finite]
 class Interval(Document):
     """A figure with its interval."""
 
-    value: _Unit = Field(description="On all images.")
-    low: _Unit = Field(description="2.5th percentile of the resamples.")
-    high: _Unit = Field(description="97.5th percentile of the resamples.")
+    value: _Finite = Field(description="On all images.")
+    low: _Finite = Field(description="2.5th percentile of the resamples.")
+    high: _Finite = Field(description="97.5th percentile of the resamples.")
 
 
 class ClassScores(Document):
@@ -66,13 +66,20 @@ class Assessment(Document):
 
     part: Literal["test", "validation"] = Field(description="Which images.")
     images: Annotated[int, Field(ge=1)] = Field(description="How many.")
-    metrics: Metrics = Field(description="Of all classes together (methods reference, section 1).")
-    macro_auroc: Interval | None = Field(description="Mean of the classes' areas.")
-    resamples: _Count = Field(description="Bootstrap resamples behind the intervals; 0: too many images for any.")
-    classes: tuple[ClassScores, ...] = Field(description="Each class, in the order of the model's outputs.")
-    calibration: Calibration = Field(description="Calibration of the probabilities.")
+    metrics: Metrics = Field(
+        description="The task's metrics; classification: of all classes together (methods reference, section 1)."
+    )
+    macro_auroc: Interval | None = Field(None, description="Classification: mean of the classes' areas.")
+    intervals: Mapping[str, Interval] = Field({}, description="Further figures with their intervals, by name.")
+    resamples: _Count = Field(
+        0, description="Bootstrap resamples behind the intervals; 0: none, or too many images for any."
+    )
+    classes: tuple[ClassScores, ...] = Field(
+        (), description="Classification: each class, in the order of the model's outputs."
+    )
+    calibration: Calibration | None = Field(None, description="Calibration of probabilities.")
     confusion: tuple[tuple[_Count, ...], ...] | None = Field(
-        description="Images by true (row) and predicted class; null for many classes."
+        None, description="Classification: images by true (row) and predicted class; null for many classes."
     )
 
 
@@ -155,7 +162,10 @@ class ModelCard(Document):
     anchorage: str = Field(description="Version of Anchorage that trained the model.")
     federation: str = Field(description="Name of the federation.")
     intended_use: str = Field("", description="What the model is for, by whom and on whom; for people to fill in.")
-    task: str = Field(description="What outputs mean.")
+    task: str = Field(description="Prediction task.")
+    outputs: tuple[str, ...] = Field(
+        (), description="Names of the model's outputs; empty: a card of before they were kept."
+    )
     network: str = Field(description="Architecture.")
     image_size: int = Field(description="Pixels of a side.")
     channels: int = Field(description="1 grey, 3 RGB.")

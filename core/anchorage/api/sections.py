@@ -51,10 +51,10 @@ def check_sections(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mi
     uses = list(_uses(federation, silos))
     yield from _shared_pools(uses)
     for use in uses:
-        yield from _unknown_classes(use, federation.spec.task.classes)
+        yield from _unknown_classes(use, federation.spec.task.label_names)
 
 
-def _unknown_classes(use: _Use, classes: tuple[str, ...]) -> Iterator[Mistake]:
+def _unknown_classes(use: _Use, classes: Sequence[str]) -> Iterator[Mistake]:
     """Yield the names that lead to no class."""
     for local, name in use.section.class_map.items():
         if name not in classes:

@@ -12,6 +12,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     SerializationInfo,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
 )
@@ -138,6 +139,24 @@ class Kind:
 
 def _is_library(name: str) -> bool:
     return name.endswith("/")
+
+
+def write_piece(piece: Piece) -> dict[str, Any]:
+    """Return a piece as the value of its slot in a document."""
+    options = piece.model_dump(mode="json", by_alias=True)
+    return {PLUGIN: {"name": piece.name, "options": options}} if "." in piece.name else {piece.name: options}
+
+
+def read_piece(slot: str, document: Any) -> Piece:
+    """Return the piece that the value of a slot in a document stands for.
+
+    Raises
+    ------
+    ValidationError
+        It is none.
+    """
+    piece: Piece = TypeAdapter(Annotated[Piece, Slot(slot)]).validate_python(document)
+    return piece
 
 
 def member_of(piece: Piece) -> str:

@@ -1,8 +1,14 @@
-"""What a model tells of an image."""
+"""Prediction tasks, such as classification: what documents, engine and card know of one. What it learns and predicts: `TaskHooks`."""
 
-from typing import Annotated, ClassVar
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import StringConstraints
 
 from anchorage.api.base import CLASS_PATTERN
 from anchorage.api.mistakes import FieldPath
@@ -11,32 +17,102 @@ from anchorage.api.piece import Piece
 ClassName = Annotated[str, StringConstraints(strict=True, pattern=CLASS_PATTERN, max_length=128)]
 """A class as people write it: one line of text without blanks around it."""
 
-
 CLASSIFICATION = frozenset({"classification"})
 """What a piece whose images are of one class each can serve (`anchorage.api.piece.Piece.tasks`)."""
 
+Tally = Mapping[str, NDArray[Any]]
+"""Named sums over images by which a model is scored; those of parts of the images add up to those of all."""
 
-_LEAST = 2
+
+@dataclass(frozen=True, slots=True)
+class MetricName:
+    """A metric that a task scores models by."""
+
+    name: str
+    """Such as ``balanced_accuracy``."""
+    higher_is_better: bool = True
+    """Whether a greater value is a better model."""
+    is_share: bool = True
+    """Whether it goes from 0 to 1, so that people speak of points; else differences are told in percent."""
 
 
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise ValueError(f"found {', '.join(twice)} more than once; give every class a name of its own")
-    if len(names) < _LEAST:
-        raise ValueError(f"found {', '.join(names) or 'no class'}, allowed are at least {_LEAST} classes")
-    return names
+@dataclass(frozen=True, slots=True)
+class TallyArray:
+    """An array of a tally."""
+
+    name: str
+    """Key in `anchorage.transport.messages.Evaluation.tally`; a silo's policy and its review name it so."""
+    shape: tuple[int, ...]
+    """Its shape."""
+    dtype: Literal["int64", "float64"]
+    """Its dtype; counts are int64."""
+    meaning: str
+    """What the numbers are, in one phrase, for people."""
+
+
+class OutputKind(StrEnum):
+    """What the numbers are that a task makes of a model's outputs."""
+
+    EXCLUSIVE = "exclusive"
+    """A probability for each name; they add up to 1, and one name is true."""
+    INDEPENDENT = "independent"
+    """A probability for each name by itself."""
+    VALUES = "values"
+    """A number for each name."""
 
 
 class Task(Piece):
-    """What a model tells of an image. Every task has named classes, in the order of the model's outputs."""
+    """A prediction task: its outputs, how its models are scored, and which of two scores is the better one. Needs no torch."""
 
     slot: ClassVar[str] = "task"
 
-    classes: Annotated[tuple[ClassName, ...], Field(max_length=10_000), AfterValidator(_distinct)] = Field(
-        description="Names of the classes, in the order of the model's outputs.", json_schema_extra={"minItems": _LEAST}
-    )
+    metrics: ClassVar[Sequence[MetricName]]
+    """Metrics that people look at, the most telling first. By the first that a round has, the best round is chosen; ``loss`` goes last."""
+
+    output_kind: ClassVar[OutputKind]
+    """What people are shown of the outputs."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> Sequence[str]:
+        """Names of the model's outputs, in their order, such as the classes."""
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """Names that labels have, such as the classes, to which a section's `classMap` and `classCounts` lead; empty: labels are no names."""
+        return ()
+
+    @abstractmethod
+    def tally_arrays(self) -> Sequence[TallyArray]:
+        """Return the arrays of a tally, of which at least one is of counts."""
+
+    @abstractmethod
+    def scores(self, tally: Tally) -> Mapping[str, float]:
+        """Return the metrics of a tally of at least one image; not all of `metrics` need be among them."""
+
+    @abstractmethod
+    def images(self, tally: Tally) -> int:
+        """Return how many images a tally is of."""
+
+    def is_sound(self, tally: Tally, most: int) -> bool:
+        """Return whether a tally that came from elsewhere can be one of 1 to `most` images; override it where more is known of its numbers."""
+        declared = {array.name: array for array in self.tally_arrays()}
+        if set(tally) != set(declared):
+            return False
+        fits = (
+            array.shape == declared[name].shape and array.dtype == np.dtype(declared[name].dtype)
+            for name, array in tally.items()
+        )
+        return (
+            all(fits) and all(np.isfinite(array).all() for array in tally.values()) and 0 < self.images(tally) <= most
+        )
 
     @property
     def path(self) -> FieldPath:
         """Where the task stands: beside the method."""
         return ("spec", "task")
+
+
+def pooled(tallies: Sequence[Tally]) -> Tally:
+    """Return the tally of all images of several tallies of one task, at least one."""
+    return {name: np.sum([tally[name] for tally in tallies], axis=0) for name in tallies[0]}

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from anchorage.api.metrics import ORDER
+from anchorage.api.metric_names import LOSS
+from anchorage.api.metrics import improvement, in_points, metric_order
 from anchorage.api.model_card import Assessment, ModelCard, SiloPart
 from anchorage.api.text import MOST_NAMED, in_percent, list_some
 
@@ -89,7 +90,7 @@ def _gain(card: ModelCard) -> Finding:
     others = [(f"{name} alone", metrics) for name, metrics in (card.sites_alone or {}).items()]
     others += [("the labels alone", card.labels_alone)] if card.labels_alone is not None else []
     compared = [
-        f"{_difference(reached, metrics[metric])} {who} ({metrics[metric]:.3f})"
+        f"{_difference(metric, reached, metrics[metric])} {who} ({metrics[metric]:.3f})"
         for who, metrics in others
         if metric in metrics
     ]
@@ -115,12 +116,14 @@ def _below_alone(card: ModelCard) -> Iterator[Finding]:
         return
     reached = final.metrics[metric]
     labels = (card.labels_alone or {}).get(metric)
-    if labels is not None and labels - reached > SAME:
-        sentence = (
-            f"The federation is {_difference(reached, labels)} the labels alone: what the other images add does harm."
-        )
+    if labels is not None and improvement(metric, labels, reached) > SAME:
+        sentence = f"The federation is {_difference(metric, reached, labels)} the labels alone: what the other images add does harm."
         yield Finding("BelowLabelsAlone", sentence, f"{PAGE}#below-the-labels-alone")
-    better = [name for name, own in (card.sites_alone or {}).items() if own.get(metric, reached) - reached > SAME]
+    better = [
+        name
+        for name, own in (card.sites_alone or {}).items()
+        if improvement(metric, own.get(metric, reached), reached) > SAME
+    ]
     if better:
         sentence = (
             f"The federation is below what {list_some(better)} {'reaches' if len(better) == 1 else 'reach'} alone."
@@ -162,11 +165,18 @@ def _better_before(card: ModelCard) -> Iterator[Finding]:
         metric is None
         or metric not in last
         or card.best.round == card.final.round
-        or best[metric] - last[metric] < FAR_BELOW
+        or improvement(metric, best[metric], last[metric]) < FAR_BELOW
     ):
         return
-    what = f"{100 * (best[metric] - last[metric]):.0f} points of {_words(metric)}"
-    sentence = f"The last round is {what} below the best one (round {card.best.round}): use the best model, and look at the curve."
+    apart = f"{100 * improvement(metric, best[metric], last[metric]):.0f}"
+    what = (
+        f"{apart} points of {_words(metric)} below"
+        if in_points(metric)
+        else f"{apart} % of {_words(metric)} worse than"
+    )
+    sentence = (
+        f"The last round is {what} the best one (round {card.best.round}): use the best model, and look at the curve."
+    )
     yield Finding("BestRoundBefore", sentence, f"{PAGE}#the-best-round-is-far-above-the-last")
 
 
@@ -234,8 +244,8 @@ def _patients(card: ModelCard) -> Iterator[Finding]:
 
 
 def _first(metrics: Mapping[str, float]) -> str | None:
-    """Return the most telling metric of which more is better."""
-    return next((name for name in ORDER if name in metrics and name != "loss"), None)
+    """Return the most telling metric."""
+    return next((name for name in metric_order() if name in metrics and name != LOSS), None)
 
 
 def _words(metric: str) -> str:
@@ -246,11 +256,14 @@ def _article(metric: str) -> str:
     return f"{'an' if metric == 'accuracy' else 'a'} {_words(metric)}"
 
 
-def _difference(reached: float, other: float) -> str:
-    if abs(reached - other) <= SAME:
+def _difference(metric: str, reached: float, other: float) -> str:
+    better = improvement(metric, reached, other)
+    if abs(better) <= SAME:
         return "level with"
-    points = f"{100 * abs(reached - other):.1f}"
-    return f"{points} {'point' if points == '1.0' else 'points'} {'above' if reached > other else 'below'}"
+    apart = f"{100 * abs(better):.1f}"
+    if not in_points(metric):
+        return f"{apart} % {'better' if better > 0 else 'worse'} than"
+    return f"{apart} {'point' if apart == '1.0' else 'points'} {'above' if better > 0 else 'below'}"
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.learning.randomness import generator
-from anchorage.transport.messages import DIFFERENCES, ENCODED, MODEL_ENCODED, Announcement, AuxiliaryData, Task
+from anchorage.transport.messages import Announcement, Task, UpdateFormat
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.differences import Restored
 from anchorage.transport.tensors.encoded import Decoded, Encoding
@@ -57,11 +55,11 @@ class OpenRound:
         self.states = dict.fromkeys(self.cohort, "Training")
 
     @property
-    def auxiliary_data(self) -> AuxiliaryData:
-        """What every silo is told."""
-        words = [] if self.base is None else [DIFFERENCES if self.encoding is None else ENCODED]
-        words += [] if self.rounded is None else [MODEL_ENCODED]
-        return {**self.task.auxiliary_data, **{word: np.array(1) for word in words}}
+    def update_format(self) -> UpdateFormat:
+        """How updates travel, from the model of all silos."""
+        if self.base is None:
+            return UpdateFormat.WHOLE
+        return UpdateFormat.DIFFERENCES if self.encoding is None else UpdateFormat.ENCODED
 
     def sink(self, update: ChunkSink) -> ChunkSink:
         """Return where an update arrives as it travels."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
-from anchorage.api.metrics import score
+from anchorage.api.metrics import in_order, score
 from anchorage.api.piece_faults import naming_pieces
 from anchorage.engine.aggregation.model_average import ModelAverage
 from anchorage.engine.early import EarlyEvents
@@ -222,12 +222,12 @@ class Engine(ABC):
         **parts: Any,
     ) -> RoundRecord:
         """Make a round durable and report it; `parts` are fields of the record. The last round is tested first, unless `test` says how it did."""
-        scores = {**(metrics or {}), **(report.metrics if report else {})}
+        scores = in_order({**(metrics or {}), **(report.metrics if report else {})})
         if test is None:
             test = self._test(number, model, scores) if number == self.settings.rounds else {}
         self.observer(StepBegan("commit"))
         parts["silos"] = tuple(map(self._with_profile, silos))
-        parts["test"] = {name: scored.metrics for name, scored in test.items()}
+        parts["test"] = {name: in_order(scored.metrics) for name, scored in test.items()}
         parts["embeddings"] = self._plane(number, report)
         documents = self.settings.documents
         record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, documents=documents, **parts)

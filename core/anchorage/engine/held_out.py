@@ -3,61 +3,51 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from anchorage.engine.aggregation.confusion import balanced_accuracy, micro_f1
+from anchorage.api.metrics import score
+from anchorage.api.task import Tally, Task, pooled
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.transport.messages import Report
 
-Confusions = Mapping[str, NDArray[np.int64]]
-"""Confusion matrices by silo, int64 [C, C], rows are true classes."""
+Tallies = Mapping[str, Tally]
+"""Tallies by silo."""
 
-_NAMES = ("balanced_accuracy", "accuracy")
-"""What a confusion matrix is scored by."""
-
-
-def is_sound(confusion: NDArray[np.int64], num_classes: int, most: int) -> bool:
-    """Say whether counts can be those of a silo with so many images at most, and of one at least."""
-    shape = (num_classes, num_classes)
-    return confusion.shape == shape and bool((confusion >= 0).all()) and 0 < int(confusion.sum()) <= most
+SILOS = "silos_"
+"""What names of metrics begin with that are over the images of all silos together."""
 
 
-def pooled(confusions: Confusions) -> Report:
+def report_of(task: Task, tallies: Tallies) -> Report:
     """Return the report over the images of all silos together."""
-    counts = np.sum(list(confusions.values()), axis=0)
-    return Report(_metrics(counts), counts)
+    tally = pooled(list(tallies.values()))
+    return Report(task.scores(tally), tally)
 
 
-def over_all(confusions: Confusions) -> dict[str, float]:
-    """Return the metrics over the images of all silos, ``silos_accuracy`` and its like, and those of the silo with the
-    least balanced accuracy, ``worst_silo_accuracy``.
+def over_all(task: Task, tallies: Tallies) -> dict[str, float]:
+    """Return the metrics over the images of all silos, ``silos_accuracy`` and its like, and those of the silo with the worst score,
+    ``worst_silo_accuracy``.
     """
-    if not confusions:
+    if not tallies:
         return {}
-    worst = min(map(_metrics, confusions.values()), key=lambda metrics: metrics["balanced_accuracy"])
-    found = {f"silos_{name}": value for name, value in pooled(confusions).metrics.items()}
+    worst = min(map(task.scores, tallies.values()), key=lambda metrics: score(metrics) or (0, 0.0))
+    found = {f"{SILOS}{name}": value for name, value in report_of(task, tallies).metrics.items()}
     return found | {f"worst_silo_{name}": value for name, value in worst.items()}
 
 
 def is_pooled(metrics: Mapping[str, float | None]) -> bool:
-    """Say whether a round was scored on the silos' images alone, so that its metrics are those over all silos."""
-    return all(f"silos_{name}" in metrics and metrics[f"silos_{name}"] == metrics.get(name) for name in _NAMES)
+    """Return whether a round was scored on the silos' images alone, so that its metrics are those over all silos."""
+    over_silos = {name.removeprefix(SILOS): value for name, value in metrics.items() if name.startswith(SILOS)}
+    return bool(over_silos) and all(metrics.get(name) == value for name, value in over_silos.items())
 
 
-def with_scores(records: Sequence[SiloRecord], confusions: Confusions) -> tuple[SiloRecord, ...]:
+def with_scores(task: Task, records: Sequence[SiloRecord], tallies: Tallies) -> tuple[SiloRecord, ...]:
     """Return records whose metrics have what their silos said, ``held_out_accuracy`` and its like."""
     return tuple(
-        replace(record, metrics={**record.metrics, **_named(confusions[record.name])})
-        if record.name in confusions
+        replace(record, metrics={**record.metrics, **_held_out(task, tallies[record.name])})
+        if record.name in tallies
         else record
         for record in records
     )
 
 
-def _named(counts: NDArray[np.int64]) -> dict[str, float]:
-    return {f"held_out_{name}": value for name, value in {**_metrics(counts), "images": float(counts.sum())}.items()}
-
-
-def _metrics(counts: NDArray[np.int64]) -> dict[str, float]:
-    return dict(zip(_NAMES, (balanced_accuracy(counts), micro_f1(counts)), strict=True))
+def _held_out(task: Task, tally: Tally) -> dict[str, float]:
+    metrics = {**task.scores(tally), "images": float(task.images(tally))}
+    return {f"held_out_{name}": value for name, value in metrics.items()}

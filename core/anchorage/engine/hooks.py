@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from anchorage.api.piece import Piece
+from anchorage.api.task import Task
 
 if TYPE_CHECKING:
     from anchorage.engine.aggregation.mixing import Mixing
@@ -27,7 +28,7 @@ class EngineHooks(Piece):
     needs_network: ClassVar[bool] = False
     """Whether the server must build the network for it."""
 
-    def memory(self, num_classes: int, seed: int) -> RoundMemory | None:
+    def memory(self, task: Task, seed: int) -> RoundMemory | None:
         """Return what the server remembers of a round's announcements for the next round's tasks."""
         return None
 
@@ -69,7 +70,7 @@ class WeightingEngineHooks(EngineHooks):
     """Whether a silo may be asked to train more than once in a round."""
 
     @abstractmethod
-    def weigher(self, num_classes: int) -> BaseWeigher:
+    def weigher(self, task: Task) -> BaseWeigher:
         """Return the weigher of one run."""
 
 

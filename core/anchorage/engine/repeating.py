@@ -9,8 +9,6 @@ from anchorage.api.errors.transfer import MALFORMED_MESSAGE
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.transport.messages import (
     MOST_REPETITIONS,
-    REPETITION,
-    REPETITIONS,
     Announcement,
     Bytes,
     Evaluation,
@@ -49,7 +47,7 @@ class RepeatingLearner:
             def said(done: int, total: int, number: int = number) -> int:
                 return progress(number * total + done, times * total)
 
-            once = replace(task, auxiliary_data={**task.auxiliary_data, REPETITION: np.array(number)})
+            once = replace(task, repetition=number)
             announcement = self._learner.train(once, model, part, said)
             if announcement.behind.tensors:
                 raise AnchorageError(
@@ -69,10 +67,9 @@ def repetitions_of(task: Task) -> int:
     Raises
     ------
     AnchorageError
-        The server says something that is no number of times, or more than any method asks for: memory is taken for each.
+        The server asks for more than any method does: memory is taken for each.
     """
-    told = task.auxiliary_data.get(REPETITIONS, np.array(1))
-    if told.shape != () or told.dtype.kind not in "iu" or not 1 <= told <= MOST_REPETITIONS:
-        found = f"task {task.id}: {REPETITIONS} is {str(told)[:40]}, allowed are 1 to {MOST_REPETITIONS}"
+    if not 1 <= task.repetitions <= MOST_REPETITIONS:
+        found = f"task {task.id}: repetitions is {task.repetitions}, allowed are 1 to {MOST_REPETITIONS}"
         raise AnchorageError(MALFORMED_MESSAGE, found)
-    return int(told)
+    return task.repetitions

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
 from cryptography.hazmat.primitives import serialization
 
 from anchorage.api.errors import AnchorageError, silo
@@ -74,7 +73,7 @@ class FixedPointSilo(ABC):
         stage, secure = self._run.stage(task.round), self._run.secure_aggregation
         assert secure is not None, "the run has secure aggregation"
         up, down = self._layouts(stage.up), self._layouts(stage.down)
-        weigher = expect(stage.method.weighting, WeightingEngineHooks).weigher(stage.model.num_classes)
+        weigher = expect(stage.method.weighting, WeightingEngineHooks).weigher(stage.model.task)
         said = announcement if self._counted is None else replace(announcement, samples=self._counted)
         with returned_by(stage.method.weighting, "weigh"):
             weight = weigher.weigh({"own": said}, {})["own"]
@@ -167,11 +166,11 @@ class MaskingSilo(FixedPointSilo):
                     answer = write(Revealed(shares={name: share.hex() for name, share in found.items()}))
         except ProtocolError as error:
             raise _refused(f"{task.id}: {error}") from error
-        return Evaluation(task.id, np.zeros(0, np.int64), answer)
+        return Evaluation(task.id, answer=answer)
 
     def _show_keys(self, task: Task) -> KeysMessage:
         stage, files = self._run.stage(task.round), self._credentials
-        weigher = expect(stage.method.weighting, WeightingEngineHooks).weigher(stage.model.num_classes)
+        weigher = expect(stage.method.weighting, WeightingEngineHooks).weigher(stage.model.task)
         if (most := weigher.most(self._images)) is None:
             raise ProtocolError("weights depend on more than the silo's own counts")
         key, certificate, authorities = files.read()

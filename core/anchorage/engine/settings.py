@@ -1,9 +1,12 @@
 """What a run's rounds are bound by."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from anchorage.transport.bounds import MOST_IMAGES
+
+if TYPE_CHECKING:
+    from anchorage.api.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class RoundSettings:
         Rounds between two evaluations; the last round is always evaluated.
     average_decay : float or None
         Synchronous: decay of the average of global models that is evaluated and committed; None: each is itself.
-    held_out_classes : int
-        Classes of the confusion matrices by which silos score the new model on images that they do not train on; 0: they do not.
+    held_out_task : Task or None
+        Task by whose tallies silos score the new model on images that they do not train on; None: they do not.
     most_images : int
         Images that a silo may count; the update of one that counts more is refused.
     fractional_bits : int or None
@@ -55,7 +58,7 @@ class RoundSettings:
     active_deadline_seconds: float | None = None
     evaluate_every: int = 1
     average_decay: float | None = None
-    held_out_classes: int = 0
+    held_out_task: "Task | None" = None
     most_images: int = MOST_IMAGES
     fractional_bits: int | None = None
     masked: bool = True

@@ -255,7 +255,9 @@ class SiloWorker:
     def _encoding(self, task: messages.Task, update: Manifest) -> Encoding | None:
         """Return how a task's update travels; None: as it is."""
         encoding = (
-            update_encoding(self._link.welcome(), task.round) if messages.ENCODED in task.auxiliary_data else None
+            update_encoding(self._link.welcome(), task.round)
+            if task.update_format is messages.UpdateFormat.ENCODED
+            else None
         )
         return encoding if encoding is not None and encoding.fits(task.model, update) else None
 
@@ -267,7 +269,7 @@ class SiloWorker:
             buffer.borrow(self._buffers.model(kind))
         if buffer.missing():
             sink = WatchedSink(work.check, buffer)
-            if messages.MODEL_ENCODED in work.task.auxiliary_data:
+            if work.task.model_encoded:
                 self._link.fetch(work.task.model, decoding_sink(self._link.welcome(), work.task, sink))
             else:
                 self._link.fetch(work.task.model, sink)
@@ -309,7 +311,7 @@ class SiloWorker:
         model = self._buffers.model(messages.TaskKind.TRAIN)
         if model.manifest != work.task.model or model.missing():
             return update
-        if messages.DIFFERENCES in work.task.auxiliary_data:
+        if work.task.update_format is messages.UpdateFormat.DIFFERENCES:
             return Differences(update, BufferSource(model.manifest, model.array))
         if (encoding := self._encoding(work.task, update.manifest)) is not None:
             return Encoded(update, BufferSource(update.manifest, encoding.base(model.array)), encoding)

@@ -12,6 +12,7 @@ from anchorage.api.errors.rounds import WRONG_LAYOUT
 from anchorage.api.method import SLOTS, ResolvedMethod
 from anchorage.api.piece import Piece
 from anchorage.api.piece_faults import WrongResultError, check_type, describe_piece, returned_by, shorten
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.engine.aggregation.mixing import Mixing
 from anchorage.engine.aggregation.noised_mean import NoisedMean
@@ -83,7 +84,7 @@ class Strategy:
     _last: tuple[object, tuple[ChunkSource, Layout]] | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, method: ResolvedMethod, num_classes: int, seed: int) -> "Strategy":
+    def of(cls, method: ResolvedMethod, task: Task, seed: int) -> "Strategy":
         """Return a method's strategy for one run."""
         step, aggregation = (
             expect(method.server_step, ServerStepHooks),
@@ -91,9 +92,9 @@ class Strategy:
         )
         weighting, encoding = expect(method.weighting, WeightingEngineHooks), expect(method.encoding, EncodingHooks)
         pieces = {slot: getattr(method, slot) for slot in SLOTS}
-        memories = {slot: memory_of(piece, num_classes, seed) for slot, piece in pieces.items()}
+        memories = {slot: memory_of(piece, task, seed) for slot, piece in pieces.items()}
         return cls(
-            checked(weighting, "weigher", weighting.weigher(num_classes), BaseWeigher, "a BaseWeigher"),
+            checked(weighting, "weigher", weighting.weigher(task), BaseWeigher, "a BaseWeigher"),
             checked(aggregation, "start", aggregation.start(), (AggregationHooks, NoisedMean), "what aggregates"),
             aggregation.compares_norms,
             step.step(),
@@ -336,17 +337,17 @@ def _taken(memory: RoundMemory, behind: Layout) -> Mapping[str, TensorEntry]:
     return {name: entry for name, entry in behind.by_name.items() if name in memory.takes}
 
 
-def memory_of(piece: Piece, num_classes: int, seed: int) -> RoundMemory | None:
+def memory_of(piece: Piece, task: Task, seed: int) -> RoundMemory | None:
     """Return what the server remembers for a piece."""
     if not isinstance(piece, EngineHooks):
         return None
-    memory = piece.memory(num_classes, seed)
+    memory = piece.memory(task, seed)
     return checked(piece, "memory", memory, (RoundMemory, NoneType), "a RoundMemory or None")
 
 
-def sends_own_models(piece: Piece, num_classes: int, seed: int) -> bool:
+def sends_own_models(piece: Piece, task: Task, seed: int) -> bool:
     """Return whether a piece's memory sends silos models of their own, or takes updates as differences from the model."""
-    memory = memory_of(piece, num_classes, seed)
+    memory = memory_of(piece, task, seed)
     return memory is not None and (memory.sparse_updates or type(memory).model_for is not RoundMemory.model_for)
 
 

@@ -9,29 +9,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
     EVALUATION_MISSING,
     OUTLYING_UPDATE,
 )
+from anchorage.api.task import Tally
+from anchorage.api.task import Task as PredictionTask
 from anchorage.engine.aggregation import NonFiniteUpdate, UnusableUpdate, weighted_mean
 from anchorage.engine.aggregation.norms import FEWEST, norms_of, outliers
 from anchorage.engine.aggregation.weigher import is_weight
 from anchorage.engine.cohort import OpenRound, sample_cohort
 from anchorage.engine.events import RoundStarted, StepBegan
 from anchorage.engine.gathering import Gathering
-from anchorage.engine.held_out import is_sound, over_all, pooled, with_scores
+from anchorage.engine.held_out import over_all, report_of, with_scores
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.parties import over_silos
 from anchorage.engine.scoring import losses, scores
 from anchorage.transport.messages import (
-    ENCODED,
-    HELD_OUT,
-    MODEL_ENCODED,
     AuxiliaryData,
     Evaluated,
     Evaluation,
@@ -40,6 +36,7 @@ from anchorage.transport.messages import (
     Task,
     TaskFailed,
     TaskKind,
+    UpdateFormat,
 )
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.encoded import Encoding
@@ -130,7 +127,8 @@ class SynchronousEngine(Gathering):
         shown = new if self._average is None else self._average.follow(new)
         state = self._method_state()
         marks.append(("server", self.clock.now()))
-        held_out = self._score_held_out(opened, shown) if self.settings.held_out_classes and self._due(number) else {}
+        task = self.settings.held_out_task
+        held_out = self._score_held_out(opened, shown, task) if task and self._due(number) else {}
         marks.append(("evaluate at silos", self.clock.now()))
         for silo in opened.cohort:
             self.link.dismiss(silo, opened.task.id, opened.states[silo])
@@ -146,17 +144,17 @@ class SynchronousEngine(Gathering):
             test = {"final": scored} if scored is not None and scored.metrics else {}
         else:
             report = self._evaluate(shown, number)
-            if held_out and (report is None or not report.metrics):
-                report = pooled(held_out)
+            if task and held_out and (report is None or not report.metrics):
+                report = report_of(task, held_out)
         marks.append(("evaluate", self.clock.now()))
         record = self._commit(
             number,
             shown,
             report,
-            metrics={**server_metrics, **over_all(held_out), **self.strategy.metrics()},
+            metrics={**server_metrics, **(over_all(task, held_out) if task else {}), **self.strategy.metrics()},
             state=state,
             test=test,
-            silos=with_scores(opened.records(weights), held_out),
+            silos=with_scores(task, opened.records(weights), held_out) if task else opened.records(weights),
             seconds={name: t - before for (_, before), (name, t) in pairwise(marks)},
             bytes_up=received,
             bytes_down=sent,
@@ -246,13 +244,22 @@ class SynchronousEngine(Gathering):
         """Return a silo's task: the same for all, but for what the strategy tells this one, and what comes behind the model (FedMatch)."""
         number, up = opened.task.round, self.learner.up
         source, told, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
-        auxiliary = {**opened.auxiliary_data, **told, **self._engine_auxiliary_data()}
-        if source is not model:
-            for word in (ENCODED, MODEL_ENCODED):  # both are of the model of all
-                auxiliary.pop(word, None)
+        auxiliary = {**opened.task.auxiliary_data, **told, **self._engine_auxiliary_data()}
+        update_format, rounded = opened.update_format, opened.rounded is not None
+        if source is not model:  # encodings are of the model of all
+            update_format = UpdateFormat.WHOLE if update_format is UpdateFormat.ENCODED else update_format
+            rounded = False
             self.link.offer(source)
             opened.tailored.add(source.manifest.digest)
-        return replace(opened.task, model=source.manifest, auxiliary_data=auxiliary, behind=behind)
+        return replace(
+            opened.task,
+            model=source.manifest,
+            auxiliary_data=auxiliary,
+            behind=behind,
+            update_format=update_format,
+            model_encoded=rounded,
+            repetitions=self.strategy.weigher.repetitions_of(silo),
+        )
 
     def _evaluate_at_silos(self, opened: OpenRound, model: ModelBytes) -> Mapping[str, Sequence[Evaluation]]:
         """Have every whole update scored by every other silo of the cohort (methods reference, 6.14); the own score came with the announcement.
@@ -277,15 +284,15 @@ class SynchronousEngine(Gathering):
             )
         return found
 
-    def _score_held_out(self, opened: OpenRound, model: ModelBytes) -> Mapping[str, NDArray[np.int64]]:
+    def _score_held_out(self, opened: OpenRound, model: ModelBytes, scored_by: PredictionTask) -> Mapping[str, Tally]:
         """Have silos with labels score the new model on images that they never train on; who does not answer in time, or wrongly, is left out."""
-        number, classes = opened.task.round, self.settings.held_out_classes
+        number = opened.task.round
         asked = [silo for silo in opened.cohort if silo in self.connected and self.connected[silo].labels != "None"]
         samples = {silo: self.connected[silo].samples for silo in asked}
         task = f"{number}.score.{model.digest[:16]}"
-        told = {HELD_OUT: np.ones((), np.int64)}
-        answers = self._ask(opened, [(Task(task, TaskKind.EVALUATE, number, model.manifest, told), model, asked)])
-        sound = {silo: each.confusion for silo, each in answers if is_sound(each.confusion, classes, samples[silo])}
+        question = Task(task, TaskKind.EVALUATE, number, model.manifest, held_out=True)
+        answers = self._ask(opened, [(question, model, asked)])
+        sound = {silo: each.tally for silo, each in answers if scored_by.is_sound(each.tally, samples[silo])}
         return {silo: sound[silo] for silo in asked if silo in sound}
 
     def _ask(

@@ -11,7 +11,7 @@ from torch import Tensor
 from anchorage.api.method import ValidationCycle
 from anchorage.learning.cycle import Cycle, remembered, staleness_limit
 from anchorage.learning.silo_round import Work
-from anchorage.transport.messages import AuxiliaryData
+from anchorage.transport.messages import VALIDATION, AuxiliaryData
 
 _HISTORY = "cycle/staleness"
 
@@ -28,7 +28,7 @@ class AdaptiveRound:
     kept : mapping of str to ndarray
         What was kept from the rounds before.
     validate : callable
-        Returns the loss on the validation split, and the counts of `anchorage.transport.messages.Evaluation`, of the network in training.
+        Returns the loss on the validation split, and what the weighting counts there, of the network in training.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class AdaptiveRound:
         rules: ValidationCycle,
         auxiliary_data: AuxiliaryData,
         kept: Mapping[str, NDArray[Any]],
-        validate: Callable[[], tuple[float, NDArray[np.int64]]],
+        validate: Callable[[], tuple[float, NDArray[np.int64] | None]],
     ) -> None:
         self._base = self._committed = int(auxiliary_data.get("committed_steps", 0))
         last = auxiliary_data.get("staleness")
@@ -59,11 +59,12 @@ class AdaptiveRound:
     def shortened(self, work: Work) -> Work:
         """Return a round's work, of the longest cycle, as that of the cycle that it will be.
 
-        What is announced has ``steps``, int64 [], and the last validation's counts: they are of the update's very weights.
+        What is announced has ``steps``, int64 [], and the last validation's counts, where the weighting needs them, of the update's weights.
         """
 
         def auxiliary_data() -> AuxiliaryData:
-            return {**work.auxiliary_data(), "steps": np.array(self._steps, np.int64), "validation": self._counts}
+            counts = {} if self._counts is None else {VALIDATION: self._counts}
+            return {**work.auxiliary_data(), "steps": np.array(self._steps, np.int64), **counts}
 
         def kept() -> Mapping[str, NDArray[Any]]:
             return {**work.kept(), _HISTORY: np.array(self._history, np.int64)}

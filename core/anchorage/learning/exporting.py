@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import EXPORT_FAILED, PACKAGE_MISSING
-from anchorage.learning.inference import ImageClassifier
+from anchorage.learning.inference import ImageModel
 from anchorage.transport.files import replacing
 
 INPUT, OUTPUT = "images", "probabilities"
@@ -31,12 +31,12 @@ _TROUBLE = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, As
 """What torch raises where a network cannot be recorded."""
 
 
-def save_program(model: ImageClassifier, path: Path, description: str) -> None:
+def save_program(model: ImageModel, path: Path, description: str) -> None:
     """Write a program of `torch.export`; ``torch.export.load(path).module()`` reads it.
 
     Parameters
     ----------
-    model : ImageClassifier
+    model : ImageModel
         The model.
     path : Path
         The file.
@@ -61,7 +61,7 @@ def save_program(model: ImageClassifier, path: Path, description: str) -> None:
     _save(model, path, write)
 
 
-def save_torchscript(model: ImageClassifier, path: Path, description: str) -> None:
+def save_torchscript(model: ImageModel, path: Path, description: str) -> None:
     """Write a TorchScript program; ``torch.jit.load(path)`` reads it. Parameters and errors as of `save_program`."""
 
     def write(partial: Path) -> Program:
@@ -73,7 +73,7 @@ def save_torchscript(model: ImageClassifier, path: Path, description: str) -> No
     _save(model, path, write)
 
 
-def save_onnx(model: ImageClassifier, path: Path, description: str) -> None:
+def save_onnx(model: ImageModel, path: Path, description: str) -> None:
     """Write an ONNX program with the input `INPUT` and the output `OUTPUT`. Parameters and errors as of `save_program`."""
     try:
         import onnx
@@ -95,18 +95,18 @@ def save_onnx(model: ImageClassifier, path: Path, description: str) -> None:
     _save(model, path, write)
 
 
-def _recorded(model: ImageClassifier) -> torch.export.ExportedProgram:
+def _recorded(model: ImageModel) -> torch.export.ExportedProgram:
     count = torch.export.Dim("n", min=1)
     return torch.export.export(model, (_pixels(model, 2),), dynamic_shapes=({0: count},))
 
 
-def _pixels(model: ImageClassifier, count: int) -> Tensor:
+def _pixels(model: ImageModel, count: int) -> Tensor:
     found, draw = model.described, np.random.default_rng(0)
     shape = (count, found.channels, found.image_size, found.image_size)
     return torch.from_numpy(draw.integers(0, 256, shape, np.uint8))
 
 
-def _save(model: ImageClassifier, path: Path, write: Callable[[Path], Program]) -> None:
+def _save(model: ImageModel, path: Path, write: Callable[[Path], Program]) -> None:
     images = _pixels(model, 3)
     with replacing(path) as partial, torch.no_grad(), _quiet():
         wanted = model(images)  # before recording: what augmentations cache must be no part of a recording

@@ -9,19 +9,19 @@ from torch.nn import functional
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import MODEL_UNUSABLE
-from anchorage.learning.inference import ImageClassifier
+from anchorage.learning.inference import ImageModel
 
 _LEAST_SIDE = 224
 """Pixels of a picture's side; smaller images are enlarged."""
 _OPACITY = 0.65
 
 
-def heat(model: ImageClassifier, images: NDArray[np.uint8], classes: NDArray[np.int64]) -> NDArray[np.float32]:
+def heat(model: ImageModel, images: NDArray[np.uint8], classes: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return how strongly each part of an image speaks for a class, over the last convolution's maps: eq. 1 and 2, divided by the largest value.
 
     Parameters
     ----------
-    model : ImageClassifier
+    model : ImageModel
         Its encoder has a convolution.
     images : ndarray of uint8, shape [n, channels, size, size]
         Pixels.

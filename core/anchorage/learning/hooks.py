@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching, Contrast, HeadLoss, Labelled, Loss
     from anchorage.learning.method import TrainingMethod
+    from anchorage.learning.model_hooks import TaskHooks
     from anchorage.learning.models import Network
     from anchorage.learning.round_part import RoundPart
     from anchorage.learning.server_round import ServerRound
@@ -118,12 +119,12 @@ class LocalLossHooks(LearningHooks):
     """Whether it is the mean of a loss per image that depends on nothing else, as DP-SGD needs it."""
 
     @abstractmethod
-    def loss(self, data: Labelled, num_classes: int) -> Loss:
-        """Return the mean loss of logits [n, C] and labels [n]; it may use the class counts of the silo's images."""
+    def loss(self, data: Labelled, task: TaskHooks) -> Loss:
+        """Return the mean loss of the head's outputs [n, outputs] and labels [n, ...]; it may use the labels of the silo's images."""
 
     def round_loss(self, silo_round: SiloRound, data: Labelled) -> Loss:
         """Return the loss of one round; override it for a loss with state (see `LearningHooks.begin`)."""
-        return self.loss(data, silo_round.run.model.num_classes)
+        return self.loss(data, silo_round.task)
 
     def log_shares(self, silo_round: SiloRound) -> Tensor | None:
         """Return what the logits of pseudo-labelled images are shifted by in the loss, float [C]; None for nothing."""
@@ -133,7 +134,7 @@ class LocalLossHooks(LearningHooks):
 class SecondHeadHooks(LearningHooks):
     """A second classifier beside the one that is evaluated."""
 
-    def head_loss(self, loss: Loss, data: Labelled, num_classes: int) -> HeadLoss | None:
+    def head_loss(self, loss: Loss, data: Labelled, task: TaskHooks) -> HeadLoss | None:
         """Return the loss of both heads on representations [n, d] with labels [n]; None without a second head."""
         return None
 
@@ -189,7 +190,7 @@ class PseudoLabelHooks(LearningHooks):
 
         found = self.label(silo_round, indices)
         with returned_by(self, "label"):
-            return check_labels(found, len(indices), silo_round.run.model.num_classes)
+            return check_labels(found, len(indices), silo_round.run.model.num_outputs)
 
     def objective(self, silo_round: SiloRound) -> Work | None:
         """Return the silo's work of a round; None where the silo only learns its own labels."""
@@ -353,9 +354,17 @@ class OptimiserHooks(LearningHooks):
 class WeightingHooks(LearningHooks):
     """How much an update counts, as far as silos take part in it."""
 
-    def tally(self, labels: NDArray[np.int64], predictions: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
-        """Return what a silo tells of a model's predictions on its validation images: right ones and all of them, int64 [2]."""
-        return np.array([(predictions == labels).sum(), len(predictions)], np.int64)
+    def tally(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> NDArray[np.int64] | None:
+        """Return what a silo tells of a model on its validation images, int64; None where weights do not go by that.
+
+        Parameters
+        ----------
+        labels : ndarray, shape [n, ...]
+            Labels of the images, all known.
+        activated : ndarray of float64, shape [n, outputs]
+            What the task makes of the model's outputs for them.
+        """
+        return None
 
 
 class BatchNormHooks(LearningHooks):

@@ -1,37 +1,33 @@
-"""A trained model as one module: pixels in, probabilities out."""
+"""A trained model as one module: pixels in, what people are shown out."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import MODEL_UNUSABLE
 from anchorage.api.errors.learning import LOSS_NOT_FINITE
-from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights
+from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights, head_of
 from anchorage.api.model import network_called, require_package
-from anchorage.api.piece import PIECES, Piece
 from anchorage.learning.batch_norm import replace_by_groups
 from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
-from anchorage.learning.models import GAUSSIAN, HIDDEN, Network
+from anchorage.learning.models import Network
 from anchorage.learning.moments import GaussianHead
 from anchorage.learning.weights import load_arrays
-from anchorage.transport.tensors.layout import BUFFERS, SCORING
+from anchorage.transport.tensors.layout import SCORING
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_safetensors
 
-P = TypeVar("P", bound=Piece)
 
-
-class ImageClassifier(nn.Module):
-    """A network between pixels and probabilities, in eval mode, on the CPU.
+class ImageModel(nn.Module):
+    """A network between pixels and what people are shown, such as probabilities, in eval mode, on the CPU.
 
     Parameters
     ----------
@@ -49,43 +45,42 @@ class ImageClassifier(nn.Module):
     def __init__(self, described: Inference, arrays: Mapping[str, NDArray[Any]]) -> None:
         super().__init__()
         kind = _network(described.network)
-        projection, hidden = arrays.get("projection.0.weight"), arrays.get(HIDDEN)
-        weight = arrays.get("classifier.weight")
-        if weight is None or any(each is not None and each.ndim != 2 for each in (weight, projection, hidden)):
+        head = described.head or head_of({name: array.shape for name, array in arrays.items()})
+        if head is None:
             raise AnchorageError(MODEL_UNUSABLE, "the weights have no classifier")
-        self.described = described
+        self.described, outputs = described, len(described.outputs)
         encoder = kind.encoder(described.channels, described.side)
-        if not any(name.startswith("encoder.") and name.endswith(BUFFERS) for name in arrays):
-            replace_by_groups(encoder)  # trained so (batchNorm groupNorm), or without any batch normalisation
+        if head.group_norm:
+            replace_by_groups(encoder)
         self.network = Network(
             encoder,
-            next(each for each in (projection, hidden, weight) if each is not None).shape[1],
-            len(described.classes),
+            head.width,
+            outputs,
             anchor_head=False,
-            projection=projection is not None,
-            bias="classifier.bias" in arrays,
-            hidden=None if hidden is None else hidden.shape[0],
+            projection=head.projection is not None,
+            bias=head.bias,
+            hidden=head.hidden,
         )
-        if (scale := arrays.get(GAUSSIAN)) is not None:
-            head = GaussianHead(self.network.classifier.in_features, len(described.classes), whole=scale.ndim == 3)
-            self.network.classifier = head
+        if head.covariances is not None:
+            whole = head.covariances == "classes"
+            self.network.classifier = GaussianHead(self.network.classifier.in_features, outputs, whole=whole)
         with torch.no_grad():
             load_arrays(self.network, {name: array for name, array in arrays.items() if name.startswith(SCORING)})
         self.requires_grad_(False)
         self.eval()
         self._plain = _augmentation(described).plain
-        self._task = _piece("task", described.task, TaskHooks, classes=described.classes)
+        self.task = expect(described.task, TaskHooks)
 
     def views(self, images: Tensor) -> Tensor:
         """Return what the network takes, float32 [n, channels, side, side], of pixels as of `forward`."""
         return self._plain(images)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the probability of each class, float32 [n, C], of pixels uint8 [n, channels, size, size]."""
-        return self._task.probabilities(self.network(self.views(images)))
+        """Return what the task makes of the outputs, float32 [n, outputs], for pixels uint8 [n, channels, size, size]."""
+        return self.task.activated(self.network(self.views(images)))
 
     def score(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return probabilities [n, C] of pixels [n, channels, size, size]; n >= 1.
+        """Return what `forward` does for pixels [n, channels, size, size]; n >= 1.
 
         Raises
         ------
@@ -128,13 +123,3 @@ def _network(name: str) -> NetworkHooks:
         raise AnchorageError(MODEL_UNUSABLE, f"no installed package has the network {name}") from error
     require_package(name)
     return expect(found, NetworkHooks)
-
-
-def _piece(slot: str, name: str, kind: type[P], **fields: Any) -> P:
-    found = PIECES.of(slot).get(name)
-    if found is None or not issubclass(found, kind):
-        raise AnchorageError(MODEL_UNUSABLE, f"no installed package has the {slot} {name}")
-    try:
-        return found(**fields)
-    except ValidationError as error:
-        raise AnchorageError(MODEL_UNUSABLE, f"{slot} {name}: {error.errors()[0]['msg']}") from error

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
+from anchorage.learning.data.labels import Labels
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views, batches_per_epoch, epoch_batches, grouped
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Mean loss of logits [n, C] and labels [n]."""
+"""Mean loss of the head's outputs [n, outputs] and labels [n, ...]."""
 
 HeadLoss = Callable[[Network, Tensor, Tensor], Tensor]
 """Mean loss of a network's heads on representations [n, d] with labels [n]."""
@@ -97,22 +97,22 @@ class Labelled:
         All images of the party.
     indices : ndarray of int64, shape [n]
         Which of them.
-    labels : ndarray of int64, shape [n]
-        Their classes, true or accepted.
+    labels : ndarray, shape [n, ...]
+        Their labels, true or accepted; all are known.
     """
 
     views: Views
     indices: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    labels: Labels
 
     def batch(self, positions: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return indices and labels of some positions on the device, int64 [b] each."""
+        """Return indices, int64 [b], and labels, [b, ...], of some positions on the device."""
         return self.views.to_device(self.indices[positions]), self.views.to_device(self.labels[positions])
 
     def viewed(
         self, batches: Iterable[NDArray[np.int64]], *views: Callable[[Tensor], Tensor], place: Place | None = None
     ) -> Iterator[tuple[Tensor, ...]]:
-        """Yield each batch's labels, int64 [b], and its views, float32 [b, channels, H, W] each; several batches are viewed at once.
+        """Yield each batch's labels, [b, ...], and its views, float32 [b, channels, H, W] each; several batches are viewed at once.
 
         Parameters
         ----------
@@ -197,23 +197,23 @@ def two_head_losses(
 
 
 def strong_losses(
-    network: Network, data: Labelled, batching: Batching, draws: Draws, devices: DeviceGroup | None = None
+    network: Network, data: Labelled, loss: Loss, batching: Batching, draws: Draws, devices: DeviceGroup | None = None
 ) -> Iterator[Tensor]:
-    """Yield cross entropy on strong views: FedAnchor without mixup, and its server's epoch; each of `devices`, if given, learns its part."""
+    """Yield the loss on strong views: FedAnchor without mixup, and its server's epoch; each of `devices`, if given, learns its part."""
     devices = devices or DeviceGroup()
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     batches = batching.rest(len(data.indices), draws)
     for seen in data.viewed(batches, lambda indices: data.views.strong(indices, augmentation), place=draws.place):
         part = devices.part(len(seen[0]), batching.smallest)
         labels, images = part.of(*seen)
-        yield part.weighted(functional.cross_entropy(network(images), labels))
+        yield part.weighted(loss(network(images), labels))
 
 
-def weak_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-    """Yield cross entropy on what a supervised loss sees, weak views: SemiFL's server (methods reference, 6.7)."""
+def weak_losses(network: Network, data: Labelled, loss: Loss, batching: Batching, draws: Draws) -> Iterator[Tensor]:
+    """Yield the loss on what a supervised loss sees, weak views: SemiFL's server (methods reference, 6.7)."""
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     batches = batching.rest(len(data.indices), draws)
     for labels, images in data.viewed(
         batches, lambda indices: data.views.learnt(indices, augmentation), place=draws.place
     ):
-        yield functional.cross_entropy(network(images), labels)
+        yield loss(network(images), labels)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from anchorage.api.data import DataFormat
 from anchorage.api.model import AugmentationKind, NetworkKind
-from anchorage.api.task import Task
+from anchorage.api.task import Tally, Task
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    from matplotlib.axes import Axes
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from anchorage.api.data import DataSection
     from anchorage.api.model_card import Assessment
     from anchorage.learning.data.augmentation import Augmentation
-    from anchorage.learning.data.classes import SiteClasses
+    from anchorage.learning.data.labels import LabelReader, ReadLabels
     from anchorage.learning.data.listing import Listing
 
 
@@ -47,43 +48,87 @@ class AugmentationHooks(AugmentationKind):
         """Return the views."""
 
 
-@dataclass(frozen=True)
-class Scores:
-    """How a model did on labelled images."""
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of how a model does."""
 
-    metrics: Mapping[str, float]
-    """By name (methods reference, section 1)."""
-    predictions: NDArray[np.int64]
-    """Predicted class of each image, int64 [n]."""
-    confusion: NDArray[np.int64]
-    """Images by true and predicted class, int64 [C, C]."""
+    name: str
+    """Of its file, such as ``confusion``."""
+    title: str
+    """What it shows, without a model's name."""
+    says: str
+    """The same in words, for those who do not see it."""
+    draw: Callable[[Axes], None]
+    """Draws it."""
 
 
 class TaskHooks(Task):
-    """What a model tells of an image: what its outputs mean, and how good they are."""
+    """A prediction task: how labels are read, what is learnt of them, what outputs mean, and how good they are."""
 
     @abstractmethod
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """Return the probability of each class from the classifier's outputs [n, C]."""
+    def label_reader(
+        self, class_map: Mapping[str, str], unknown: Literal["Refuse", "Skip", "Unlabelled"] = "Refuse"
+    ) -> LabelReader:
+        """Return what reads the labels of a site.
+
+        Parameters
+        ----------
+        class_map : mapping of str to str
+            The site's words, as its data section has them, to those of the federation.
+        unknown : str
+            What becomes of an image whose label cannot be read: all are refused, it alone is left out, or it has no label.
+        """
 
     @abstractmethod
-    def scores(self, labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Scores:
-        """Compare probabilities [n, C], finite, with labels [n]; n >= 1."""
+    def stand_ins(self, count: int) -> ReadLabels:
+        """Return labels for so many images that are not here, by which `fedctl plan` rehearses training."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss over images of the head's outputs [n, outputs] with labels [n, ...], all of them known; a scalar."""
+
+    @abstractmethod
+    def activated(self, logits: Tensor) -> Tensor:
+        """Return what people are shown of the head's outputs [n, outputs], such as probabilities, in their shape and dtype."""
+
+    @abstractmethod
+    def tally(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> Tally:
+        """Return the sums of `tally_arrays` over images with labels [n, ...], all known, and what `activated` gave for them; n may be 0."""
+
+    def evaluate(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> Mapping[str, float]:
+        """Return all metrics of n >= 1 images; override it for those that need every image at once, such as areas under curves."""
+        return self.scores(self.tally(labels, activated))
 
     def assessment(
         self,
         part: Literal["test", "validation"],
-        labels: NDArray[np.int64],
-        probabilities: NDArray[np.float64],
+        labels: NDArray[Any],
+        activated: NDArray[np.float64],
         rng: np.random.Generator,
     ) -> Assessment | None:
-        """Compare them in full, as a model card has it; `part` says which images they are, `rng` draws resamples. None: it is not scored so."""
+        """Score images in full, as a model card has it; `part` says which images they are, `rng` draws resamples. None: it is not scored so."""
         return None
+
+    @abstractmethod
+    def true_and_predicted(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return one number for what is true and one for what is predicted of each image, [n, 2], by which pictures colour it."""
+
+    def details(self, tally: Tally) -> Mapping[str, float]:
+        """Return further figures of a tally for MLflow, by name, such as the recall of each class."""
+        return {}
+
+    def pictures(self, assessment: Assessment) -> Iterator[Picture]:
+        """Yield the pictures of an assessment, for MLflow and for the report."""
+        return iter(())
+
+    def tally_pictures(self, tally: Tally) -> Iterator[Picture]:
+        """Yield the pictures of a round's tally, for MLflow."""
+        return iter(())
 
 
 class ReaderHooks(DataFormat):
     """A format of images and labels."""
 
     @abstractmethod
-    def listing(self, section: DataSection, root: Path, classes: SiteClasses) -> Listing:
-        """List the images of a section, bad ones included; nothing is decoded yet."""
+    def listing(self, section: DataSection, root: Path, reader: LabelReader) -> Listing:
+        """List the images of a section, bad ones included, with the labels that `reader` reads; nothing is decoded yet."""

@@ -314,7 +314,7 @@ def build_model(model: ModelDescription, method: TrainingMethod, seed: int) -> N
     projection = any(piece.projection_head for piece in method.pieces) or kind.projects
     width = _width(encoder, model)
     network = Network(
-        encoder, width, model.num_classes, anchor_head, projection, bias=kind.classifier_bias, hidden=model.hidden
+        encoder, width, model.num_outputs, anchor_head, projection, bias=kind.classifier_bias, hidden=model.hidden
     )
     for piece in method.pieces:
         piece.add_heads(network)

@@ -17,10 +17,12 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
 from anchorage.api.federation import Embeddings
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.metric_names import LOSS
 from anchorage.api.model import ModelDescription
 from anchorage.api.model_card import Assessment
 from anchorage.api.piece_faults import shown, wrong_result
 from anchorage.learning.data import ImageSet
+from anchorage.learning.data.labels import is_known
 from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
@@ -50,8 +52,10 @@ KEPT_TESTS = 2
 class _Outputs:
     """What a model makes of n images."""
 
-    probabilities: NDArray[np.float64]
-    """Of each class, [n, C]."""
+    activated: NDArray[np.float64]
+    """What the task makes of the head's outputs, [n, outputs]."""
+    loss: float
+    """The task's mean loss."""
     features: NDArray[np.float32]
     """Embeddings of those that a report carries, [m, d]."""
 
@@ -106,6 +110,7 @@ class TorchServerLearner:
     ) -> None:
         self._embeddings, self._pictured = embeddings, pictured
         self._model, self._seed, self._device, self._initial = model, seed, device, initial
+        self._task = expect(model.task, TaskHooks)
         self._rounds, self._after = rounds, after
         self._method = TrainingMethod.of(method)
         self._network = build_model(model, self._method, seed)
@@ -137,12 +142,12 @@ class TorchServerLearner:
         return self._up
 
     def _labelled(self, images: ImageSet | None) -> Labelled | None:
-        if images is None or not (images.labels >= 0).any():
+        if images is None or not is_known(images.labels).any():
             return None
         shape = (self._model.channels, self._model.image_size, self._model.image_size)
         if images.images.shape[1:] != shape:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
-        known = np.flatnonzero(images.labels >= 0)
+        known = np.flatnonzero(is_known(images.labels))
         return Labelled(
             views_of(
                 images.images[known], self._model, self._method, self._device, Draws(self._seed), self._embeddings
@@ -160,8 +165,10 @@ class TorchServerLearner:
             raise AnchorageError(
                 ANCHORS_MISSING, f"{method.resolved.name} needs labelled anchors at the server: give spec.anchorData"
             )
-        counts = np.bincount(self._anchors.labels, minlength=self._model.num_classes)
-        if method.pseudo_labels.anchor_head and not counts.all():
+        if not method.pseudo_labels.anchor_head:
+            return
+        counts = np.bincount(self._anchors.labels, minlength=self._model.num_outputs)
+        if not counts.all():
             missing = ", ".join(map(str, np.flatnonzero(counts == 0)[:10]))
             raise AnchorageError(
                 ANCHORS_MISSING, f"no anchor of class {missing}: add labelled images to spec.anchorData"
@@ -320,13 +327,13 @@ class TorchServerLearner:
             The model's outputs are not finite.
         """
         part: Literal["test", "validation"] = "validation" if self._scored["test"] is None else "test"
-        images, probabilities = self._scored[part], self._tested.get((model.digest, round_number))
-        if probabilities is None and (outputs := self._outputs(model, part, round_number)) is not None:
-            probabilities = outputs.probabilities
-        if probabilities is None or images is None:
+        images, activated = self._scored[part], self._tested.get((model.digest, round_number))
+        if activated is None and (outputs := self._outputs(model, part, round_number)) is not None:
+            activated = outputs.activated
+        if activated is None or images is None:
             return None
         resampling = Draws(self._seed).numpy("resampling")
-        return expect(self._model.task, TaskHooks).assessment(part, images.labels, probabilities, resampling)
+        return self._task.assessment(part, images.labels, activated, resampling)
 
     def _score(self, model: ModelBytes, part: str, round_number: int) -> Report:
         outputs, images = self._outputs(model, part, round_number), self._scored[part]
@@ -334,13 +341,16 @@ class TorchServerLearner:
             return Report({})
         if part == "test":
             self._tested = dict(
-                [*self._tested.items(), ((model.digest, round_number), outputs.probabilities)][-KEPT_TESTS:]
+                [*self._tested.items(), ((model.digest, round_number), outputs.activated)][-KEPT_TESTS:]
             )
-        scores = expect(self._model.task, TaskHooks).scores(images.labels, outputs.probabilities)
+        found = self._task.evaluate(images.labels, outputs.activated)
+        metrics = {LOSS: outputs.loss, **checked_metrics(self._task, "evaluate", found)}
+        tally = checked_arrays(self._task, "tally", self._task.tally(images.labels, outputs.activated))
         shown = self._drawn(part, len(images.labels))
-        embeddings = np.column_stack([images.labels[shown], scores.predictions[shown], outputs.features])
+        coloured = self._task.true_and_predicted(images.labels[shown], outputs.activated[shown])
+        embeddings = np.column_stack([coloured, outputs.features])
         layer = self._pictured.layer if self._pictured and part == "validation" else ""
-        return Report(scores.metrics, scores.confusion, embeddings.astype(np.float32), layer)
+        return Report(metrics, tally, embeddings.astype(np.float32), layer)
 
     def _drawn(self, part: str, count: int) -> NDArray[np.int64]:
         """Return the images of a part whose embeddings a report carries, ascending."""
@@ -373,15 +383,16 @@ class TorchServerLearner:
         if self._probed and not bool(classifier.weight.isfinite().all()):
             return None  # the probe's step is too large for these features, which is no fault of the model
         with torch.no_grad():
-            task = expect(self._model.task, TaskHooks)
+            task = self._task
             logits = classifier(features).double()
-            probabilities = task.probabilities(logits).cpu().numpy()
-        due = (len(images.indices), self._model.num_classes)
-        if probabilities.shape != due:
-            raise wrong_result(task, "probabilities", shown(probabilities), f"probabilities of shape {list(due)}")
-        if not np.isfinite(probabilities).all():
+            activated = task.activated(logits).cpu().numpy()
+            loss = float(task.loss(logits, images.views.to_device(images.labels)))
+        due = (len(images.indices), self._model.num_outputs)
+        if activated.shape != due:
+            raise wrong_result(task, "activated", shown(activated), f"numbers of shape {list(due)}")
+        if not np.isfinite(activated).all():
             if bool(logits.isfinite().all()):
-                raise wrong_result(task, "probabilities", "NaN for finite logits", "finite probabilities")
+                raise wrong_result(task, "activated", "NaN for finite outputs of the head", "finite numbers")
             if self._is_untrained(round_number) and all(bool(p.isfinite().all()) for p in network.parameters()):
                 found = "outputs that are not finite, of a network with finite weights that nobody trained"
                 raise wrong_result(network_of(self._model), "encoder", found, "an encoder with finite outputs")
@@ -391,10 +402,10 @@ class TorchServerLearner:
             raise AnchorageError(LOSS_NOT_FINITE, message)
         drawn = self._drawn(part, len(images.labels))
         if self._pictured is None or part != "validation":
-            return _Outputs(probabilities, features.cpu().numpy()[drawn])
+            return _Outputs(activated, loss, features.cpu().numpy()[drawn])
         outputs = layer_outputs(network, self._pictured.layer)
         rows = images.views.mapped(images.indices[drawn], lambda i: outputs(images.views.plain(i)))
-        return _Outputs(probabilities, rows.float().cpu().numpy())
+        return _Outputs(activated, loss, rows.float().cpu().numpy())
 
     def _is_untrained(self, round_number: int) -> bool:
         return round_number == 0 and self._initial is None and not self._method.server_training.trains
@@ -407,7 +418,7 @@ class TorchServerLearner:
         data, views = self._round.needed, self._round.needed.views
         features = views.mapped(data.indices, lambda i: network.represent(views.plain(i)))
         labels = views.to_device(data.labels)
-        return linear_probe(features, labels, self._model.num_classes, Draws(self._seed, round_number))
+        return linear_probe(features, labels, self._task, Draws(self._seed, round_number))
 
     def _bytes(self, model: ModelBytes | None = None) -> ModelBytes:
         layout = self._down if model is None else self._down.trainable

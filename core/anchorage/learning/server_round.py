@@ -8,10 +8,11 @@ from torch import Tensor
 
 from anchorage.api.model import ModelDescription
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import LearningHooks
+from anchorage.learning.hooks import LearningHooks, expect
 from anchorage.learning.local_training import Batching, Labelled
 from anchorage.learning.loss_checks import checked_losses, sample_outputs
 from anchorage.learning.method import TrainingMethod
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.models import Network
 from anchorage.learning.weights import load_model, network_arrays
 from anchorage.transport.tensors.layout import Layout
@@ -57,6 +58,11 @@ class ServerRound:
         """Tensors of the round's aggregated model that are no part of the network."""
         self.computed: dict[str, Any] = {}
         """What pieces compute once, by a name of their own."""
+
+    @property
+    def task(self) -> TaskHooks:
+        """The run's task."""
+        return expect(self.model.task, TaskHooks)
 
     def before_rounds(self) -> None:
         """Draw as before round 1."""

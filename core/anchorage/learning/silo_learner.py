@@ -15,23 +15,26 @@ import numpy as np
 import torch
 from blake3 import blake3
 from numpy.typing import NDArray
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
-from anchorage.api.metrics import ACCEPTANCE
+from anchorage.api.metric_names import ACCEPTANCE
 from anchorage.api.run import RunDescription
+from anchorage.api.task import Tally
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.data import ImageSet
+from anchorage.learning.data.labels import Labels, is_known
 from anchorage.learning.device import calculation
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.hook_checks import checked, checked_arrays
+from anchorage.learning.hooks import expect
 from anchorage.learning.loss_checks import checked_losses, suspecting
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.metrics import confusion_matrix
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.models import Network
 from anchorage.learning.round_part import RoundPart
 from anchorage.learning.round_state import RoundState
@@ -47,7 +50,7 @@ from anchorage.learning.weights import (
     without_beside,
     write,
 )
-from anchorage.transport.messages import HELD_OUT, REPETITION, Announcement, AuxiliaryData, Evaluation, Task
+from anchorage.transport.messages import VALIDATION, Announcement, AuxiliaryData, Evaluation, Task
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
 from anchorage.transport.tensors.large_arrays import layout_of
 from anchorage.transport.tensors.layout import Layout
@@ -119,7 +122,7 @@ class TorchSiloLearner:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device, self._examine = run, silo, device, examine
         self._dp_sgd, self._devices = dp_sgd, devices or DeviceGroup()
-        self._method = TrainingMethod.of(run.method)
+        self._method, self._task = TrainingMethod.of(run.method), expect(run.model.task, TaskHooks)
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
         layouts = (self._down, without_beside(self._down), self._up.behind(self._down))
         self._layouts = {layout.digest: layout for layout in layouts}
@@ -139,22 +142,22 @@ class TorchSiloLearner:
         self._labels = RoundLabels()
 
     def _split(self, images: ImageSet) -> LocalImages:
-        labels = images.labels
-        train, validation, held_out = np.arange(len(labels)), np.empty(0, np.int64), np.empty(0, np.int64)
+        strata = images.strata
+        train, validation, held_out = np.arange(len(strata)), np.empty(0, np.int64), np.empty(0, np.int64)
         if self._run.silo_percent:
-            labelled = np.flatnonzero(labels >= 0)
+            labelled = np.flatnonzero(strata >= 0)
             rng = Draws(self._run.seed, silo=self._silo).numpy("held-out split")
-            held_out = labelled[validation_split(labels[labelled], self._run.silo_percent, rng)[1]]
+            held_out = labelled[validation_split(strata[labelled], self._run.silo_percent, rng)[1]]
             train = np.setdiff1d(train, held_out)
         cycle = self._run.method.local.cycle
         percent = max((piece.held_out_percent() for piece in self._method.pieces), default=0)
         percent = max(percent, 0 if cycle is None else cycle.validation_percent)
         if percent:
             rng = Draws(self._run.seed, silo=self._silo).numpy("validation-split")
-            train, validation = (train[part] for part in validation_split(labels[train], percent, rng))
+            train, validation = (train[part] for part in validation_split(strata[train], percent, rng))
         draws = Draws(self._run.seed, silo=self._silo)
         views = views_of(images.images, self._run.model, self._method, self._device, draws, self._embeddings)
-        return LocalImages(views, labels, train, validation, held_out, images.stated_counts)
+        return LocalImages(views, images.labels, train, validation, held_out, images.stated_counts)
 
     def train(
         self,
@@ -172,8 +175,7 @@ class TorchSiloLearner:
             told = {**task.auxiliary_data, **read_arrays(task.behind, model[layout.nbytes :])}
             load(self._network, layout, model, task.model.fixed)
             self._images.views.encoded_by(self._network)
-            again = int(task.auxiliary_data.get(REPETITION, 0))
-            kept = self._state.of(task.round) if again else self._state.before(task.round)
+            kept = self._state.of(task.round) if task.repetition else self._state.before(task.round)
             load_local(self._network, {**self._networks.local_part, **kept})
             checkpoint = self._checkpoint_of(task, told, kept)
             silo_round = self._round(task, told, kept, arrived, checkpoint.place)
@@ -250,21 +252,28 @@ class TorchSiloLearner:
             scorer = self._networks.scoring
             load(scorer, self._layout_of(task), model, task.model.fixed)
             self._images.views.encoded_by(scorer)
-            if HELD_OUT in task.auxiliary_data:
+            if task.held_out:
                 kept = self._state.before(task.round + 1)
                 load_local(scorer, {**self._networks.local_part, **kept})
                 for piece in self._method.pieces:
                     piece.load_own_layers(scorer, kept)
-                return Evaluation(task.id, self._confusion(scorer, self._images.held_out))
-            return Evaluation(task.id, self._score(scorer, task.round))
+                held_out = self._images.held_out
+                return Evaluation(task.id, self._tally(scorer, held_out), len(held_out))
+            _, counts, images = self._validated(scorer, task.round)
+            return Evaluation(task.id, {} if counts is None else {VALIDATION: counts}, images)
 
-    def _confusion(self, network: Network, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the confusion matrix on labelled images, int64 [C, C], rows are true classes."""
+    def _tally(self, network: Network, indices: NDArray[np.int64]) -> Tally:
+        """Return the task's tally of labelled images."""
+        found = self._task.tally(self._images.labels[indices], self._activated(network, indices)[1])
+        return checked_arrays(self._task, "tally", found)
+
+    def _activated(self, network: Network, indices: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
+        """Return the network's outputs for images, float64 [n, outputs], as they are and as the task activates them."""
         views = self._images.views
-        predictions = np.empty(0, np.int64)
-        if len(indices):
-            predictions = views.mapped(indices, lambda i: network(views.plain(i))).argmax(1).cpu().numpy()
-        return confusion_matrix(self._images.labels[indices], predictions, self._run.model.num_classes)
+        if not len(indices):
+            return torch.empty(0), np.empty((0, self._run.model.num_outputs))
+        logits = views.mapped(indices, lambda i: network(views.plain(i))).double()
+        return logits, self._task.activated(logits).cpu().numpy()
 
     def _layout_of(self, task: Task) -> Layout:
         return self._layouts.get(task.model.layout, self._down)
@@ -277,8 +286,7 @@ class TorchSiloLearner:
         arrived: Mapping[str, NDArray[Any]],
         place: Place | None = None,
     ) -> SiloRound:
-        again = int(task.auxiliary_data.get(REPETITION, 0))
-        draws = Draws(self._run.seed, task.round, self._silo, again, place or Place({}))
+        draws = Draws(self._run.seed, task.round, self._silo, task.repetition or 0, place or Place({}))
         begun = SiloRound(
             self._run,
             self._method,
@@ -291,6 +299,7 @@ class TorchSiloLearner:
             self._frozen,
             lambda: self._score(self._network, task.round),
             self._devices,
+            repeated=task.repetition is not None,
         )
         parts = [(piece, piece.begin(begun)) for piece in self._method.pieces]
         for piece, part in parts:
@@ -364,7 +373,7 @@ class TorchSiloLearner:
 
     def _guesses_validation(self) -> bool:
         validation = self._images.labels[self._images.validation]
-        return len(validation) > 0 and bool((validation < 0).all()) and self._method.pseudo_labels.labels_images
+        return len(validation) > 0 and not is_known(validation).any() and self._method.pseudo_labels.labels_images
 
     def _label_validation(self, round_number: int, silo_round: SiloRound) -> Mapping[str, NDArray[np.int64]]:
         if not self._guesses_validation():
@@ -374,7 +383,7 @@ class TorchSiloLearner:
         self._labels.publish(round_number, guessed)
         return {_VALIDATION: guessed}
 
-    def _validation_labels(self, round_number: int) -> NDArray[np.int64]:
+    def _validation_labels(self, round_number: int) -> Labels:
         true = self._images.labels[self._images.validation]
         if not self._guesses_validation():
             return true
@@ -383,27 +392,26 @@ class TorchSiloLearner:
             guessed = self._state.of(round_number).get(_VALIDATION)
         return true if guessed is None else guessed
 
-    def _score(self, network: Network, round_number: int) -> NDArray[np.int64]:
+    def _score(self, network: Network, round_number: int) -> NDArray[np.int64] | None:
         return self._validated(network, round_number)[1]
 
-    def _validated_on(self, round_number: int) -> tuple[float, NDArray[np.int64]]:
+    def _validated_on(self, round_number: int) -> tuple[float, NDArray[np.int64] | None]:
         """Validate the network in training, in eval mode."""
         training = self._network.training
         self._network.eval()
-        found = self._validated(self._network, round_number)
+        loss, counts, _ = self._validated(self._network, round_number)
         self._network.train(training)
-        return found
+        return loss, counts
 
-    def _validated(self, network: Network, round_number: int) -> tuple[float, NDArray[np.int64]]:
-        """Return the mean cross entropy on the validation split, 0 without a label there, and the counts."""
+    def _validated(self, network: Network, round_number: int) -> tuple[float, NDArray[np.int64] | None, int]:
+        """Return the task's mean loss on the validation split, 0 without a label there, what the weighting counts of it, and of how many images."""
         labels = self._validation_labels(round_number)
-        known = labels >= 0
-        classes, views = self._run.model.num_classes, self._images.views
-        predictions, loss = np.empty(0, np.int64), 0.0
+        known = is_known(labels)
+        logits, activated = self._activated(network, self._images.validation[known])
+        loss = 0.0
         if known.any():
-            logits = views.mapped(self._images.validation[known], lambda i: network(views.plain(i)))
-            loss = float(cross_entropy(logits.double(), views.to_device(labels[known])))
-            predictions = logits.argmax(1).cpu().numpy()
+            loss = float(self._task.loss(logits, self._images.views.to_device(labels[known])))
         piece = self._method.weighting
-        counts = piece.tally(labels[known], predictions, classes)
-        return loss, checked(piece, "tally", counts, np.ndarray, "an array of counts, int64")
+        counts = piece.tally(labels[known], activated)
+        checked(piece, "tally", counts, (np.ndarray, NoneType), "an array of counts, int64, or None")
+        return loss, counts, int(known.sum())

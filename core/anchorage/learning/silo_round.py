@@ -16,13 +16,15 @@ from anchorage.api.errors.learning import AUXILIARY_DATA_MISSING
 from anchorage.api.piece import AuxiliaryArray
 from anchorage.api.piece_faults import naming_pieces
 from anchorage.api.run import RunDescription
+from anchorage.learning.data.labels import Labels, is_known
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws
 from anchorage.learning.hook_checks import checked, checked_arrays, checked_metrics
-from anchorage.learning.hooks import LearningHooks
+from anchorage.learning.hooks import LearningHooks, expect
 from anchorage.learning.local_training import BATCHES, Batching, Labelled, labelled_losses, two_head_losses
 from anchorage.learning.loss_checks import CheckedLoss, checked_losses, sample_outputs
 from anchorage.learning.method import TrainingMethod
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.models import Network
 from anchorage.learning.round_part import RoundPart
 from anchorage.learning.views import Views
@@ -96,18 +98,18 @@ class LocalImages:
     ----------
     views : Views
         All images.
-    labels : ndarray of int64, shape [n]
-        Classes, -1 without.
+    labels : ndarray, shape [n, ...]
+        Labels (`anchorage.learning.data.labels`).
     train, validation, held_out : ndarray of int64
         Indices; `validation` takes part in training (weights, cycles), `held_out` does not.
     stated_counts : sequence of int, length C, optional
-        Images of each class by the site's records, labelled or not.
+        Images of each stratum by the site's records, labelled or not.
     """
 
     def __init__(
         self,
         views: Views,
-        labels: NDArray[np.int64],
+        labels: Labels,
         train: NDArray[np.int64],
         validation: NDArray[np.int64],
         held_out: NDArray[np.int64],
@@ -116,8 +118,8 @@ class LocalImages:
         self.views, self.labels = views, labels
         self.stated_counts = None if stated_counts is None else np.array(stated_counts, np.int64)
         self.train, self.validation, self.held_out = train, validation, held_out
-        self.labelled = train[labels[train] >= 0]
-        self.unlabelled = train[labels[train] < 0]
+        known = is_known(labels[train])
+        self.labelled, self.unlabelled = train[known], train[~known]
         self.computed: dict[str, Any] = {}
         """What pieces compute from the images once per run, by a name of their own."""
 
@@ -157,17 +159,25 @@ class SiloRound:
     copy_received: Callable[[], Network]
     """Returns a frozen copy of the received model, in eval mode."""
 
-    score: Callable[[], NDArray[np.int64]]
-    """Returns the tally of the network in training on the validation images, after training."""
+    score: Callable[[], NDArray[np.int64] | None]
+    """Returns what the weighting counts of the network in training on the validation images, after training; None where it does not."""
 
     devices: DeviceGroup
     """The processes that train this silo's network, each with its part of every batch."""
+
+    repeated: bool = False
+    """Whether the silo trains more than once in this round."""
 
     parts: Sequence[RoundPart] = ()
     """What the method's pieces do beside the losses."""
 
     owners: Sequence[LearningHooks] = ()
     """The piece of each of `parts`."""
+
+    @property
+    def task(self) -> TaskHooks:
+        """The run's task."""
+        return expect(self.run.model.task, TaskHooks)
 
     def prepare(self) -> Work:
         """Return the round's training: the first objective that the method's pieces have, else that of labelled images alone.
@@ -237,9 +247,7 @@ class SiloRound:
         checked(self.method.regulariser, "contrast", contrast, (tuple, NoneType), "a pair of functions or None")
         if contrast is None:
             plain = self.method.local_loss.per_image and not self.method.pseudo_labels.strong_views_too
-            alone = (
-                plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.run.model.num_classes) is None
-            )
+            alone = plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.task) is None
             return Work(self.labelled_losses(batching), steps, samples, per_image=alone, resumes=True, divides=True)
         term, kept = CheckedLoss(self.method.regulariser, "contrast", contrast[0]), contrast[1]
         data, loss = self.labelled()
@@ -266,7 +274,7 @@ class SiloRound:
     def labelled_losses(self, batching: Batching) -> Iterator[Tensor]:
         """Yield the loss on labelled images, step by step, of both heads where there are two."""
         data, loss = self.labelled()
-        heads = self.method.second_head.head_loss(loss, data, self.run.model.num_classes)
+        heads = self.method.second_head.head_loss(loss, data, self.task)
         both_views, devices = self.method.pseudo_labels.strong_views_too, self.devices
         if heads is not None:
             both = CheckedLoss(self.method.second_head, "head_loss", heads)

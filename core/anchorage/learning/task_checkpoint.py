@@ -69,7 +69,7 @@ class TaskCheckpoint:
         how: Checkpointing | None,
     ) -> None:
         self._path, self._task, self._begins_from, self._device = path, task.id, begins_from, device
-        self._model = task.model.digest
+        self._model, self._repetition = task.model.digest, task.repetition
         self._clock, self._seconds = (time.monotonic, math.inf) if how is None else (how.clock, how.seconds)
         self._next = self._clock() + self._seconds
         self._found: Arrays = {}
@@ -83,7 +83,7 @@ class TaskCheckpoint:
     @cached_property
     def _terms(self) -> str:
         arrays = (digest_of(each) for each in self._begins_from())
-        return "|".join([self._task, self._model, torch.__version__, self._device.type, *arrays])
+        return "|".join([self._task, self._model, str(self._repetition), torch.__version__, self._device.type, *arrays])
 
     def _part(self, prefix: str) -> dict[str, NDArray[Any]]:
         return {name.removeprefix(prefix): a for name, a in self._found.items() if name.startswith(prefix)}

@@ -252,7 +252,7 @@ def _beside_one_model(plan: Plan) -> Iterator[str]:
         own = f"{piece.slot} {piece.name}"
         if large := [array.name for array in piece.auxiliary() if array.large and not array.up]:
             yield f"{own}, which sends silos {large[0]} behind the model, and such models travel as they are"
-        if sends_own_models(piece, len(plan.spec.task.classes), plan.spec.seed):
+        if sends_own_models(piece, plan.spec.task, plan.spec.seed):
             yield f"{own}, which sends silos models of their own, and such models travel as they are"
     if plan.facts & {"untrained", "classifierOfClassMeans"}:
         yield f"{plan.method.name}, whose server makes a classifier of what the rounded model tells of images"
@@ -261,10 +261,9 @@ def _beside_one_model(plan: Plan) -> Iterator[str]:
 def _of_single_updates(plan: Plan) -> Iterator[str]:
     """Yield what of a method needs single updates; what nobody knows to need the sum alone is taken to need more."""
     yield from _beside_the_sum(plan)
-    classes = len(plan.spec.task.classes)
     for piece in plan.method.pieces():
         own = f"{piece.slot} {piece.name}"
-        if isinstance(piece, WeightingEngineHooks) and piece.weigher(classes).most(1) is None:
+        if isinstance(piece, WeightingEngineHooks) and piece.weigher(plan.spec.task).most(1) is None:
             yield f"{own}, whose weights are no numbers of a silo's own images"
         if isinstance(piece, EncodingHooks) and piece.coding() is not None:
             yield f"{own}, which rounds single updates"
@@ -274,14 +273,13 @@ def _of_single_updates(plan: Plan) -> Iterator[str]:
 
 def _beside_the_sum(plan: Plan) -> Iterator[str]:
     """Yield what of a method takes more of single silos than a part in the sum of updates."""
-    classes = len(plan.spec.task.classes)
     for piece in plan.method.pieces():
         own = f"{piece.slot} {piece.name}"
         if sent := [array.name for array in piece.auxiliary() if array.up]:
             yield f"{own}, whose silos send {sent[0]} beside their updates"
         if isinstance(piece, EngineHooks):
             refines = type(piece).refine is not EngineHooks.refine
-            if refines or memory_of(piece, classes, plan.spec.seed) is not None:
+            if refines or memory_of(piece, plan.spec.task, plan.spec.seed) is not None:
                 yield f"{own}, which looks at single updates"
         if isinstance(piece, ServerStepHooks) and (step := piece.step()) and step.scores_each_update:
             yield f"{own}, which scores every silo's model"

@@ -14,7 +14,7 @@ from anchorage.api.data import DataFormat
 from anchorage.api.federation import Federation, FederationSpec, Silo
 from anchorage.api.files import Study, dump_yaml
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.metrics import ORDER
+from anchorage.api.metrics import metric_order
 from anchorage.api.model_card import (
     CARD,
     CARD_TEXT,
@@ -232,7 +232,7 @@ def _silo(name: str, labels: str, records: Sequence[SiloRecord], missed: int | N
 def _with_validation(model: TrainedModel, history: Sequence[RoundRecord]) -> TrainedModel:
     """Return the model with the scores of its round that the best one is chosen by."""
     metrics = next((record.metrics for record in history if record.round == model.round), {})
-    scores = {name: metrics[name] for name in ORDER if math.isfinite(metrics.get(name, math.nan))}
+    scores = {name: metrics[name] for name in metric_order() if math.isfinite(metrics.get(name, math.nan))}
     return model.model_copy(update={"validation": scores})
 
 

@@ -9,7 +9,7 @@ from anchorage.pieces.aggregation.mean import Mean
 from anchorage.pieces.batch_norm.average import Average
 from anchorage.pieces.encoding.float32 import Float32
 from anchorage.pieces.input_mixing.none import NoInputMixing
-from anchorage.pieces.local_loss.cross_entropy import CrossEntropy
+from anchorage.pieces.local_loss.task_loss import TaskLoss
 from anchorage.pieces.mixup.none import NoMixup
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.none import NoPseudoLabels
@@ -87,7 +87,7 @@ def auxiliary_arrays(method: ResolvedMethod, *, up: bool) -> tuple[AuxiliaryArra
 def slots(name: str, **pieces: Any) -> ResolvedMethod:
     """Fill the slots that a method leaves open with plain FedAvg's pieces, and its local training likewise."""
     plain: dict[str, Any] = {
-        "local_loss": CrossEntropy(),
+        "local_loss": TaskLoss(),
         "second_head": NoSecondHead(),
         "self_supervised": NoSelfSupervision(),
         "pseudo_labels": NoPseudoLabels(),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorage.api.files import Study
-from anchorage.api.inference import DESCRIPTION, describe
+from anchorage.api.inference import DESCRIPTION, describe, head_of
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model_card import TrainedModel
 from anchorage.api.run import RunDescription
@@ -108,7 +108,9 @@ def write_results(folder: Path, run: RunDescription, store: RoundStore) -> tuple
             written[name] |= {"test": dict(test)} if test else {}
             stored = StoredModel(path=str(path), digest=digest, round=checkpoint.record.round, metrics=metrics_of(test))
             models.append(stored)
+            head = head_of({t.name: t.shape for t in checkpoint.model.layout.of_network().tensors})
         values = describe(run.model, run.federation, classifier_trained=_trains_classifier(run.method))
+        values |= {"head": head.model_dump(mode="json", by_alias=True)} if head else {}
         write_atomically(folder / DESCRIPTION, json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
     return models[0], models[1]

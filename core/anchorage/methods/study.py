@@ -105,7 +105,7 @@ def warm_up_stages(study: Study, learners: Sequence[ServerLearner], settings: Ro
     """
     spec, stages = study.federation.spec, []
     for part, learner in zip(parts_of(spec)[:-1], learners, strict=True):
-        strategy = Strategy.of(part.method, len(spec.task.classes), spec.seed)
+        strategy = Strategy.of(part.method, spec.task, spec.seed)
         stages.append(Stage(settings, learner, strategy, part.last))
     return stages
 
@@ -127,7 +127,7 @@ def round_settings(study: Study) -> RoundSettings:
         model_coding=spec.protocol.model_encoding,
         most_images=spec.protocol.maximum_images or MOST_IMAGES,
         documents=digest_of_study(study.federation, (), resolve),
-        held_out_classes=len(spec.task.classes) if spec.evaluation and spec.evaluation.silo_percent else 0,
+        held_out_task=spec.task if spec.evaluation and spec.evaluation.silo_percent else None,
         embeddings=spec.embeddings.projection if spec.embeddings else None,
     )
 

@@ -37,7 +37,7 @@ class LabelCounts(RoundPart):
 
     def __init__(self, silo_round: SiloRound) -> None:
         images = silo_round.images
-        known = np.bincount(images.labels[images.labelled], minlength=silo_round.run.model.num_classes)
+        known = np.bincount(images.labels[images.labelled], minlength=silo_round.run.model.num_outputs)
         self._counts = known if images.stated_counts is None else images.stated_counts
 
     def auxiliary(self) -> AuxiliaryData:

@@ -24,7 +24,7 @@ from anchorage.learning.model_hooks import AugmentationHooks, NetworkHooks, Read
 
 
 class ImageTask(TaskHooks):
-    """What a model tells of an image."""
+    """A prediction task."""
 
 
 class LocalLoss(LocalLossHooks, EngineHooks):
@@ -84,6 +84,7 @@ class ServerObjective(ServerObjectiveHooks, EngineHooks):
     """What the server learns of its anchors."""
 
     slot: ClassVar[str] = "server_objective"
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
     @property
     def path(self) -> FieldPath:

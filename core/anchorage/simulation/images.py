@@ -16,6 +16,8 @@ from anchorage.learning.data import Choice, ImageSet, Pools, assembled, decoded
 from anchorage.learning.data.fingerprints import Fingerprint
 from anchorage.learning.data.listing import Source
 from anchorage.learning.data.report import Findings
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import TaskHooks
 
 FINGERPRINTS = "images"
 
@@ -45,7 +47,14 @@ class DecodedImages:
         """
         listing = choice.listing
         bad = tuple(sorted(listing.bad.items()))
-        key = (*map(_state_of, listing.sources), listing.ids, bad, listing.classes, model.image_size, model.channels)
+        key = (
+            *map(_state_of, listing.sources),
+            listing.ids,
+            bad,
+            listing.stratum_names,
+            model.image_size,
+            model.channels,
+        )
         if key not in self._kept:
             pixels, findings = decoded(choice.given(), model)
             self._kept[key] = _mapped(pixels, folder), findings
@@ -107,7 +116,7 @@ class SharedImages:
     ) -> None:
         self.embeddings, self._decoded = embeddings, before or DecodedImages()
         self._root, self._model, self._seed, self._folder = data_root, model, seed, folder
-        self._pools = Pools()
+        self._pools, self._task = Pools(), expect(model.task, TaskHooks)
         self._sets: dict[tuple[str, bool], tuple[ImageSet, NDArray[np.int64]]] = {}
 
     def count(self, section: DataSection, *, labelled: bool = True) -> int:
@@ -118,7 +127,7 @@ class SharedImages:
         AnchorageError
             The section means none (12xx).
         """
-        return len(self._pools.choose(section, self._root, self._model.classes, self._seed, labelled).listing)
+        return len(self._pools.choose(section, self._root, self._task, self._seed, labelled).listing)
 
     def of(self, section: DataSection, *, labelled: bool = True) -> ImageSet:
         """Return a section's images; they are decoded when they are asked for first. `labelled`: as in `Pools.choose`.
@@ -139,7 +148,7 @@ class SharedImages:
     def _read(self, section: DataSection, labelled: bool) -> tuple[ImageSet, NDArray[np.int64]]:
         key = section.model_dump_json(), labelled
         if key not in self._sets:
-            choice = self._pools.choose(section, self._root, self._model.classes, self._seed, labelled)
+            choice = self._pools.choose(section, self._root, self._task, self._seed, labelled)
             images, _, truth = assembled(choice, section, *self._decoded.of(choice, self._model, self._folder))
             self._recognise(section, images)
             self._sets[key] = images, truth

@@ -20,8 +20,6 @@ from anchorage.learning.stepping import clock, trial
 from anchorage.learning.weights import without_beside
 from anchorage.simulation.silos import Learners
 from anchorage.transport.messages import (
-    DIFFERENCES,
-    REPETITIONS,
     Announcement,
     AuxiliaryData,
     Bytes,
@@ -31,6 +29,7 @@ from anchorage.transport.messages import (
     Report,
     Task,
     TaskKind,
+    UpdateFormat,
 )
 from anchorage.transport.tensors.chunks import LateManifest
 from anchorage.transport.tensors.layout import Layout
@@ -174,12 +173,13 @@ class RehearsedLearners:
     def _kind(self, task: Task) -> Kind:
         """Tell tasks apart by stage, and by what they are told: names, flags, and how often to train."""
         stage = sum(task.round > end for end in self.run.ends[:-1])
-        told = sorted((name, _flag(name, array)) for name, array in task.auxiliary_data.items())
+        told = sorted((name, _flag(array)) for name, array in task.auxiliary_data.items())
+        told += [("held_out", int(task.held_out)), ("repetitions", task.repetitions)]
         return stage, task.kind, tuple(told)
 
 
-def _flag(name: str, array: NDArray[Any]) -> int:
-    return int(array.reshape(-1)[0]) if array.size == 1 and (array.dtype == np.uint8 or name == REPETITIONS) else -1
+def _flag(array: NDArray[Any]) -> int:
+    return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype == np.uint8 else -1
 
 
 @dataclass
@@ -206,7 +206,7 @@ class _Rehearsed:
         run = self.learners.run.stage(task.round)
         if fresh:
             self.learners.keep(self.silo, task, model)
-            if DIFFERENCES in task.auxiliary_data and announcement.update is not None:
+            if task.update_format is UpdateFormat.DIFFERENCES and announcement.update is not None:
                 done.delta = out(announcement.update.nbytes) ^ model[: announcement.update.nbytes]
             if self.learners.trials.seconds or announcement.behind.tensors:
                 return announcement

@@ -171,7 +171,7 @@ class Simulation:
         layouts = tuple(learner.down for learner in (*self._warm_up, self._learner))
         identity = Identity({"study": decided}, layouts, self.run.ends[:-1])
         spec = self._study.federation.spec
-        strategies = (Strategy.of(part.method, len(spec.task.classes), spec.seed) for part in parts_of(spec))
+        strategies = (Strategy.of(part.method, spec.task, spec.seed) for part in parts_of(spec))
         kept = any(each.keeps_updates for each in strategies)  # for longer than a round, so on disk
         options: dict[str, Any] = {"updates": None if kept else HeldUpdates(self._spare), "sync": False}
         store: DiskStore | None = None
@@ -315,7 +315,7 @@ class Rounds:
             store=self.store,
             clock=clock,
             learner=self.learner,
-            strategy=Strategy.of(method, len(spec.task.classes), spec.seed),
+            strategy=Strategy.of(method, spec.task, spec.seed),
             settings=settings,
             observer=self.observer,
             warm_up=warm_up_stages(self.study, self.warm_up, settings),

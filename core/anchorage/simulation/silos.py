@@ -12,7 +12,7 @@ from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.federation import Silo
-from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY
+from anchorage.api.metric_names import PSEUDO_LABEL_ACCURACY
 from anchorage.api.run import RunDescription
 from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.interfaces import SiloLearner

@@ -5,17 +5,19 @@ from typing import Any
 
 import numpy as np
 from blake3 import blake3
-from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection, SiloData
 from anchorage.api.federation import FederationSpec, Managed, Silo
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data import ImageSet
+from anchorage.learning.data.labels import Labels, only_known
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.simulation.images import DecodedImages, SharedImages
 
 STANDS_IN = "(stand-in)"
 """Claim of images that are not here; no document can name it."""
-STAND_INS_PER_CLASS = 4
+STAND_INS_PER_OUTPUT = 4
 
 
 class PlannedImages(SharedImages):
@@ -38,7 +40,7 @@ class PlannedImages(SharedImages):
     ) -> None:
         super().__init__(data_root, model, seed, folder, embeddings, before)
         self._shape = (model.channels, model.image_size, model.image_size)
-        self._classes = model.classes
+        self._stands_for = expect(model.task, TaskHooks)
 
     def count(self, section: DataSection, *, labelled: bool = True) -> int:
         """Return how many images a section lists."""
@@ -48,17 +50,18 @@ class PlannedImages(SharedImages):
         """Return a section's images."""
         if not _stands_in(section):
             return super().of(section, labelled=labelled)
-        count = STAND_INS_PER_CLASS * len(self._classes)
+        count = STAND_INS_PER_OUTPUT * max(2, len(self._stands_for.outputs))
         seed = int.from_bytes(blake3(section.model_dump_json().encode()).digest(8), "little")
         rng = np.random.default_rng(seed)
-        labels = np.arange(count) % len(self._classes)
-        labels[count * section.kept_labels // 100 :] = -1
+        read, kept = self._stands_for.stand_ins(count), np.arange(count) < count * section.kept_labels // 100
         names = tuple(f"{seed:x}-{row}" for row in range(count))
         pixels = rng.integers(0, 256, (count, *self._shape), np.uint8)
-        return ImageSet(pixels, labels, names, names, self._classes, rng.integers(0, 2**63, count, np.uint64))
+        labels, strata = only_known(read.values, kept), np.where(kept, read.strata, -1)
+        digests = rng.integers(0, 2**63, count, np.uint64)
+        return ImageSet(pixels, labels, names, names, strata, read.stratum_names, digests)
 
-    def truth(self, section: DataSection, *, labelled: bool = True) -> NDArray[np.int64]:
-        """Return the classes of a section's images, int64 [n]."""
+    def truth(self, section: DataSection, *, labelled: bool = True) -> Labels:
+        """Return the labels of a section's images, [n, ...]."""
         return self.of(section).labels if _stands_in(section) else super().truth(section, labelled=labelled)
 
 

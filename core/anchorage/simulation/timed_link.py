@@ -116,9 +116,7 @@ class TimedServerLink(InProcessServerLink):
 
     def report(self, evaluation: Evaluation) -> None:
         """Send the result of an evaluate task; one that is over already is not heard."""
-        counts = evaluation.confusion
-        images = counts[1] if counts.ndim == 1 else counts.sum()
-        self._time.spend(SCORING * self._speed.step_seconds * float(images) / self._batch_size)
+        self._time.spend(SCORING * self._speed.step_seconds * evaluation.images / self._batch_size)
         self._time.settle()
         super().report(evaluation)
 

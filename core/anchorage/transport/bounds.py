@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, transfer
@@ -20,6 +21,12 @@ MOST_USED = 1e9
 """No training uses more, percent of a processor or MB."""
 MOST_NAMES = 256
 """Samples, metrics or arrays in one message."""
+TALLY_DTYPES = ("int64", "float64")
+"""Dtypes of sums over images."""
+MOST_TALLIED = 10**7
+"""Numbers in one array of a tally."""
+LARGEST_SUM = 1e18
+"""No sum over images is larger."""
 LONGEST_TASK = 128
 MOST_ANSWER_BYTES = 1 << 20
 """Bytes of an answer to a step of secure aggregation."""
@@ -70,7 +77,7 @@ def check_announcement(announcement: Announcement, images: int) -> None:
         possible = not name.startswith(SYSTEM) or 0 <= used <= MOST_USED
         _require(possible, "metrics", f"{name} is {used}, allowed are 0 to {MOST_USED:.0e}")
     if VALIDATION in announcement.auxiliary_data:
-        _check_tally(VALIDATION, announcement.auxiliary_data[VALIDATION], images)
+        _check_counted_images(announcement.auxiliary_data[VALIDATION], images)
     _check_head(announcement.audit_head)
 
 
@@ -80,19 +87,33 @@ def check_evaluation(evaluation: Evaluation, images: int) -> None:
     Raises
     ------
     AnchorageError
-        OUT_OF_BOUNDS: the counts are no confusion matrix and no pair (correct, total), or of more images.
+        OUT_OF_BOUNDS: an array of the tally is of another dtype, not finite or too large, or ``validation`` counts more images.
     """
     check_task(evaluation.task)
     _check_head(evaluation.audit_head)
     if evaluation.answer:
-        fits = len(evaluation.answer) <= MOST_ANSWER_BYTES and not evaluation.confusion.size
-        _require(fits, "answer", f"it has {len(evaluation.answer)} bytes, or comes with counts")
+        fits = len(evaluation.answer) <= MOST_ANSWER_BYTES and not evaluation.tally
+        _require(fits, "answer", f"it has {len(evaluation.answer)} bytes, or comes with a tally")
         return
-    _check_tally("confusion", evaluation.confusion, images)
+    _require(evaluation.images <= images, "images", f"{evaluation.images} were scored, of {images}")
+    _check_names("tally", evaluation.tally)
+    for name, array in evaluation.tally.items():
+        if name == VALIDATION:
+            _check_counted_images(array, images)
+        else:
+            _check_sums(name, array)
 
 
-def _check_tally(what: str, counts: NDArray[Any], images: int) -> None:
-    square, pair = counts.ndim == 2 and len(set(counts.shape)) == 1, counts.shape == (2,)
+def _check_sums(name: str, array: NDArray[Any]) -> None:
+    what = f"tally {name}"
+    _require(array.dtype in TALLY_DTYPES, what, f"its dtype is {array.dtype}, allowed are {', '.join(TALLY_DTYPES)}")
+    _require(array.size <= MOST_TALLIED, what, f"it has {array.size} numbers, allowed are {MOST_TALLIED}")
+    _require(bool((np.abs(array) <= LARGEST_SUM).all()), what, f"a sum is not finite, or above {LARGEST_SUM:.0e}")
+
+
+def _check_counted_images(counts: NDArray[Any], images: int) -> None:
+    """Check counts of images: [2], right ones and all; or [C, C], those of each true and predicted class."""
+    what, square, pair = VALIDATION, counts.ndim == 2 and len(set(counts.shape)) == 1, counts.shape == (2,)
     _require(square or pair, what, f"its shape is {counts.shape[:4]}")
     _require(counts.dtype.kind in "biuf", what, f"its dtype is {counts.dtype}")
     _require(bool(((counts >= 0) & (counts <= images)).all()), what, f"a count is not 0 to {images}")

@@ -23,24 +23,12 @@ Out = Callable[[int], Bytes]
 Progress = Callable[[int, int], int]
 """``progress(done, total)`` in steps; returns the newest number of committed steps heard of."""
 
-DIFFERENCES = "differences"
-"""What a silo is told whose update travels as differences from the task's model (`anchorage.transport.tensors.differences`)."""
-ENCODED = "encoded"
-"""What a silo is told whose update travels in the encoding of the run's method (`anchorage.transport.tensors.encoded`)."""
-MODEL_ENCODED = "model_encoded"
-"""What a silo is told whose model travels in the run's encoding of models (`anchorage.transport.tensors.encoded_model`)."""
 VALIDATION = "validation"
-"""What a silo announces that scored its own update: counts as in `Evaluation.confusion`."""
+"""What a silo announces that scored its own update, and the array of `Evaluation.tally` in which others score it, int64."""
 SYSTEM = "system/"
 """What names of metrics begin with that tell what a silo's training used, such as ``system/memory_mb``."""
-REPETITIONS = "repetitions"
-"""What a silo is told that trains more than once in a round, int64: how often."""
 MOST_REPETITIONS = 100
 """No silo trains more often in a round, as no method may draw more groups (`weighting.groups`)."""
-HELD_OUT = "held_out"
-"""What a silo is told with an evaluate task that is about the images that it never trains on, and not about its validation split."""
-REPETITION = "repetition"
-"""What its learner is told then, int64: which time it is, from 0."""
 
 
 class TaskKind(StrEnum):
@@ -59,6 +47,17 @@ class TaskKind(StrEnum):
         return self not in (TaskKind.TRAIN, TaskKind.EVALUATE)
 
 
+class UpdateFormat(StrEnum):
+    """How a silo's update travels."""
+
+    WHOLE = ""
+    """As it is."""
+    DIFFERENCES = "Differences"
+    """As differences from the task's model (`anchorage.transport.tensors.differences`)."""
+    ENCODED = "Encoded"
+    """In the encoding of the run's method (`anchorage.transport.tensors.encoded`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One piece of work for one silo."""
@@ -66,7 +65,7 @@ class Task:
     id: str
     """The same for the same work after a restart of either side: round, kind and model digest."""
     kind: TaskKind
-    """Train on the model, or score it on the silo's validation split."""
+    """Train on the model, or score it on images that the silo does not train on."""
     round: int
     """The round, from 1."""
     model: Manifest
@@ -75,6 +74,16 @@ class Task:
     """Auxiliary data of the method."""
     behind: Layout = NOTHING
     """Large auxiliary data, whose bytes are the last of `model`."""
+    update_format: UpdateFormat = UpdateFormat.WHOLE
+    """How the update travels."""
+    model_encoded: bool = False
+    """Whether the model travels in the run's encoding of models (`anchorage.transport.tensors.encoded_model`)."""
+    held_out: bool = False
+    """Whether the model is scored on the images that the silo never trains on, and not on its validation split."""
+    repetitions: int = 1
+    """How often the silo trains in this round, 1 to `MOST_REPETITIONS`."""
+    repetition: int | None = None
+    """Of a silo that trains more than once, for its learner: which time it is, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +119,17 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A model's score on one silo's validation split."""
+    """A model's score on one silo's images."""
 
     task: str
     """The task's id."""
-    confusion: NDArray[np.int64]
-    """int64, shape [C, C], rows are true classes; or shape [2], only (correct, total), where the metric needs no more."""
+    tally: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """Named sums over the images. Held-out images: those that the run's task declares (`anchorage.api.task.Task.tally_arrays`); the
+    validation split: ``validation``, as the weighting needs it."""
+    images: int = 0
+    """How many images were scored."""
     answer: bytes = b""
-    """In place of counts, the answer to a step of secure aggregation."""
+    """In place of a tally, the answer to a step of secure aggregation."""
     audit_head: SignedHead | None = field(default=None, compare=False)
     """As of an announcement."""
 
@@ -270,9 +282,9 @@ class Report:
 
     metrics: Mapping[str, float]
     """``accuracy``, ``balanced_accuracy``, ``macro_auc``, ``loss``, ..."""
-    confusion: NDArray[np.int64] | None = None
-    """int64, shape [C, C]; rows are true classes."""
+    tally: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """The sums over the images that the run's task declares; empty where there are none."""
     embeddings: NDArray[np.float32] | None = None
-    """float32, shape [n, 2 + d]: embeddings of some test images for the plot: true class, predicted class, then the embedding."""
+    """float32, shape [n, 2 + d]: embeddings of some test images for the plot: what is true, what is predicted, then the embedding."""
     layer: str = ""
     """Module of the network that they are outputs of, where the federation names one; else they are what the classifier sees."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from classification_of import classes as of_classes
 from torch.nn.functional import cosine_similarity, normalize
 
 from anchorage.pieces.self_supervised.cluster_assignment import (
@@ -74,7 +75,7 @@ def told(rows: np.ndarray) -> Announcement:
 
 
 def test_centroids_are_kept_and_what_means_nothing_is_left_out() -> None:
-    memory, other = (Clusters().memory(3, seed) for seed in (1, 2))
+    memory, other = (Clusters().memory(of_classes(3), seed) for seed in (1, 2))
     assert memory.auxiliary_data() == {} and memory.state() == {}
     memory.conclude({"a": told(np.full((4, 6), np.nan, np.float32)), "b": told(np.zeros((99, 6), np.float32))})
     assert memory.auxiliary_data() == {}, "silos only cluster until there are centroids"

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 
 from anchorage.learning.weights import without_beside
 from anchorage.pieces.pseudo_labels.helpers import HelperModels, Helpers
@@ -24,7 +25,7 @@ def announced(*embedding: float) -> Announcement:
 
 @pytest.fixture
 def memory() -> HelperModels:
-    memory = SLOT.memory(2, 0)
+    memory = SLOT.memory(of_classes(2), 0)
     near = {"a": (0.1, 0.9), "b": (0.2, 0.8), "c": (0.9, 0.1), "d": (0.3, 0.7)}
     memory.conclude({silo: announced(*e) for silo, e in near.items()})
     memory.conclude({"odd": announced(0.1), "bad": announced(float("nan"), 0.1)})
@@ -35,7 +36,7 @@ def test_the_nearest_help_and_a_stranger_has_no_helper(memory):
     assert memory.helpers_of("a", "abcd") == ["b", "d"]
     assert memory.helpers_of("c", "abc") == ["b", "a"]
     assert memory.helpers_of("a", "a") == memory.helpers_of("new", "abcd") == memory.helpers_of("odd", "abcd") == []
-    again = SLOT.memory(2, 0)
+    again = SLOT.memory(of_classes(2), 0)
     again.restore(memory.state())
     assert again.helpers_of("a", "abcd") == ["b", "d"]
 

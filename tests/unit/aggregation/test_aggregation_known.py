@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 
 from anchorage.engine.aggregation import ContributionSum, weighted_mean
-from anchorage.engine.aggregation.confusion import (
+from anchorage.pieces.batch_norm.pooled import pool_variances
+from anchorage.pieces.slots import Weighting
+from anchorage.pieces.task.confusion import (
     balanced_accuracy,
     geometric_mean,
     macro_f1,
@@ -15,8 +18,6 @@ from anchorage.engine.aggregation.confusion import (
     mcc,
     micro_f1,
 )
-from anchorage.pieces.batch_norm.pooled import pool_variances
-from anchorage.pieces.slots import Weighting
 from anchorage.pieces.weighting.dvw import Dvw
 from anchorage.pieces.weighting.fedavg_semi import FedAvgSemi, normalised
 from anchorage.pieces.weighting.sample_count import SampleCount
@@ -60,7 +61,7 @@ def shares(weighting: Weighting, announced: list[dict[str, Any]], num_classes: i
         str(index): Announcement("task", a.get("samples", {}), a.get("auxiliary_data", {}), {}, a.get("update", UPDATE))
         for index, a in enumerate(announced)
     }
-    weights = weighting.weigher(num_classes).weigh(announcements, {})
+    weights = weighting.weigher(of_classes(num_classes)).weigh(announcements, {})
     return normalised(np.array([weights[silo] for silo in announcements]))
 
 
@@ -172,7 +173,7 @@ def test_e1_two_confusion_matrices(known):
     inputs = known.inputs("E1_dvw_two_confusion_matrices")
     parts = [np.array(inputs[name]) for name in sorted(inputs)]
     pooled = sum(parts)
-    weigher = Dvw(metric="MicroF1").weigher(len(pooled))
+    weigher = Dvw(metric="MicroF1").weigher(of_classes(len(pooled)))
     own, *others = (np.array([np.trace(part), part.sum()]) for part in parts)
     announcement = Announcement("task", {}, {"validation": own}, {}, UPDATE)
     computed = {
@@ -181,7 +182,9 @@ def test_e1_two_confusion_matrices(known):
         "FP": pooled.sum() - np.trace(pooled),
         "FN": pooled.sum() - np.trace(pooled),
         "micro_F1": micro_f1(pooled),
-        "accuracy": weigher.weigh({"a": announcement}, {"a": [Evaluation("task", other) for other in others]})["a"],
+        "accuracy": weigher.weigh(
+            {"a": announcement}, {"a": [Evaluation("task", {"validation": other}) for other in others]}
+        )["a"],
         "mean_of_silo_accuracies": np.mean([micro_f1(part) for part in parts]),
         "macro_F1": macro_f1(pooled),
         "balanced_accuracy": balanced_accuracy(pooled),
@@ -228,7 +231,7 @@ def test_e5_empty_validation(known):
     counts = np.array(known.inputs("E5_dvw_empty_validation")["CM"])
     policy = known.expected("E5_dvw_empty_validation")["policy"]
     known.check("E5_dvw_empty_validation", {"micro_F1": micro_f1(counts), "policy": policy})
-    weigher = Dvw(metric="MacroF1").weigher(len(counts))
+    weigher = Dvw(metric="MacroF1").weigher(of_classes(len(counts)))
     announcements = {"a": Announcement("task", {}, {"validation": counts}, {}, UPDATE)}
     assert weigher.weigh(announcements, {}) == {"a": 0.0}
     community = ContributionSum(model_of([1.0]).layout)

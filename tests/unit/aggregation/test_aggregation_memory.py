@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import PRESETS
@@ -38,13 +39,13 @@ def test_d1_thresholds(known):
 
 
 def test_before_any_count_every_class_has_the_same_threshold() -> None:
-    memory = ClassAdaptive().memory(4, 0)
+    memory = ClassAdaptive().memory(of_classes(4), 0)
     assert memory.auxiliary_data()["thresholds"].tolist() == pytest.approx([0.94] * 4)
     assert memory.auxiliary_data()["rare"].tolist() == [0] * 4
 
 
 def test_counts_that_mean_nothing_are_left_out_and_state_survives() -> None:
-    memory, other = (ClassAdaptive().memory(3, 0) for _ in range(2))
+    memory, other = (ClassAdaptive().memory(of_classes(3), 0) for _ in range(2))
     memory.conclude({"a": announced([5, 1, 0]), "b": announced([1, 2]), "c": announced([-1, 0, 0])})
     assert memory.state()["counts"].tolist() == [5, 1, 0]
     other.restore(memory.state())
@@ -52,8 +53,8 @@ def test_counts_that_mean_nothing_are_left_out_and_state_survives() -> None:
 
 
 def test_a_strategy_has_the_memories_of_its_pieces_and_most_remember_nothing() -> None:
-    assert list(Strategy.of(PRESETS["CBAFed"].slots, 3, 0).memories) == ["pseudo_labels"]
-    assert Strategy.of(PRESETS["FedAnchor"].slots, 3, 0).memories == {}
+    assert list(Strategy.of(PRESETS["CBAFed"].slots, of_classes(3), 0).memories) == ["pseudo_labels"]
+    assert Strategy.of(PRESETS["FedAnchor"].slots, of_classes(3), 0).memories == {}
 
 
 @pytest.mark.parametrize("classes", [2, 7, 10, 100])

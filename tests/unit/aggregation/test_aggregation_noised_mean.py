@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 from test_aggregation_mean import MIXED, random_model, with_value
 
 from anchorage.api.errors import AnchorageError
@@ -114,9 +115,9 @@ def test_a_silo_scales_its_update_itself():
 
 
 def test_a_run_waits_for_the_commit_and_compares_no_norms():
-    strategy = Strategy.of(resolve(study().federation.spec.method), 10, 1)
+    strategy = Strategy.of(resolve(study().federation.spec.method), of_classes(10), 1)
     assert not strategy.ahead and not strategy.compares_norms and strategy.metrics()["epsilon"] == 0
-    again = Strategy.of(resolve(study().federation.spec.method), 10, 1)
+    again = Strategy.of(resolve(study().federation.spec.method), of_classes(10), 1)
     again.restore(strategy.state())
     assert {name: array.tolist() for name, array in again.state().items()} == {
         name: array.tolist() for name, array in strategy.state().items()

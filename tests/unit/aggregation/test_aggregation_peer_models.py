@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 
 from anchorage.pieces.pseudo_labels.committee import Committee, PeerModels, nearest, normalised, similarities
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -37,7 +38,7 @@ UPDATES: Mapping[str, ModelBytes] = {
 
 
 def memory_of(peers: int = 2) -> PeerModels:
-    return Committee(peers=peers).memory(2, 0)
+    return Committee(peers=peers).memory(of_classes(2), 0)
 
 
 def arrays_of(source: ChunkSource) -> Mapping[str, np.ndarray]:

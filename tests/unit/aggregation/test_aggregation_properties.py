@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anchorage.api.piece import PIECES
 from anchorage.engine.aggregation import ContributionSum, weighted_mean
-from anchorage.engine.aggregation.confusion import micro_f1
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.pieces.slots import Weighting
+from anchorage.pieces.task.confusion import micro_f1
 from anchorage.pieces.weighting.fedavg_semi import TwoHalves, normalised
 from anchorage.pieces.weighting.semianagg import SemiAnAgg
 from anchorage.pieces.weighting.sub_consensus import SubConsensus
@@ -46,7 +47,7 @@ def announced(said: list[tuple[int, int, list[float], bool]]) -> dict[str, Annou
 def weights_of(weigher: BaseWeigher, announcements: dict[str, Announcement], order: list[str]) -> dict[str, float]:
     updates = {s: model_of(int(s)) for s in order if announcements[s].update is not None}
     weigher.measure(updates, announcements, LAYOUT)
-    scores = {s: [Evaluation("t", np.array([int(s), 7]))] for s in order}
+    scores = {s: [Evaluation("t", {"validation": np.array([int(s), 7])})] for s in order}
     return dict(weigher.weigh({s: announcements[s] for s in order}, scores))
 
 
@@ -54,7 +55,7 @@ def weights_of(weigher: BaseWeigher, announcements: dict[str, Announcement], ord
 @settings(max_examples=25)
 @given(said=silos, draw=st.randoms(use_true_random=False))
 def test_shares_sum_to_one_and_the_order_of_silos_is_nothing(weighting: Weighting, said: Any, draw: Any) -> None:
-    weigher = weighting.weigher(CLASSES)
+    weigher = weighting.weigher(of_classes(CLASSES))
     announcements = announced(said)
     names = list(announcements)
     weigher.choose(names, 1, 1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
@@ -56,7 +57,7 @@ def averaged(weighting: Weighting, said: list[tuple[dict[str, int], dict[str, An
         str(index): Announcement("t", samples, auxiliary, {}, updates[index].manifest)
         for index, (samples, auxiliary) in enumerate(said)
     }
-    weights = normalised(np.array(list(weighting.weigher(CLASSES).weigh(announcements, {}).values())))
+    weights = normalised(np.array(list(weighting.weigher(of_classes(CLASSES)).weigh(announcements, {}).values())))
     return flat(weighted_mean(updates, weights.tolist(), LAYOUT)), [flat(update) for update in updates]
 
 
@@ -165,7 +166,7 @@ def test_24_a_commit_reads_two_updates_and_gives_the_sum_over_all_silos(events: 
 def test_27_comparing_all_is_as_good_as_a_tree(seed: int, silos: int) -> None:
     embeddings = np.random.default_rng(seed).dirichlet(np.ones(4), silos)
     names = [f"s{index:02d}" for index in range(silos)]
-    memory = Helpers().memory(4, 0)
+    memory = Helpers().memory(of_classes(4), 0)
     memory.conclude(
         {n: Announcement("t", {}, {"embedding": e}, {}, None) for n, e in zip(names, embeddings, strict=True)}
     )

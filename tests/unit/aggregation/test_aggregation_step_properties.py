@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from classification_of import classes as of_classes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,7 +146,7 @@ def pieces_with_memories() -> dict[str, EngineHooks]:
     """A preset's piece for every kind of memory but Orchestra's, whose 500 steps take a while."""
     kinds = {}
     for preset in PRESETS.values():
-        for slot, memory in Strategy.of(preset.slots, CLASSES, 0).memories.items():
+        for slot, memory in Strategy.of(preset.slots, of_classes(CLASSES), 0).memories.items():
             kinds[type(memory).__name__] = getattr(preset.slots, slot)
     assert kinds.keys() >= {"ClassThresholds", "CountedUpdates", "HelperModels", "LabelledPrior", "MeanImages"}
     return {kind: piece for kind, piece in kinds.items() if kind != "GlobalCentroids"}
@@ -198,7 +199,7 @@ def told(memory: RoundMemory, silo: str) -> AuxiliaryData:
 def test_a_memory_knows_no_order_of_silos_and_no_interruption(
     kind: str, rounds: list[set[str]], seed: int, draw: Any
 ) -> None:
-    straight, broken = (MEMORIES[kind].memory(CLASSES, 0) for _ in range(2))
+    straight, broken = (MEMORIES[kind].memory(of_classes(CLASSES), 0) for _ in range(2))
     assert straight is not None and broken is not None
     straight.large, broken.large = HeldLarge(), HeldLarge()
     for number, silos in enumerate(rounds):
@@ -206,7 +207,7 @@ def test_a_memory_knows_no_order_of_silos_and_no_interruption(
         conclude(straight, said, seed + number)
         conclude(broken, {silo: said[silo] for silo in draw.sample(sorted(silos), len(silos))}, seed + number)
         state, kept = {k: v.copy() for k, v in broken.state().items()}, broken.large
-        broken = MEMORIES[kind].memory(CLASSES, 0)
+        broken = MEMORIES[kind].memory(of_classes(CLASSES), 0)
         assert broken is not None
         broken.large = kept
         broken.restore(state)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 
 from anchorage.engine.aggregation import NonFiniteUpdate, weighted_mean
 from anchorage.pieces.weighting.sub_consensus import SubConsensus, distances, group_shares
@@ -86,7 +87,7 @@ def test_streamed_distances_are_the_plain_ones():
 
 @pytest.mark.parametrize(("distance", "near"), [("Parameters", True), ("All", False)])
 def test_buffers_count_where_all_tensors_do(distance, near):
-    weigher = SubConsensus(groups=1, group_size=2, distance=distance, scale="0.01").weigher(2)
+    weigher = SubConsensus(groups=1, group_size=2, distance=distance, scale="0.01").weigher(of_classes(2))
     weigher.choose(["a", "b"], 1, 1)
     away = model_of(1).arrays()
     away["encoder.norm.num_batches_tracked"] += 10**6
@@ -107,7 +108,7 @@ def test_far_updates_share_what_would_underflow():
 @pytest.mark.parametrize("labelled", [0, 7])
 def test_the_mean_of_all_is_the_mean_of_the_groups(labelled):
     slot = SubConsensus(groups=3, group_size=2, scale="0.02", labelled_scale="0.02")
-    weigher = slot.weigher(2)
+    weigher = slot.weigher(of_classes(2))
     silos, models = list("abcde"), {name: model_of(i) for i, name in enumerate("abcde")}
     chosen = weigher.choose(silos, 1, 4)
     assert list(chosen) == [silo for silo in silos if silo in chosen]
@@ -133,14 +134,17 @@ def test_the_mean_of_all_is_the_mean_of_the_groups(labelled):
 def test_groups_are_drawn_by_seed_and_round_alone():
     slot = SubConsensus(groups=2, group_size=2)
     silos = [f"s{i}" for i in range(20)]
-    draws = [list(slot.weigher(2).choose(silos, seed, number)) for seed, number in [(1, 1), (1, 1), (1, 2), (2, 1)]]
+    draws = [
+        list(slot.weigher(of_classes(2)).choose(silos, seed, number))
+        for seed, number in [(1, 1), (1, 1), (1, 2), (2, 1)]
+    ]
     assert draws[0] == draws[1] and draws[0] != draws[2] and draws[0] != draws[3]
     assert all(2 <= len(chosen) <= 4 for chosen in draws)
-    assert list(slot.weigher(2).choose(["x"], 1, 1)) == ["x"]
+    assert list(slot.weigher(of_classes(2)).choose(["x"], 1, 1)) == ["x"]
 
 
 def test_a_silo_that_sent_nothing_is_left_out_of_its_groups():
-    weigher = SubConsensus(groups=2, group_size=3).weigher(2)
+    weigher = SubConsensus(groups=2, group_size=3).weigher(of_classes(2))
     weigher.choose(["a", "b", "c"], 1, 1)
     told = {"a": announced(5), "b": announced(5), "c": Announcement("task", {"train": 0}, {}, {}, None)}
     weigher.measure({"a": model_of(1), "b": model_of(2)}, told, LAYOUT)
@@ -149,7 +153,7 @@ def test_a_silo_that_sent_nothing_is_left_out_of_its_groups():
 
 
 def test_an_update_that_is_not_finite_is_named():
-    weigher = SubConsensus(groups=1, group_size=2).weigher(2)
+    weigher = SubConsensus(groups=1, group_size=2).weigher(of_classes(2))
     weigher.choose(["a", "b"], 1, 1)
     broken = model_of(1).arrays()
     broken["classifier.bias"][2] = np.nan

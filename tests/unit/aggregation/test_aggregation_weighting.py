@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics
 
 from anchorage.api.piece import PIECES
-from anchorage.engine.aggregation.confusion import SCORES
 from anchorage.pieces.slots import Weighting
+from anchorage.pieces.task.confusion import SCORES
 from anchorage.pieces.weighting.dvw import Dvw
 from anchorage.pieces.weighting.learning_status import LearningStatus
 from anchorage.pieces.weighting.semianagg import SemiAnAgg
@@ -29,8 +30,10 @@ def announce(auxiliary: dict[str, Any] | None = None, update: Manifest | None = 
 
 
 def weigh(weighting: Weighting, announcements: dict[str, Announcement], **evaluations: Any) -> dict[str, float]:
-    found = {silo: [Evaluation("task", np.array(c)) for c in given] for silo, given in evaluations.items()}
-    return dict(weighting.weigher(2).weigh(announcements, found))
+    found = {
+        silo: [Evaluation("task", {"validation": np.array(c)}) for c in given] for silo, given in evaluations.items()
+    }
+    return dict(weighting.weigher(of_classes(2)).weigh(announcements, found))
 
 
 def test_uniform_leaves_out_the_inactive():
@@ -162,11 +165,11 @@ def test_cbafed_can_count_labelled_images_several_times(factor, weights):
     silos = {"a": announce(labelled=4), "b": announce(labelled=0, selected=3), "c": announce(labelled=3, selected=2)}
     weighting = UsedCount(labelled_factor=factor)
     assert list(weigh(weighting, silos).values()) == weights
-    assert weighting.weigher(2).most(7) == 7 * (factor + 1)
+    assert weighting.weigher(of_classes(2)).most(7) == 7 * (factor + 1)
 
 
 def test_barriers_and_evaluations():
-    weighers = {kind: weighting().weigher(2) for kind, weighting in KINDS.items()}
+    weighers = {kind: weighting().weigher(of_classes(2)) for kind, weighting in KINDS.items()}
     assert {kind for kind, weigher in weighers.items() if weigher.barrier} == {"fedAvgSemi", "semiAnAgg"}
     assert {kind for kind, weigher in weighers.items() if weigher.evaluated} == {"dvw"}
 

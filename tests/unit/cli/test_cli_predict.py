@@ -64,7 +64,7 @@ def test_fields_of_a_later_version_are_ignored(folder: Path) -> None:
 
 
 UNUSABLE: Mapping[str, tuple[Change, Failure, str]] = {
-    "another format": (lambda d: d.update(format="anchorage-model-2"), commands.MODEL_OF_OTHER_FORMAT, "model-2"),
+    "another format": (lambda d: d.update(format="anchorage-model-9"), commands.MODEL_OF_OTHER_FORMAT, "model-9"),
     "before formats": (lambda d: d.pop("format"), commands.MODEL_OF_OTHER_FORMAT, "before 0.1"),
     "another rule of resizing": (lambda d: d.update(resizing="squeeze"), commands.MODEL_UNUSABLE, "resizing"),
     "too large": (lambda d: d.update(imageSize=10**6), commands.MODEL_UNUSABLE, "imageSize"),
@@ -75,7 +75,7 @@ UNUSABLE: Mapping[str, tuple[Change, Failure, str]] = {
     "another digest": (lambda d: d["final"].update(digest="0" * 64), commands.MODEL_UNUSABLE, "digest"),
     "no weights": (lambda d: d.pop("final"), commands.MODEL_UNUSABLE, "no file of weights"),
     "a foreign network": (lambda d: d.update(network="acme.Net"), commands.MODEL_UNUSABLE, "network acme.Net"),
-    "a foreign task": (lambda d: d.update(task="grading"), commands.MODEL_UNUSABLE, "task grading"),
+    "a foreign task": (lambda d: d.update(task="grading"), commands.MODEL_UNUSABLE, "found 'grading'"),
     "a foreign augmentation": (
         lambda d: d.update(normalisation={"rule": "acme.Views"}),
         commands.MODEL_UNUSABLE,

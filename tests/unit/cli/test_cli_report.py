@@ -89,7 +89,7 @@ def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path)
         "Accuracy at each silo",
         "Confusion matrix, test images",
         "Reliability, test images",
-        "ROC of each class, test images",
+        "ROC of each class against the rest, test images",
     ]
     assert all(picture.tag.endswith("svg") for picture in drawn.values())
     assert all(address.startswith("data:") for address in page.addresses)

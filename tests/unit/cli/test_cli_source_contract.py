@@ -389,7 +389,7 @@ def test_of_a_run_that_goes_on_the_network_alone_is_pulled(tmp_path: Path) -> No
     assert list(layout.by_name) == ["w"] and metadata["digest"] == made.of_network().digest
     described = json.loads((tmp_path / "out" / "model.json").read_text())
     assert (described["checkpoint"]["digest"], described["checkpoint"]["round"]) == (metadata["digest"], 3)
-    assert read_inference(tmp_path / "out" / "model.json").classes == tuple("0123456789")
+    assert read_inference(tmp_path / "out" / "model.json").outputs == tuple("0123456789")
 
 
 def test_a_damaged_model_is_not_pulled(world: World, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from anchorage.learning.data.listing import Listing
 
 def decoded(sources, *, size=16, channels=3):
     ids = tuple(f"i{row}" for row in range(len(sources)))
-    listing = Listing(ids, ids, tuple(sources), np.full(len(ids), -1), (), {})
+    none = np.full(len(ids), -1)
+    listing = Listing(ids, ids, tuple(sources), none, none, (), {})
     return list(decode(listing, size, channels))
 
 

@@ -21,7 +21,7 @@ def test_digits_are_divided_without_overlap_and_the_same_everywhere(tmp_path):
     assert sets[1].ids == images_of(sections[1], tmp_path, classes=DIGITS, channels=1, seed=5)[0].ids
     assert sets[1].ids != images_of(sections[1], tmp_path, classes=DIGITS, channels=1, seed=6)[0].ids
     pools = Pools()
-    chosen = [pools.choose(part, tmp_path, DIGITS, 5) for part in sections]
+    chosen = [pools.choose(part, tmp_path, model_of(DIGITS).task, 5) for part in sections]
     assert [choice.name for choice in chosen] == ["test", "anchors", "validation", "0", "1", "2"]
     assert [choice.listing.ids for choice in chosen] == [images.ids for images in sets]
     assert chosen[2].counts() == tuple(np.bincount(sets[2].labels, minlength=10))
@@ -38,8 +38,8 @@ def test_pools_are_listed_and_divided_once(tmp_path, monkeypatch):
         section = digits("Part", partition=Partition(recipe="Iid", parts=4, part=part), labelled_percent=10 * part)
         read(section, tmp_path, model_of(DIGITS), 1, pools=pools)
     assert calls == ["list_digits", "divide"]
-    pools.choose(digits("Part", partition=Partition(recipe="Iid", parts=2, part=0)), tmp_path, DIGITS, 1)
-    pools.choose(digits("Test"), tmp_path, DIGITS, seed=2)
+    pools.choose(digits("Part", partition=Partition(recipe="Iid", parts=2, part=0)), tmp_path, model_of(DIGITS).task, 1)
+    pools.choose(digits("Test"), tmp_path, model_of(DIGITS).task, seed=2)
     assert calls == ["list_digits", "divide", "divide"]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from drawn_images import draw, fill, write_table
 from PIL import Image
+from read_sections import model_of
 
 from anchorage.api.data import Partition, SiloData
 from anchorage.api.errors import AnchorageError
@@ -34,12 +35,12 @@ def section(kind="ImageFolder", **fields):
 
 
 def checked(site, **fields):
-    return check(section(**fields), site.parent, CLASSES)[0]
+    return check(section(**fields), site.parent, model_of(CLASSES).task)[0]
 
 
 def refused(site, failure, *words, **fields):
     with pytest.raises(AnchorageError) as raised:
-        Pools().choose(section(**fields), site.parent, CLASSES, 1)
+        Pools().choose(section(**fields), site.parent, model_of(CLASSES).task, 1)
     assert raised.value.failure is failure
     for word in words:
         assert word in raised.value.message
@@ -119,7 +120,9 @@ def test_links_that_stay_inside_are_followed_and_linked_folders_counted(site):
 
 def test_the_claims_folder_may_be_a_link_itself(site, elsewhere):
     (site.parent / "linked").symlink_to(elsewhere)
-    assert check(SiloData(format="ImageFolder", claim_name="linked"), site.parent, CLASSES)[0].usable == 2
+    assert (
+        check(SiloData(format="ImageFolder", claim_name="linked"), site.parent, model_of(CLASSES).task)[0].usable == 2
+    )
 
 
 def test_names_of_a_table_lead_not_out_by_links(site, elsewhere):

@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 import pytest
+from classification_of import classes
 from drawn_images import draw, fill
 from PIL import Image
 
@@ -29,7 +30,7 @@ def images(*contents, groups=None, prefix="i"):
     digests = np.array(contents, np.uint64)
     ids = tuple(f"{prefix}{row}" for row in range(len(contents)))
     labels = (np.arange(len(contents)) * 2 // len(contents)).astype(np.int64)
-    return ImageSet(np.zeros((len(contents), 1, 2, 2), np.uint8), labels, ids, groups or ids, CLASSES, digests)
+    return ImageSet(np.zeros((len(contents), 1, 2, 2), np.uint8), labels, ids, groups or ids, labels, CLASSES, digests)
 
 
 def refused(failure, call, *words):
@@ -146,7 +147,7 @@ def test_equal_files_and_copies_are_found_across_sections(tmp_path):
     (test / "smaller.jpg").write_bytes(buffer.getvalue())
     textured(17).save(test / "own.png")
     (_, one), (_, other) = (
-        check(kind(format="ImageFolder", claim_name=name), tmp_path, CLASSES)
+        check(kind(format="ImageFolder", claim_name=name), tmp_path, MODEL.task)
         for kind, name in ((SiloData, "train"), (ServerData, "test"))
     )
     found = overlap(one, other)
@@ -154,7 +155,7 @@ def test_equal_files_and_copies_are_found_across_sections(tmp_path):
     assert sorted(found.near) == [("a/t1.png", "b/grey.png"), ("a/t2.png", "b/smaller.jpg")]
     assert found.groups == () and found
     assert json.dumps(found.as_document())
-    assert not overlap(one, check(SiloData(format="Digits"), tmp_path, tuple("0123456789"))[1])
+    assert not overlap(one, check(SiloData(format="Digits"), tmp_path, classes(10))[1])
 
 
 def test_noise_looks_like_nothing_else(tmp_path):
@@ -162,7 +163,7 @@ def test_noise_looks_like_nothing_else(tmp_path):
     folder.mkdir(parents=True)
     for seed in range(40):
         draw(size=(32, 32), seed=seed).save(folder / f"{seed}.png")
-    _, contents = check(SiloData(format="ImageFolder", claim_name="site"), tmp_path, CLASSES)
+    _, contents = check(SiloData(format="ImageFolder", claim_name="site"), tmp_path, MODEL.task)
     even, odd = (
         type(contents)(contents.ids[s::2], contents.groups[s::2], contents.digests[s::2], contents.appearances[s::2])
         for s in (0, 1)

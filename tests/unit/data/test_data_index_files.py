@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from drawn_images import fill, write_table
+from read_sections import model_of
 
 from anchorage.api.data import Partition, ServerData, SiloData
 from anchorage.api.errors import AnchorageError
@@ -100,7 +101,7 @@ def test_a_list_of_other_images_is_refused(tmp_path, site):
 def taken(root, file, use="Part", silo=None):
     """Return the numbers of the images of a part, and their labels."""
     part = listed(use, file, silo)
-    given = Pools().choose(part, root, ("0", "1"), 0).given()
+    given = Pools().choose(part, root, model_of(("0", "1")).task, 0).given()
     return [int(name[-3:]) for name in given.ids], given.labels.tolist()
 
 
@@ -204,7 +205,8 @@ def test_public_partition_files_have_the_known_sizes(site, known):
             document |= {"train_list": order[:total], "test_list": order[total:]}
         (site / "lists.json").write_text(json.dumps(document))
         ids = tuple(map(str, range(images)))
-        pool = Listing(ids, ids, (None,) * images, np.zeros(images, dtype=np.int64), ("a",), {})
+        labels = np.zeros(images, dtype=np.int64)
+        pool = Listing(ids, ids, (None,) * images, labels, labels, ("a",), {})
         found = MatchedIndex(read_index(site / "lists.json"), pool)
         held = [found.rows(str(k))[0] for k in range(len(sizes))]
         assert [len(rows) for rows in held] == sizes

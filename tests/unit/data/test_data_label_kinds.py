@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from drawn_images import fill, write_table
+from read_sections import model_of
 
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
@@ -54,7 +55,7 @@ def table(site: Path, labels: Sequence[str], **fields: object) -> SiloData:
 
 
 def choose(section: SiloData, site: Path, *, labelled: bool = True) -> list[int]:
-    return Pools().choose(section, site.parent, CLASSES, 1, labelled).given().labels.tolist()
+    return Pools().choose(section, site.parent, model_of(CLASSES).task, 1, labelled).given().labels.tolist()
 
 
 def test_a_run_does_not_begin_with_several_findings(site: Path) -> None:
@@ -65,7 +66,7 @@ def test_a_run_does_not_begin_with_several_findings(site: Path) -> None:
         choose(section, site)
     assert caught.value.failure is TASK_UNSUPPORTED
     assert "Anchorage classifies one class per image; give each image one label" in caught.value.message
-    report, _ = check(section, site.parent, CLASSES)
+    report, _ = check(section, site.parent, model_of(CLASSES).task)
     assert {bad.reason for bad in report.bad} == {"SeveralFindings"} and len(report.bad) == 2
     assert "several findings per image are not supported yet" in report.bad[0].detail
 
@@ -73,7 +74,7 @@ def test_a_run_does_not_begin_with_several_findings(site: Path) -> None:
 def test_several_findings_can_be_left_out_mapped_or_not_wanted(site: Path) -> None:
     labels = ["effusion", "mass", "effusion|mass"]
     skipping = table(site, labels, on_bad_image="Skip")
-    assert check(skipping, site.parent, CLASSES)[0].usable == 2
+    assert check(skipping, site.parent, model_of(CLASSES).task)[0].usable == 2
     mapped = skipping.model_copy(update={"on_bad_image": "Refuse", "class_map": {"effusion|mass": "mass"}})
     assert choose(mapped, site) == [0, 1, 1]
     assert choose(mapped.model_copy(update={"class_map": {}}), site, labelled=False)[2] == -1
@@ -94,12 +95,12 @@ def test_folders_that_are_classes_are_no_masks(site: Path) -> None:
     for name in ("image", "mask"):
         fill(site / name, 1)
     section = SiloData(format="ImageFolder", claim_name="site")
-    assert Pools().choose(section, site.parent, ("mask", "image"), 1).given().labels.tolist() == [1, 0]
+    assert Pools().choose(section, site.parent, model_of(("mask", "image")).task, 1).given().labels.tolist() == [1, 0]
 
 
 def test_a_row_of_several_classes_is_told_so(site: Path) -> None:
     names = fill(site, 2)
     write_table(site / "table.csv", ["image", *CLASSES], [(names[0], 1, 1, 0), (names[1], 0, 1, 0)])
     section = SiloData(format="CsvManifest", claim_name="site", manifest="table.csv")
-    (bad,) = check(section, site.parent, CLASSES)[0].bad
+    (bad,) = check(section, site.parent, model_of(CLASSES).task)[0].bad
     assert bad.reason == "LabelAmbiguous" and "1,1,0: several findings per image are not supported yet" in bad.detail

@@ -23,7 +23,7 @@ def rng(seed=0):
 
 def listing(labels, groups):
     ids = tuple(f"i{row}" for row in range(len(labels)))
-    return Listing(ids, tuple(groups), (None,) * len(ids), np.array(labels), ("a", "b"), {})
+    return Listing(ids, tuple(groups), (None,) * len(ids), np.array(labels), np.array(labels), ("a", "b"), {})
 
 
 def sizes_of(parts):

@@ -32,7 +32,7 @@ def test_published_layout_of_isic_2018_works_unchanged(tmp_path, site):
     images, report = images_of(part, tmp_path, classes=ISIC, size=16)
     assert images.images.shape == (14, 3, 16, 16)
     assert images.labels.tolist() == [*range(7), *range(7)]
-    assert images.classes == ISIC
+    assert images.stratum_names == ISIC
     assert images.ids == tuple(names)
     assert report.counts == (2,) * 7
     assert report.sizes == {"24×18": 14}
@@ -49,7 +49,7 @@ def test_class_folders_give_labels_and_files_beside_them_none(tmp_path, site):
         "benign/image000.png": 0, "benign/image001.png": 0, "benign/image002.png": 0,
         "image005.png": -1, "malignant/image003.png": 1, "malignant/image004.png": 1,
     }  # fmt: skip
-    assert images.classes == ("benign", "malignant")
+    assert images.stratum_names == ("benign", "malignant")
     assert (report.counts, report.unlabelled, report.usable) == ((3, 2), 1, 6)
 
 
@@ -58,7 +58,7 @@ def test_a_flat_folder_has_no_labels(tmp_path, site):
     images, _ = images_of(section("ImageFolder", path="images"), tmp_path, classes=ISIC, channels=1)
     assert images.labels.tolist() == [-1, -1, -1]
     assert images.images.shape == (3, 1, 8, 8)
-    assert images.classes == ISIC
+    assert images.stratum_names == ISIC
 
 
 def test_a_site_without_a_class_keeps_the_federations_class_ids(tmp_path, site):
@@ -66,7 +66,7 @@ def test_a_site_without_a_class_keeps_the_federations_class_ids(tmp_path, site):
     for classes, expected in ((("melanoma", "nevus"), 1), (("nevus", "melanoma"), 0), (("a", "b", "nevus"), 2)):
         images, _ = images_of(section("ImageFolder"), tmp_path, classes=classes)
         assert images.labels.tolist() == [expected] * 2
-        assert images.classes == classes
+        assert images.stratum_names == classes
 
 
 def test_a_folder_that_is_no_class_is_refused_by_name_or_left_out(tmp_path, site):
@@ -80,7 +80,7 @@ def test_a_folder_that_is_no_class_is_refused_by_name_or_left_out(tmp_path, site
     images, report = images_of(section("ImageFolder", on_bad_image="Skip"), tmp_path, classes=classes)
     assert images.labels.tolist() == [1, 1]
     assert [(bad.id, bad.reason) for bad in report.bad] == [("Melanom/image002.png", "LabelOutsideClasses")]
-    assert check(part, tmp_path, classes)[0].bad == report.bad
+    assert check(part, tmp_path, model_of(classes).task)[0].bad == report.bad
 
 
 def test_folders_of_a_site_without_labels_may_have_any_name(tmp_path, site):
@@ -143,7 +143,7 @@ def test_images_are_found_by_path_and_by_name(tmp_path, site):
     fill(site / "a", 1)
     fill(site / "b", 2)
     write_table(site / "table.csv", ["image"], [["a/image000.png"], ["b/image000"], ["image001"], ["image000"]])
-    assert [(bad.id, bad.reason) for bad in check(section(), tmp_path, ("a", "b"))[0].bad] == [
+    assert [(bad.id, bad.reason) for bad in check(section(), tmp_path, model_of(("a", "b")).task)[0].bad] == [
         ("image000", "Ambiguous")
     ]
 
@@ -173,7 +173,7 @@ def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
         ("image001", "Damaged"), ("image002", "Empty"), ("image000", "DuplicateId"),
         ("gone", "Missing"), ("image009", "NotAnImage"),
     }  # fmt: skip
-    document = check(section(), tmp_path, ("a", "b"))[0].as_document()
+    document = check(section(), tmp_path, model_of(("a", "b")).task)[0].as_document()
     assert (document["listed"], document["usable"], len(document["bad"])) == (7, 2, 5)
 
 
@@ -184,7 +184,7 @@ def test_one_hot_rows_need_one_class(tmp_path, site):
         ["image", "a", "b"],
         [(names[0], 1, 0), (names[1], 1, 1), (names[2], 0, 0), (names[3], "", "")],
     )
-    report, _ = check(section(), tmp_path, ("a", "b"))
+    report, _ = check(section(), tmp_path, model_of(("a", "b")).task)
     assert [(bad.id, bad.reason) for bad in report.bad] == [(names[1], "LabelAmbiguous"), (names[2], "LabelAmbiguous")]
     assert (report.counts, report.unlabelled) == ((1, 0), 1)
     chosen = section(on_bad_image="Skip")
@@ -221,7 +221,7 @@ def test_equal_files_are_duplicates_and_different_labels_conflict(tmp_path, site
     draw(seed=2).save(site / "w.png")
     (site / "v.png").write_bytes((site / "w.png").read_bytes())
     write_table(site / "table.csv", ["image", "label"], [("x", "a"), ("y", "a"), ("z", "b"), ("w", "b"), ("v", "b")])
-    report, _ = check(section(), tmp_path, ("a", "b"))
+    report, _ = check(section(), tmp_path, model_of(("a", "b")).task)
     assert report.duplicates == (("x", "y", "z"), ("w", "v"))
     assert report.conflicts == (("x", "y", "z"),)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 from numpy.typing import NDArray
 from pydantic.alias_generators import to_snake
 from torch import Tensor
@@ -56,7 +57,7 @@ def images_of(count: int, seed: int = 0, labelled: bool = True) -> ImageSet:
     names = tuple(map(str, range(count)))
     classes = tuple(map(str, range(CLASSES)))
     given = labels.astype(np.int64) if labelled else np.full(count, -1, np.int64)
-    return ImageSet(pixels, given, names, names, classes, np.arange(len(names), dtype=np.uint64))
+    return ImageSet(pixels, given, names, names, given, classes, np.arange(len(names), dtype=np.uint64))
 
 
 def method_of(name: str, **slots: Mapping[str, Any]) -> ResolvedMethod:
@@ -79,7 +80,7 @@ def network_of(name: str) -> Network:
 
 def memory_of(method: ResolvedMethod, seed: int = 1) -> RoundMemory:
     """What the server remembers for the one piece of a method that has it remember anything."""
-    strategy = Strategy.of(method, CLASSES, seed)
+    strategy = Strategy.of(method, of_classes(CLASSES), seed)
     strategy.keep_in(HeldLarge())
     (memory,) = strategy.memories.values()
     return memory
@@ -136,8 +137,8 @@ class Party:
             devices=self.devices,
         )
 
-    def task(self, round_number: int = 1, auxiliary_data: AuxiliaryData | None = None) -> Task:
-        strategy = Strategy.of(self.method, CLASSES, self.seed)
+    def task(self, round_number: int = 1, auxiliary_data: AuxiliaryData | None = None, repetitions: int = 1) -> Task:
+        strategy = Strategy.of(self.method, of_classes(CLASSES), self.seed)
         _, remembered, _ = strategy.task_for(self.silo, round_number, self.model, self.server.up, {})
         if any(isinstance(memory, GlobalCentroids) for memory in strategy.memories.values()):
             remembered = {"centroids": np.eye(128, dtype=np.float32)}
@@ -148,12 +149,16 @@ class Party:
         )
         source, behind = joined_behind(self.model, [self.behind] if self.behind is not None else [])
         self.received = b"".join(source.chunk(index) for index in range(source.manifest.count))
-        return Task(f"{round_number}", TaskKind.TRAIN, round_number, source.manifest, sent, behind)
+        return Task(
+            f"{round_number}", TaskKind.TRAIN, round_number, source.manifest, sent, behind, repetitions=repetitions
+        )
 
-    def train(self, round_number: int = 1, auxiliary_data: AuxiliaryData | None = None) -> Announcement:
+    def train(
+        self, round_number: int = 1, auxiliary_data: AuxiliaryData | None = None, repetitions: int = 1
+    ) -> Announcement:
         self.steps: list[tuple[int, int]] = []
         self.update = None
-        task = self.task(round_number, auxiliary_data)
+        task = self.task(round_number, auxiliary_data, repetitions)
         return self.learner.train(
             task,
             np.frombuffer(self.received, np.uint8),

@@ -46,7 +46,8 @@ def images_of(count: int = COUNT) -> ImageSet:
     rng = np.random.default_rng(4)
     pixels = rng.integers(0, 256, (count, 1, SIDE, SIDE), np.uint8)
     names = tuple(f"{number}" for number in range(count))
-    return ImageSet(pixels, rng.integers(0, 3, count), names, names, CLASSES, np.arange(count, dtype=np.uint64))
+    labels = rng.integers(0, 3, count)
+    return ImageSet(pixels, labels, names, names, labels, CLASSES, np.arange(count, dtype=np.uint64))
 
 
 def train(folder: Path, method: Any, dp_sgd: DpSgd, labels: str = "All") -> tuple[dict[str, Any], dict[str, Any], int]:

@@ -11,7 +11,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.inference import describe, parse_inference
 from anchorage.api.model import ModelDescription
 from anchorage.learning.grad_cam import heat, picture
-from anchorage.learning.inference import ImageClassifier
+from anchorage.learning.inference import ImageModel
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.methods import PRESETS
@@ -20,7 +20,7 @@ from anchorage.pieces.task.classification import Classification
 SIDE = 8
 
 
-def model_of(encoder: nn.Module | None, augmentation: str = "Digits") -> ImageClassifier:
+def model_of(encoder: nn.Module | None, augmentation: str = "Digits") -> ImageModel:
     """Two classes; the classifier reads two features: class 0 the first less the second, class 1 the reverse."""
     spec = ModelDescription(
         network="SmallCnn",
@@ -32,7 +32,7 @@ def model_of(encoder: nn.Module | None, augmentation: str = "Digits") -> ImageCl
     network = build_model(spec, TrainingMethod.of(PRESETS["FedAvg"].slots), 1)
     text = json.dumps(describe(spec, "f", classifier_trained=True))
     arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    made = ImageClassifier(parse_inference(text.encode(), ""), arrays)
+    made = ImageModel(parse_inference(text.encode(), ""), arrays)
     if encoder is not None:
         made.network.encoder, made.network.classifier = encoder, nn.Linear(2, 2, bias=False)
         made.network.classifier.weight.data = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])

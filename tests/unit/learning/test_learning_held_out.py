@@ -8,7 +8,7 @@ from learning_party import Party, images_of, method_of
 
 from anchorage.learning.batch_norm import norm_arrays
 from anchorage.learning.models import Network
-from anchorage.transport.messages import HELD_OUT, Task, TaskKind
+from anchorage.transport.messages import Task, TaskKind
 
 
 class Holding(Party):
@@ -21,8 +21,8 @@ class Holding(Party):
         super().restart()
 
     def scored(self) -> np.ndarray:
-        task = Task("1.score", TaskKind.EVALUATE, 1, self.model.manifest, {HELD_OUT: np.ones(())})
-        return self.learner.evaluate(task, self.model.buffer()).confusion
+        task = Task("1.score", TaskKind.EVALUATE, 1, self.model.manifest, held_out=True)
+        return self.learner.evaluate(task, self.model.buffer()).tally["confusion"]
 
 
 def test_held_out_images_are_scored_and_never_trained_on(tmp_path: Path) -> None:
@@ -47,7 +47,8 @@ def test_held_out_images_are_scored_and_never_trained_on(tmp_path: Path) -> None
 
 def test_images_without_labels_are_not_held_out(tmp_path: Path) -> None:
     images = images_of(40)
-    partly = replace(images, labels=np.where(np.arange(40) < 20, images.labels, -1))
+    labels = np.where(np.arange(40) < 20, images.labels, -1)
+    partly = replace(images, labels=labels, strata=labels)
     own = Holding(method_of("FedAvgSemi"), partly, tmp_path / "a", labels="Partial").learner._images
     assert 0 < len(own.held_out) < 20 and (partly.labels[own.held_out] >= 0).all() and len(own.unlabelled) == 20
     blind = Holding(method_of("FedAvgSemi"), images, tmp_path / "b", labels="None")

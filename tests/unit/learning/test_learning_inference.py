@@ -15,7 +15,7 @@ from anchorage.api.model import ModelDescription
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.exporting import save_onnx, save_program, save_torchscript
-from anchorage.learning.inference import ImageClassifier
+from anchorage.learning.inference import ImageModel
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
 from anchorage.methods import PRESETS, resolve
@@ -35,10 +35,10 @@ def trained(model: ModelDescription, preset: str = "FedAvg") -> Network:
     return network.eval()
 
 
-def classifier(model: ModelDescription, network: Network) -> ImageClassifier:
+def classifier(model: ModelDescription, network: Network) -> ImageModel:
     text = json.dumps(describe(model, "derm", classifier_trained=True))
     arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    return ImageClassifier(parse_inference(text.encode(), "model.json"), arrays)
+    return ImageModel(parse_inference(text.encode(), "model.json"), arrays)
 
 
 def images(model: ModelDescription, count: int = 5) -> np.ndarray:
@@ -54,7 +54,7 @@ def scores(model: ModelDescription, network: Network, pixels: np.ndarray) -> np.
     """As training evaluates."""
     views = augmentation_of(model.augmentation).plain(torch.from_numpy(pixels))
     with torch.no_grad():
-        found: np.ndarray = TASK.probabilities(network(views)).numpy()
+        found: np.ndarray = TASK.activated(network(views)).numpy()
     assert np.ptp(found, axis=0).max() > 1e-3, "images differ in their scores"
     return found
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from classification_of import classes as of_classes
 from torch import nn
 from torch.nn import functional
 
@@ -44,7 +45,7 @@ def weights_of(taus):
         str(i): Announcement("1.train", {}, {DOUBT: np.array([1 - tau])}, {}, update_of([0.0]).manifest)
         for i, tau in enumerate(taus)
     }
-    found = LearningStatus().weigher(2).weigh(said, {})
+    found = LearningStatus().weigher(of_classes(2)).weigh(said, {})
     return normalised(np.array(list(found.values())))
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from classification_of import classes as of_classes
 from learning_party import MODEL, Party, given, method_of
 
 from anchorage.pieces.pseudo_labels.committee import CommitteeLosses, committee, mean_over_accepted
@@ -66,7 +67,7 @@ def test_a_peer_that_is_sure_decides_what_a_silo_learns(tmp_path, targets, train
     party.train()
     assert not any(accepted.any() for _, accepted in targets)  # the model knows nothing yet, and is alone
     targets.clear()
-    memory = method.pseudo_labels.memory(3, 1)
+    memory = method.pseudo_labels.memory(of_classes(3), 1)
     own, sure = party.arrays(), dict(party.arrays())
     sure["classifier.weight"] = np.zeros_like(sure["classifier.weight"])
     sure["classifier.bias"] = np.array([-9, 9, -9], np.float32)

@@ -48,7 +48,7 @@ def test_only_validation_images_are_drawn():
     model = learner.initialise()
     tested = learner.test(model, 0)
     assert tested.layer == "" and tested.embeddings.shape == (30, 2 + 128)
-    assert learner.evaluate(model, 0).embeddings.shape == (20, 2 + len(MODEL.classes))
+    assert learner.evaluate(model, 0).embeddings.shape == (20, 2 + len(MODEL.task.outputs))
 
 
 def test_maps_and_tokens_are_averaged():

@@ -19,7 +19,7 @@ from anchorage.api.model import ModelDescription, ModelSpec, network_called, req
 from anchorage.api.piece import PIECES
 from anchorage.learning.exporting import save_program
 from anchorage.learning.grad_cam import heat
-from anchorage.learning.inference import ImageClassifier
+from anchorage.learning.inference import ImageModel
 from anchorage.learning.models import Network, build_encoder
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.weights import layout_of
@@ -190,10 +190,10 @@ def test_one_image_is_a_batch_where_nothing_is_normalised_over_it() -> None:
     assert built(model_of("torchvision/mobilenet_v3_small", 32)).smallest_batch(32) == 2
 
 
-def classifier_of(model: ModelDescription, network: Network) -> ImageClassifier:
+def classifier_of(model: ModelDescription, network: Network) -> ImageModel:
     text = json.dumps(describe(model, "derm", classifier_trained=True))
     arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    return ImageClassifier(parse_inference(text.encode(), "model.json"), arrays)
+    return ImageModel(parse_inference(text.encode(), "model.json"), arrays)
 
 
 def exported(name: str, folder: Path, side: int = 32) -> None:

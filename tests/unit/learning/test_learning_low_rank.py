@@ -17,7 +17,7 @@ from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.api.inference import describe, parse_inference
 from anchorage.api.model import LowRank, ModelSpec
 from anchorage.learning.dp_sgd import clipped_sums
-from anchorage.learning.inference import ImageClassifier
+from anchorage.learning.inference import ImageModel
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.low_rank import Adapters
 from anchorage.learning.method import TrainingMethod
@@ -176,13 +176,13 @@ def test_a_model_leaves_with_ordinary_weights_that_score_alike(tmp_path: Path) -
     plain = trained.of_network()
     assert plain.layout.by_name.keys() == down_layout(network(MODEL), TrainingMethod.of(silo.method)).by_name.keys()
     described = parse_inference(json.dumps(describe(LORA, "f", classifier_trained=True)).encode(), "model.json")
-    used = ImageClassifier(described, plain.arrays())
+    used = ImageModel(described, plain.arrays())
     images = images_of(9, seed=3).images
     adapted = silo.learner._network.eval()
     with torch.no_grad():
         wanted = adapted(used.views(torch.from_numpy(images))).softmax(1).numpy()
     np.testing.assert_allclose(used.score(images), wanted, rtol=1e-4, atol=1e-6)
-    untrained = ImageClassifier(described, silo.model.of_network().arrays()).score(images)
+    untrained = ImageModel(described, silo.model.of_network().arrays()).score(images)
     assert np.abs(untrained - wanted).max() > 1e-3
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from classification_of import classes as of_classes
 from learning_party import CLASSES, MODEL, Party, given, images_of, method_of
 from torch import nn
 
@@ -109,9 +110,9 @@ def test_probes_and_reports(tmp_path: Path) -> None:
             assert report.metrics["accuracy"] > 0.6, "corners are told apart by random features"
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        one = linear_probe(torch.eye(CLASSES), torch.arange(CLASSES), CLASSES, Draws(1))
+        one = linear_probe(torch.eye(CLASSES), torch.arange(CLASSES), of_classes(CLASSES), Draws(1))
         torch.manual_seed(1)
-        other = linear_probe(torch.eye(CLASSES), torch.arange(CLASSES), CLASSES, Draws(1))
+        other = linear_probe(torch.eye(CLASSES), torch.arange(CLASSES), of_classes(CLASSES), Draws(1))
     assert torch.equal(one.weight, other.weight) and one.weight.argmax(1).tolist() == list(range(CLASSES))
 
 
@@ -119,7 +120,7 @@ def test_the_linear_probe_takes_the_published_steps() -> None:
     """Methods reference, 6.13: SGD 0.1, momentum 0.9, 100 epochs, a tenth from 60 and from 80 on, batches of 256."""
     features = torch.randn(300, 4, generator=torch.Generator().manual_seed(2))
     labels = (features[:, 0] > 0).long()
-    probe = linear_probe(features, labels, 2, Draws(1))
+    probe = linear_probe(features, labels, of_classes(2), Draws(1))
     linear, order = nn.Linear(4, 2), Draws(1).numpy("probe")
     nn.init.zeros_(linear.weight)
     nn.init.zeros_(linear.bias)

@@ -86,8 +86,8 @@ def test_the_report(tmp_path):
     )
     report = server.evaluate(server.initialise(), 0)
     assert set(report.metrics) == {"accuracy", "balanced_accuracy", "macro_precision", "macro_auc", "loss"}
-    assert report.confusion.sum() == 600 and report.confusion.dtype == np.int64
-    assert np.trace(report.confusion) / 600 == report.metrics["accuracy"]
+    assert report.tally["confusion"].sum() == 600 and report.tally["confusion"].dtype == np.int64
+    assert np.trace(report.tally["confusion"]) / 600 == report.metrics["accuracy"]
     assert report.embeddings.shape == (500, 2 + 128) and report.embeddings.dtype == np.float32
 
 
@@ -101,8 +101,8 @@ def test_a_model_is_assessed_on_the_images_that_it_was_scored_on(part):
     report = score(model, 0)
     assert (found.part, found.images, found.resamples) == (part, 200, 1000)
     assert found.metrics == report.metrics and found.macro_auroc.value == pytest.approx(report.metrics["macro_auc"])
-    assert np.array_equal(found.confusion, report.confusion)
-    assert [scores.name for scores in found.classes] == list(MODEL.classes)
+    assert np.array_equal(found.confusion, report.tally["confusion"])
+    assert [scores.name for scores in found.classes] == list(MODEL.task.outputs)
     assert again == found
 
 
@@ -135,8 +135,8 @@ def test_scoring_on_true_labels(tmp_path):
     task = Task("e", TaskKind.EVALUATE, 1, announcement.update)
     evaluation = party.learner.evaluate(task, party.update)
     assert evaluation.task == "e"
-    assert evaluation.confusion.tolist() == announcement.auxiliary_data["validation"].tolist()
-    assert evaluation.confusion[1] == 26 - announcement.samples["train"] == 14
+    assert evaluation.tally["validation"].tolist() == announcement.auxiliary_data["validation"].tolist()
+    assert evaluation.tally["validation"][1] == 26 - announcement.samples["train"] == 14
     full = Party(method_of("DVW", weighting={"metric": "MCC"}), given("All"), tmp_path / "b", "All")
     assert full.train().auxiliary_data["validation"].shape == (CLASSES, CLASSES)
 
@@ -144,25 +144,27 @@ def test_scoring_on_true_labels(tmp_path):
 def test_scoring_on_accepted_pseudo_labels_of_the_round(tmp_path):
     party = Party(ANCHOR[-1], given("None"), tmp_path)
     task = Task("e", TaskKind.EVALUATE, 1, party.model.manifest)
-    assert party.learner.evaluate(task, party.model.buffer()).confusion.tolist() == [0, 0]
+    assert party.learner.evaluate(task, party.model.buffer()).tally["validation"].tolist() == [0, 0]
     party.train(1)
-    scored = party.learner.evaluate(task, party.model.buffer()).confusion
+    scored = party.learner.evaluate(task, party.model.buffer()).tally["validation"]
     assert scored[1] == 5
     party.restart()
-    assert party.learner.evaluate(task, party.model.buffer()).confusion.tolist() == scored.tolist()
+    assert party.learner.evaluate(task, party.model.buffer()).tally["validation"].tolist() == scored.tolist()
     late = Task("e", TaskKind.EVALUATE, 2, party.model.manifest)
-    assert party.learner.evaluate(late, party.model.buffer()).confusion.tolist() == [0, 0]
+    assert party.learner.evaluate(late, party.model.buffer()).tally["validation"].tolist() == [0, 0]
 
 
 def test_evaluation_beside_training_changes_neither(tmp_path):
     party = Party(method_of("DVW", local={"epochs": 4}), given("All"), tmp_path / "a", "All")
     task = Task("e", TaskKind.EVALUATE, 1, party.model.manifest)
-    alone, expected = party.digest(), party.learner.evaluate(task, party.model.buffer()).confusion.tolist()
+    alone, expected = party.digest(), party.learner.evaluate(task, party.model.buffer()).tally["validation"].tolist()
     begun, scores = threading.Event(), []
 
     def score() -> None:
         begun.wait(120)
-        scores.extend([party.learner.evaluate(task, party.model.buffer()).confusion.tolist() for _ in range(5)])
+        scores.extend(
+            [party.learner.evaluate(task, party.model.buffer()).tally["validation"].tolist() for _ in range(5)]
+        )
 
     thread = threading.Thread(target=score)
     thread.start()

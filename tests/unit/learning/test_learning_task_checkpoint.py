@@ -9,7 +9,7 @@ from learning_party import CLASSES, Party, given, method_of
 from anchorage.learning import task_checkpoint, views
 from anchorage.learning.learners import Checkpointing
 from anchorage.pieces.input_mixing.pool import Pooled
-from anchorage.pieces.local_loss.cross_entropy import CrossEntropy
+from anchorage.pieces.local_loss.task_loss import TaskLoss
 from anchorage.pieces.slots import LocalLoss
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -109,7 +109,7 @@ def test_a_method_that_cannot_go_on_begins_anew_and_says_so(tmp_path, drawn_sing
 
 def test_a_loss_of_another_package_begins_anew(tmp_path, drawn_singly, monkeypatch):
     assert LocalLoss.resumes is False, "which does not say that it remembers nothing"
-    monkeypatch.setattr(CrossEntropy, "resumes", LocalLoss.resumes)
+    monkeypatch.setattr(TaskLoss, "resumes", LocalLoss.resumes)
     killed = party(tmp_path, "FedAvg", "All", {})
     with pytest.raises(KilledError):
         trained(killed, 1, 10)

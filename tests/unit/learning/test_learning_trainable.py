@@ -198,9 +198,9 @@ def test_an_update_is_scored_with_the_frozen_encoder_also_after_a_restart(tmp_pa
     source = behind_front(ModelBytes.of(silo.server.up, silo.update), silo.server.up, silo.model)
     task = Task("1.evaluate", TaskKind.EVALUATE, 1, source.manifest)
     whole = np.frombuffer(b"".join(source.chunk(i) for i in range(source.manifest.count)), np.uint8)
-    score = silo.learner.evaluate(task, whole).confusion
+    score = silo.learner.evaluate(task, whole).tally["validation"]
     silo.restart()
-    np.testing.assert_array_equal(silo.learner.evaluate(task, whole).confusion, score)
+    np.testing.assert_array_equal(silo.learner.evaluate(task, whole).tally["validation"], score)
 
 
 def encoded(folder: Path, kind: str, *, built=None, pixels=None, seed: int = 1) -> tuple[torch.Tensor, int]:

@@ -38,7 +38,7 @@ def found(file: Path, *overrides: str) -> list[tuple[str, str]]:
         (UNLABELLED, ["spec.method.mixup={none: {}}"]),
         (UNLABELLED, ["spec.method.mixup={server: {}}"]),
         (UNLABELLED, ["spec.method.mixup={both: {alpha: 1}}"]),
-        (UNLABELLED, ["spec.method.serverTraining.anchors.objective={crossEntropy: {}}"]),
+        (UNLABELLED, ["spec.method.serverTraining.anchors.objective={taskLoss: {}}"]),
         (UNLABELLED, ["spec.method.serverTraining.anchors.objective={twoViews: {}}"]),
         (UNLABELLED, ["spec.method.pseudoLabels.anchorSimilarity.calibration=Validation"]),
         (UNLABELLED, [f"{METHOD}{{name: SemiFL, pseudoLabels: {{receivedModel: {{calibration: Alignment}}}}}}"]),

@@ -199,7 +199,7 @@ def test_the_text_has_every_figure_and_leaves_the_rest_to_people() -> None:
     assert "| accuracy | 0.7500 | 0.7500 | 0.6543 |" in text
     assert "| 3 | 40 | 0.7500 | 0.5000 | 0.2500 | 0.9000 (0.8500 to 0.9500) |" in text
     assert "Worst silo: silo-a, accuracy 0.8000" in text
-    assert "| 0.8000 | 87 |" in text and "by true and predicted class" in text
+    assert "| 0.8000 | 87 |" in text and "what the task counts of the images" in text
     assert "Silos sent 11 bytes" in text and "prototypes" in text
     for item in ("1", "2 (a)", "2 (d)", "2 (e)", "2 (f)", "2 (g)", "2 (h)", "3", "5", "6", "7", "8", "9"):
         assert item in text.split("Annex IV", 1)[1], item

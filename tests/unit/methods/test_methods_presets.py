@@ -20,8 +20,8 @@ from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.anchor_similarity import AnchorSimilarity
 from anchorage.pieces.pseudo_labels.flexmatch import FlexMatch
 from anchorage.pieces.regulariser.proximal import Proximal
-from anchorage.pieces.server_objective.cross_entropy import AnchorCrossEntropy
 from anchorage.pieces.server_objective.label_contrastive import LabelContrastive
+from anchorage.pieces.server_objective.task_loss import AnchorTaskLoss
 from anchorage.pieces.server_training.anchors import Anchors
 from anchorage.pieces.server_training.none import NoServerTraining
 from anchorage.pieces.weighting.dvw import Dvw
@@ -46,7 +46,7 @@ def test_fedavg_is_plain() -> None:
     """What every preset is told by its difference from, and what each alternative's own tests take for granted."""
     method = resolve(MethodSpec(name="FedAvg"))
     chosen = {slot: getattr(method, slot).name for slot in SLOTS}
-    others = {"local_loss": "crossEntropy", "weighting": "sampleCount", "aggregation": "mean", "batch_norm": "average"}
+    others = {"local_loss": "taskLoss", "weighting": "sampleCount", "aggregation": "mean", "batch_norm": "average"}
     assert chosen == dict.fromkeys(SLOTS, "none") | others | {"server_step": "replace", "encoding": "float32"}
 
 
@@ -132,8 +132,8 @@ def test_a_piece_inside_a_piece_is_overridden_likewise() -> None:
     bounded = resolve(MethodSpec(name="FedAnchor", server_training=own)).server_training
     assert isinstance(bounded, Anchors)
     assert bounded.objective == preset.objective.model_copy(update={"denominator": "Bounded"})
-    other = resolve(MethodSpec(name="FedAnchor", server_training=Anchors(objective=AnchorCrossEntropy())))
-    assert other.server_training == preset.model_copy(update={"objective": AnchorCrossEntropy()})
+    other = resolve(MethodSpec(name="FedAnchor", server_training=Anchors(objective=AnchorTaskLoss())))
+    assert other.server_training == preset.model_copy(update={"objective": AnchorTaskLoss()})
 
 
 def test_a_preset_s_choice_is_taken_back_by_another_alternative() -> None:

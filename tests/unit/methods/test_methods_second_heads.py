@@ -41,7 +41,7 @@ def test_what_has_a_meaning_passes(file: Path, method: str) -> None:
         (LABELLED, "{name: MOON, secondHead: {personal: {}}}", (MEANINGLESS, "regulariser")),
         (LABELLED, "{name: FedMix, secondHead: {personal: {}}}", (MEANINGLESS, "secondHead")),
         (LABELLED, "{name: FedBarlow, secondHead: {personal: {}}}", (MEANINGLESS, "secondHead")),
-        (LABELLED, "{name: SSILCDM, localLoss: {crossEntropy: {}}}", (MEANINGLESS, "localLoss")),
+        (LABELLED, "{name: SSILCDM, localLoss: {taskLoss: {}}}", (MEANINGLESS, "localLoss")),
         (
             LABELLED,
             "{name: FedAvgFixMatch, pseudoLabels: {fixMatch: {adjustment: Local}}}",

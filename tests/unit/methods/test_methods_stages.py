@@ -134,7 +134,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         (LABELLED, ["spec.method={name: FedBarlow, regulariser: {moon: {}}}"], ["ANC-1116 spec.method.regulariser"]),
         (
             LABELLED,
-            ["spec.method={name: FedBarlow, localLoss: {crossEntropy: {}}}"],
+            ["spec.method={name: FedBarlow, localLoss: {taskLoss: {}}}"],
             ["ANC-1116 spec.method.localLoss"],
         ),
     ],

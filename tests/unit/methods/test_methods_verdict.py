@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from classification_of import classes as of_classes
 
 from anchorage.api.card_text import markdown, verdict
 from anchorage.api.files import Study
@@ -59,7 +60,7 @@ def images(groups: Sequence[str]) -> ImageSet:
     names = tuple(f"image-{row}" for row in range(count))
     own = tuple(group or name for group, name in zip(groups, names, strict=True))
     pixels, labels = np.zeros((count, 1, 8, 8), np.uint8), np.zeros(count, np.int64)
-    return ImageSet(pixels, labels, names, own, CLASSES, np.arange(count, dtype=np.uint64))
+    return ImageSet(pixels, labels, names, own, labels, CLASSES, np.arange(count, dtype=np.uint64))
 
 
 def scores(positive: Sequence[float], labels: Sequence[int]) -> Assessment:
@@ -188,7 +189,7 @@ def weighed(selected: Mapping[str, int]) -> tuple[SiloRecord, ...]:
     samples = {"west": {"train": 100, "labelled": 100, "unlabelled": 0, "selected": 0}}
     samples |= {name: {"train": 260, "labelled": 0, "unlabelled": 260, "selected": n} for name, n in selected.items()}
     announced = {name: Announcement("1.train", own, {}, {}, UPDATE) for name, own in samples.items()}
-    shares = FedAvgSemi().weigher(2).weigh(announced, {})
+    shares = FedAvgSemi().weigher(of_classes(2)).weigh(announced, {})
     total = sum(shares.values())
     return tuple(SiloRecord(name, "Counted", shares[name] / total, own) for name, own in samples.items())
 

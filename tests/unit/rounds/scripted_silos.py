@@ -111,6 +111,7 @@ class ScriptedLink:
         self.finished = ""
         self.bytes = [0, 0]
         self.steps: list[int] = []
+        self.tasks: dict[str, list[Task]] = {s.name: [] for s in silos}
         self.sides: dict[str, list[AuxiliaryData]] = {s.name: [] for s in silos}
         for silo in silos:
             self.at(silo.joins_at, Joined(silo.name, Profile("All", silo.samples, "test")))
@@ -134,9 +135,11 @@ class ScriptedLink:
         start = max(now, script.joins_at)
         if task.kind is TaskKind.EVALUATE:
             self.evaluated.append((silo, task.id))
-            self.at(start + script.score_seconds, Evaluated(silo, Evaluation(task.id, np.array(script.scores))))
+            counts, name = np.array(script.scores), "confusion" if task.held_out else "validation"
+            self.at(start + script.score_seconds, Evaluated(silo, Evaluation(task.id, {name: counts})))
             return
         script.trained.append(task.id)
+        self.tasks[silo].append(task)
         self.sides[silo].append(task.auxiliary_data)
         done = start + script.train_seconds
         if script.fails:
@@ -258,7 +261,7 @@ class CountWeigher(BaseWeigher):
         self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
     ) -> dict[str, float]:
         if self.evaluated:
-            return {s: sum(float(e.confusion[0]) for e in evaluations[s]) for s in announcements}
+            return {s: sum(float(e.tally["validation"][0]) for e in evaluations[s]) for s in announcements}
         return {s: self.overrides.get(s, float(a.samples["train"])) for s, a in announcements.items()}
 
 

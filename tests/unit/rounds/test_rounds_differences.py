@@ -1,11 +1,12 @@
 """Updates go up as differences where a memory says that they hardly differ, and have the layout of the model (FedMatch, methods reference, 6.6)."""
 
 import pytest
+from classification_of import classes as of_classes
 from scripted_silos import LAYOUT, CountWeigher, PlainLearner, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
 
 from anchorage.engine.strategy import Strategy
 from anchorage.pieces.pseudo_labels.helpers import Helpers
-from anchorage.transport.messages import DIFFERENCES
+from anchorage.transport.messages import UpdateFormat
 from anchorage.transport.tensors.chunks import ChunkSink
 from anchorage.transport.tensors.differences import Differences
 from anchorage.transport.tensors.model import ModelBytes
@@ -15,7 +16,7 @@ class PackingLink(ScriptedLink):
     """Its silos pack what they are told to."""
 
     def permit(self, silo: str, task: str, sink: ChunkSink) -> None:
-        if DIFFERENCES in self.sides[silo][-1]:
+        if self.tasks[silo][-1].update_format is UpdateFormat.DIFFERENCES:
             (model,) = self.offered.values()
             sink.write(0, Differences(self.updates[silo, task], model).chunk(0))
         super().permit(silo, task, sink)
@@ -36,10 +37,12 @@ class WeightsOnly(ScriptedSilo):
     ("learner", "silo", "told"), [(PlainLearner(), ScriptedSilo, True), (OfWeights(), WeightsOnly, False)]
 )
 def test_who_is_told_so_sends_differences(learner, silo, told):
-    strategy = Strategy(CountWeigher(), memories={"pseudo_labels": Helpers().memory(2, 0)})
+    strategy = Strategy(CountWeigher(), memories={"pseudo_labels": Helpers().memory(of_classes(2), 0)})
     s = set_scene(silo("a"), silo("b"), learner=learner, rounds=2, min_silos=2, strategy=strategy)
     s.link.__class__ = PackingLink
     s.engine.run()
-    assert [DIFFERENCES in auxiliary for sides in s.link.sides.values() for auxiliary in sides] == [told] * 4
+    assert [task.update_format is UpdateFormat.DIFFERENCES for tasks in s.link.tasks.values() for task in tasks] == [
+        told
+    ] * 4
     assert value_of(s.store.latest().model) == 2.0
     assert set(s.store.contributions()) == {"a", "b"}

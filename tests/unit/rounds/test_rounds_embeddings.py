@@ -27,7 +27,7 @@ class Embedding(PlainLearner):
         self.layer = layer
 
     def evaluate(self, model, round_number):
-        return Report({"accuracy": 0.5}, None, rows(seed=round_number), self.layer)
+        return Report({"accuracy": 0.5}, {}, rows(seed=round_number), self.layer)
 
 
 def drawn(rounds, every=1, *, mode="Synchronous", learner=None, projection="PCA"):

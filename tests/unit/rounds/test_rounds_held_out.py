@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from classification_of import classes
 from scripted_silos import PlainLearner, Scene, ScriptedSilo, set_scene
 
-from anchorage.transport.messages import HELD_OUT, Report, TaskKind
+from anchorage.transport.messages import Report, TaskKind
 from anchorage.transport.tensors.model import ModelBytes
 
 GOOD, BAD = ((3, 1), (0, 4)), ((1, 3), (2, 2))
@@ -21,7 +22,7 @@ class Blind(PlainLearner):
 
 
 def scene(*silos: ScriptedSilo, unlabelled: str = "", **settings: Any) -> Scene:
-    s = set_scene(*silos, **{"held_out_classes": 2, **settings})
+    s = set_scene(*silos, **{"held_out_task": classes(2), **settings})
     s.link.heap = [
         (
             at,
@@ -97,9 +98,9 @@ def test_without_validation_images_at_the_server_the_silos_choose_the_best_round
     s = scene(silo, learner=Blind(), rounds=1)
     record = s.engine.run()
     assert record.metrics["accuracy"] == 7 / 8 and s.seen.reports[-1] is not None
-    assert s.seen.reports[-1].confusion.tolist() == [list(row) for row in GOOD]
+    assert s.seen.reports[-1].tally["confusion"].tolist() == [list(row) for row in GOOD]
     silo.scores = BAD
-    again = set_scene(silo, held_out_classes=2, learner=Blind(), rounds=3, store=s.store)
+    again = set_scene(silo, held_out_task=classes(2), learner=Blind(), rounds=3, store=s.store)
     again.engine.run()
     best = s.store.best()
     assert best is not None and best.record.round == 1
@@ -111,4 +112,4 @@ def test_the_task_says_which_images_are_meant() -> None:
     assign = s.link.assign
     s.link.assign = lambda silo, task: (told.append(task), assign(silo, task))  # type: ignore[method-assign,assignment]
     s.engine.run()
-    assert [set(task.auxiliary_data) for task in told if task.kind is TaskKind.EVALUATE] == [{HELD_OUT}]
+    assert [task.held_out for task in told if task.kind is TaskKind.EVALUATE] == [True]

@@ -6,6 +6,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 from scripted_silos import LAYOUT, CountWeigher, ScriptedSilo, model_of, set_scene, value_of
 
 from anchorage.engine.buffers import MemoryBuffers
@@ -25,7 +26,7 @@ def test_13_scalars_go_up_first_and_then_each_model_by_itself():
         ScriptedSilo(name, adds=float(i), train_seconds=1.0 + i, auxiliary_data={"similarity": np.array(row)})
         for i, (name, row) in enumerate(said.items(), 1)
     ]
-    scene = set_scene(*silos, weigher=SemiAnAgg().weigher(2))
+    scene = set_scene(*silos, weigher=SemiAnAgg().weigher(of_classes(2)))
     record = scene.engine.run()
     assert scene.link.permits == [(5.0, "a"), (5.0, "b"), (5.0, "late")]
     accumulators, totals = np.zeros(2), np.zeros(2)  # the plain form: a sum of models per class
@@ -75,7 +76,7 @@ class OneAddress:
 
     def evaluate(self, task: Task, model: np.ndarray) -> Evaluation:
         self.seen.append((model.ctypes.data, float(read_arrays(LAYOUT, model)["w"][0])))
-        return Evaluation(task.id, np.array([1, 2]))
+        return Evaluation(task.id, {"validation": np.array([1, 2])})
 
 
 def test_20_models_are_scored_one_after_another_in_the_memory_of_one():

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from classification_of import classes as of_classes
 from scripted_silos import LAYOUT, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
 
 from anchorage.engine.repeating import RepeatingLearner
 from anchorage.pieces.weighting.sub_consensus import SubConsensus
-from anchorage.transport.messages import REPETITION, REPETITIONS, Announcement, Task, TaskKind
+from anchorage.transport.messages import Announcement, Task, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -41,14 +42,14 @@ class DiligentSilo(ScriptedSilo):
     link: ScriptedLink
 
     def update_for(self, model: ModelBytes) -> Several:
-        auxiliary = self.link.sides[self.name][-1]
+        task = self.link.tasks[self.name][-1]
         start = value_of(model) + self.adds
-        return Several(tuple(model_of(start * 100**number) for number in range(int(auxiliary.get(REPETITIONS, 1)))))
+        return Several(tuple(model_of(start * 100**number) for number in range(task.repetitions)))
 
 
 def test_only_drawn_silos_train():
     silos = [ScriptedSilo(name) for name in "abcdefgh"]
-    s = set_scene(*silos, weigher=SLOT.weigher(2), rounds=3, min_silos=2)
+    s = set_scene(*silos, weigher=SLOT.weigher(of_classes(2)), rounds=3, min_silos=2)
     s.engine.run()
     records = s.store.history()[1:]
     assert all(2 <= len(record.silos) <= 4 for record in records)
@@ -62,11 +63,11 @@ def test_only_drawn_silos_train():
 
 def test_who_two_groups_drew_trains_twice_and_each_model_belongs_to_its_group():
     silos = [DiligentSilo("a", adds=1), DiligentSilo("b", adds=2)]
-    s = set_scene(*silos, weigher=SLOT.weigher(2), rounds=1, min_silos=2)
+    s = set_scene(*silos, weigher=SLOT.weigher(of_classes(2)), rounds=1, min_silos=2)
     for silo in silos:
         silo.link = s.link
     s.engine.run()
-    assert [s.link.sides[name][0][REPETITIONS] for name in "ab"] == [2, 2]
+    assert [s.link.tasks[name][0].repetitions for name in "ab"] == [2, 2]
     checkpoint = s.store.latest()
     assert value_of(checkpoint.model) == pytest.approx(((1 + 2) / 2 + (100 + 200) / 2) / 2)
     assert [part.weight for part in checkpoint.record.silos] == [0.5, 0.5]
@@ -79,14 +80,14 @@ def test_no_update_holds_more_models_than_there_are_groups(times, state):
         def update_for(self, model: ModelBytes) -> Several:
             return Several((model_of(5.0),) * times)
 
-    s = set_scene(Eager("a"), ScriptedSilo("b"), weigher=SLOT.weigher(2), rounds=1, min_silos=1)
+    s = set_scene(Eager("a"), ScriptedSilo("b"), weigher=SLOT.weigher(of_classes(2)), rounds=1, min_silos=1)
     assert [part.state for part in s.engine.run().silos] == [state, "Counted"]
 
 
 def test_an_update_that_is_not_finite_is_taken_out_and_the_rest_measured_again():
     slot = SLOT.model_copy(update={"groups": 1, "group_size": 3})
     silos = [ScriptedSilo("a"), BrokenSilo("b"), ScriptedSilo("c")]
-    s = set_scene(*silos, weigher=slot.weigher(2), rounds=1, min_silos=2)
+    s = set_scene(*silos, weigher=slot.weigher(of_classes(2)), rounds=1, min_silos=2)
     record = s.engine.run()
     assert [(part.state, part.weight) for part in record.silos] == [("Counted", 0.5), ("Failed", 0.0), ("Counted", 0.5)]
 
@@ -102,7 +103,7 @@ class Counting:
         if self.idle:
             return Announcement(task.id, {}, {}, {}, None)
         update = out(5)
-        update[:] = 7 + task.auxiliary_data.get(REPETITION, 0)
+        update[:] = 7 + (task.repetition or 0)
         return Announcement(task.id, {"train": 3}, {}, {}, Manifest.of("layout", update))
 
 
@@ -114,8 +115,7 @@ def test_the_models_of_one_update_lie_one_behind_the_other(times, idle):
         written.append(np.zeros(nbytes, np.uint8))
         return written[-1]
 
-    auxiliary = {REPETITIONS: np.array(times)} if times > 1 else {}
-    task = Task("1", TaskKind.TRAIN, 1, model_of(0).manifest, auxiliary)
+    task = Task("1", TaskKind.TRAIN, 1, model_of(0).manifest, repetitions=times)
     learner = RepeatingLearner(Counting(idle))
     announcement = learner.train(task, np.zeros(5, np.uint8), out, lambda done, total: told.append((done, total)) or 0)
     assert told == [(2 * number + 1, 2 * times) for number in range(times)]

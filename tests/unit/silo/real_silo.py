@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 from silo_fakes import FakeLink
 
 from anchorage.api.base import Release
@@ -17,7 +16,7 @@ from anchorage.methods import resolve
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.task.classification import Classification
 from anchorage.pieces.weighting.sub_consensus import SubConsensus
-from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.transport.messages import Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo.confinement import Grants
 from anchorage_silo.files import trainer_folder
@@ -76,8 +75,7 @@ class Silo:
 
     def round(self, number: int, model: ModelBytes) -> tuple[Announcement, bytes]:
         """Train once in round 1, twice in round 2, and so on."""
-        auxiliary = {REPETITIONS: np.array(number)} if number > 1 else {}
-        task = Task(f"{number}.train", TaskKind.TRAIN, number, model.manifest, auxiliary)
+        task = Task(f"{number}.train", TaskKind.TRAIN, number, model.manifest, repetitions=number)
         self.link.models[model.digest] = model
         self.worker.handle(Assigned(task))
         self.worker.handle(Permit(task.id))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from real_silo import METHOD, MODEL, Silo, setup_of
@@ -16,7 +15,7 @@ from silo_fakes import WAIT_SECONDS
 from anchorage.api.errors import AnchorageError
 from anchorage.engine.silo import SiloWorker
 from anchorage.learning.learners import build_server_learner
-from anchorage.transport.messages import REPETITIONS, Task, TaskKind
+from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo import trainer_process
@@ -88,7 +87,7 @@ def test_a_training_that_was_withdrawn_is_followed_by_one_of_all_devices(
     runner.start()
     link.assign(Task("1.train", TaskKind.TRAIN, 1, model.manifest))
     assert started.wait(WAIT_SECONDS)
-    link.assign(Task("2.train", TaskKind.TRAIN, 2, model.manifest, {REPETITIONS: np.array(2)}))
+    link.assign(Task("2.train", TaskKind.TRAIN, 2, model.manifest, repetitions=2))
     link.await_said("push", "2.train")
     link.close()
     runner.join(WAIT_SECONDS)

@@ -7,14 +7,14 @@ from silo_fakes import LAYOUT, FakeLearner, FakeLink, model_of, train_task
 
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
-from anchorage.transport.messages import DIFFERENCES, Assigned, Permit, TaskKind
+from anchorage.transport.messages import Assigned, Permit, TaskKind, UpdateFormat
 from anchorage.transport.tensors.chunks import Manifest
 
 
 def test_an_update_travels_as_differences_where_the_model_is_still_there() -> None:
     one, two = model_of(1.0), model_of(2.0)
     link, buffers = FakeLink(one, two), MemoryBuffers()
-    task = replace(train_task(one), auxiliary_data={DIFFERENCES: np.array(1)})
+    task = replace(train_task(one), update_format=UpdateFormat.DIFFERENCES)
     for worker in (SiloWorker(link, FakeLearner(), buffers), SiloWorker(link, FakeLearner(), buffers)):
         worker.handle(Assigned(task))
         worker.handle(Permit(task.id))

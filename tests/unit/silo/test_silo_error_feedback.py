@@ -16,14 +16,14 @@ from anchorage.engine.silo import SiloWorker
 from anchorage.methods import PRESETS
 from anchorage.pieces.encoding.int4 import Int4
 from anchorage.pieces.task.classification import Classification
-from anchorage.transport.messages import ENCODED, Assigned
+from anchorage.transport.messages import Assigned, UpdateFormat
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo.null_learner import NullLearner
 
 LAYOUT = Layout.of([("weight", "F32", (2, 70))])
 MODEL = ModelBytes.of(LAYOUT, (np.arange(140, dtype=np.float32) / 100).view(np.uint8))
-TASKS = {number: replace(train_task(MODEL, number), auxiliary_data={ENCODED: np.array(1)}) for number in range(1, 6)}
+TASKS = {number: replace(train_task(MODEL, number), update_format=UpdateFormat.ENCODED) for number in range(1, 6)}
 
 
 class Link(FakeLink):

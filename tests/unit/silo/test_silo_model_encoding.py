@@ -14,7 +14,7 @@ from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.methods import PRESETS
 from anchorage.pieces.task.classification import Classification
-from anchorage.transport.messages import MODEL_ENCODED, Assigned
+from anchorage.transport.messages import Assigned
 from anchorage.transport.tensors.encoded_model import MODEL_CODINGS, ModelEncoding
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -24,7 +24,7 @@ from anchorage_silo.review import read_description
 LAYOUT = Layout.of([("weight", "F32", (20, 70))])
 EXACT = ModelBytes.of(LAYOUT, np.random.default_rng(1).standard_normal(1400, np.float32).view(np.uint8))
 ROUNDED = ModelEncoding(MODEL_CODINGS["BFloat16"], LAYOUT).rounded(EXACT)
-TASK = replace(train_task(ROUNDED.model), auxiliary_data={MODEL_ENCODED: np.array(1)})
+TASK = replace(train_task(ROUNDED.model), model_encoded=True)
 
 
 def description(encoding: str | None) -> str:

@@ -81,7 +81,7 @@ class TestGate:
             ("progress", task.id, 0, [], ""),
             ("announce", task.id, 0, [], update.digest),
             ("update", task.id, LAYOUT.nbytes, [], update.digest),
-            ("evaluation", scored.id, 16, ["confusion"], TWO.digest),
+            ("evaluation", scored.id, 16, ["validation"], TWO.digest),
         ]
         assert [s[0] for s in link.said] == ["progress", "progress", "announce", "push", "report"], (
             "each report is sent"
@@ -117,9 +117,13 @@ class TestGate:
             ({"allowedAuxiliaryData": ["similarity"]}, announcement(validation=np.zeros(2)), "ANC-2211"),
             ({"minimumSamples": 11}, announcement(), "ANC-2212"),
             ({"maximumRounds": 0}, announcement(), "ANC-2213"),
-            ({"allowedAuxiliaryData": ["similarity"]}, Evaluation("t", np.array([3, 4])), "ANC-2211"),
-            ({"minimumSamples": 5}, Evaluation("t", np.array([3, 4])), "ANC-2212"),
-            ({"minimumSamples": 5}, Evaluation("t", np.array([[1, 1], [1, 1]])), "ANC-2212"),
+            (
+                {"allowedAuxiliaryData": ["similarity"]},
+                Evaluation("t", {"validation": np.array([3, 4])}, 4),
+                "ANC-2211",
+            ),
+            ({"minimumSamples": 5}, Evaluation("t", {"validation": np.array([3, 4])}, 4), "ANC-2212"),
+            ({"minimumSamples": 5}, Evaluation("t", {"validation": np.array([[1, 1], [1, 1]])}, 4), "ANC-2212"),
         ],
     )
     def test_what_the_policy_refuses_does_not_leave(
@@ -157,11 +161,11 @@ class TestGate:
         assert [line["auxiliary"] for line in lines(tmp_path)] == [["raw_images"], ["raw_images"], ["mean_images"]]
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
-        policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
+        policy = policy_of(allowedAuxiliaryData=["similarity", "validation"], minimumSamples=4, maximumRounds=1)
         gate = OutboundGate(link, policy, audit, [PRESETS["SemiAnAgg"].slots], joined(), MANY)
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
-        gate.report(Evaluation("t", np.array([3, 4])))
+        gate.report(Evaluation("t", {"validation": np.array([3, 4])}, 4))
         assert len(link.said) == 3
 
     def test_a_refusal_is_a_failed_task_with_its_code_in_the_log(

@@ -12,7 +12,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.single import read_document
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.repeating import RepeatingLearner
-from anchorage.transport.messages import REPETITIONS, Announcement, Task
+from anchorage.transport.messages import Announcement, Task
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
@@ -60,7 +60,7 @@ class TestPrivateLearner:
     def test_every_model_of_an_update_is_clipped_and_has_noise_of_its_own(self) -> None:
         buffers, model = MemoryBuffers(), model_of(1.0)
         private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=0.0, noise_std=0.5, noise_seed=3)
-        task = replace(train_task(model), auxiliary_data={REPETITIONS: np.array(2)})
+        task = replace(train_task(model), repetitions=2)
         announced = RepeatingLearner(private).train(task, model.buffer(), buffers.update, lambda done, total: 0)
         update = buffers.update(2 * LAYOUT.nbytes)
         assert announced.update == Manifest.of(LAYOUT.digest, update)

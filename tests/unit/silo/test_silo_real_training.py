@@ -19,7 +19,7 @@ from anchorage.learning.data import read
 from anchorage.learning.data.held_out import describe_held_out
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
-from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.transport.messages import Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
@@ -201,7 +201,7 @@ def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes
     runner.start()
     link.assign(Task("1.train", TaskKind.TRAIN, 1, model.manifest))
     assert started.wait(WAIT_SECONDS)
-    link.assign(Task("2.train", TaskKind.TRAIN, 2, model.manifest, {REPETITIONS: np.array(2)}))
+    link.assign(Task("2.train", TaskKind.TRAIN, 2, model.manifest, repetitions=2))
     link.await_said("push", "2.train")
     link.close()
     runner.join(WAIT_SECONDS)

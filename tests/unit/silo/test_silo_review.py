@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
 
@@ -19,7 +18,7 @@ from anchorage.engine.silo import SiloWorker
 from anchorage.methods import PRESETS
 from anchorage.pieces.aggregation.private_mean import PrivateMean
 from anchorage.pieces.task.classification import Classification
-from anchorage.transport.messages import REPETITIONS, Assigned, Dismissed, Task, TaskKind
+from anchorage.transport.messages import Assigned, Dismissed, Task, TaskKind
 from anchorage.transport.pki import Authority
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import NOTHING, Layout
@@ -80,7 +79,7 @@ class TestReview:
         bare = "\n".join(review_of(run_of("DVW"), config).words())
         assert "the server s.example.org:8443; SHA-256 of its authority's key: " in bare
         assert f"{3 + PLAYED_AGAIN} updates and {3 * MOST_SILOS + PLAYED_AGAIN} scored models" in bare
-        assert "confusion, 2 × 2 counts: how a model classifies its validation images" in bare
+        assert "validation, [2] int64: how the other silos' models do on its validation images" in bare
         assert "Protection here: noise as large as 1 times" in bare and "Policy: none" in bare
         told = review_of(run_of("SemiAnAgg"), config, clipNorm="1", noiseStd="0.01", allowedAuxiliaryData=[])
         words = "\n".join(told.words())
@@ -245,7 +244,7 @@ class TestLimits:
     def test_noise_cannot_be_averaged_away_by_repetitions(self, tmp_path: Path) -> None:
         gate = gate_of(tmp_path, FakeLink(*MODELS), Limits.of(run_of(), "All"), Policy())
         task = train_task(MODELS[0])
-        often = Task(task.id, task.kind, 1, task.model, {REPETITIONS: np.array(50)})
+        often = Task(task.id, task.kind, 1, task.model, repetitions=50)
         with pytest.raises(AnchorageError, match="ANC-2213.*50 trainings"):
             gate.admit(often)
         gate.admit(task)

@@ -23,7 +23,7 @@ from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker, WithdrawnError
 from anchorage.methods import resolve
 from anchorage.pieces.task.classification import Classification
-from anchorage.transport.messages import REPETITIONS, Assigned, Permit, Task
+from anchorage.transport.messages import Assigned, Permit, Task
 from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
@@ -144,7 +144,7 @@ class TestNullLearner:
         spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
         run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **own)
         learner, *_ = trainer.build_learner(replace(setup, run=run.to_json()))
-        task, buffers = replace(train_task(ONE), auxiliary_data={REPETITIONS: np.array(3)}), MemoryBuffers()
+        task, buffers = replace(train_task(ONE), repetitions=3), MemoryBuffers()
         announcement = learner.train(task, ONE.buffer(), buffers.update, ignore)
         models = np.split(buffers.update(3 * LAYOUT.nbytes), 3)
         assert announcement.update == Manifest.of(LAYOUT.digest, np.concatenate(models))
@@ -218,7 +218,7 @@ class TestProcess:
                 assert running.pid is None
             assert len(set(pids)) == 2 and not any(pid is not None and psutil.pid_exists(pid) for pid in pids)
             scored = evaluate_task(TWO)
-            assert running.evaluate(scored, received(buffers, scored, TWO)).confusion.tolist() == [7, 7]
+            assert running.evaluate(scored, received(buffers, scored, TWO)).tally["validation"].tolist() == [7, 7]
             assert running.pid is None
         assert "was lost" not in caplog.text
 
@@ -346,7 +346,7 @@ class TestProcess:
         model = received(buffers, task, ONE)
         thread, _ = in_thread(lambda: running.train(task, model, buffers.update, until_told))
         scored = evaluate_task(TWO)
-        assert running.evaluate(scored, received(buffers, scored, TWO)).confusion.tolist() == [7, 7]
+        assert running.evaluate(scored, received(buffers, scored, TWO)).tally["validation"].tolist() == [7, 7]
         stop.set()
         thread.join(WAIT_SECONDS)
         assert not thread.is_alive()

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
+from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.methods import validate_study
 
@@ -76,7 +76,7 @@ def listing_of(folder: Path, silo: str, *overrides: str) -> Listing:
     study = validate_study(folder / "tiny.yaml", overrides)
     spec = study.federation.spec
     sections = {each.metadata.name: section_of(each) for each in study.silos} | spec.server_data
-    return Pools().choose(sections[silo], folder, spec.task.classes, spec.seed).listing
+    return Pools().choose(sections[silo], folder, spec.task, spec.seed).listing
 
 
 def test_every_piece_tells_which_labels_it_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from anchorage.api.method import SLOTS, MethodSpec
 from anchorage.api.mistakes import DocumentError, dotted
 from anchorage.api.piece import PIECES, Piece, piece
 from anchorage.api.source import RawDocument
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import CountWeigher
 from anchorage.methods import PRESETS, resolve
 from anchorage.pieces.optimiser.sgd import Sgd
@@ -247,7 +248,7 @@ class Trimmed(Weighting):
     share: Fraction = Field(description="Share that is cut off.")
     keep_first: bool = Field(False, description="Whether the first silo always counts.")
 
-    def weigher(self, num_classes: int) -> CountWeigher:
+    def weigher(self, task: Task) -> CountWeigher:
         return CountWeigher("train")
 
 

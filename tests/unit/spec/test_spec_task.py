@@ -1,48 +1,24 @@
 """The task: its classes, its names, and which pieces can serve it."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from outside_package import load_regression
 
 from anchorage.api.files import load_federation
+from anchorage.api.metrics import best_metric, improvement, lower_is_better, metric_order, score
 from anchorage.api.mistakes import DocumentError
-from anchorage.api.piece import PIECES, piece
-from anchorage.learning.local_training import Labelled, Loss
+from anchorage.api.slot import read_piece, write_piece
 from anchorage.methods import validate_study
-from anchorage.pieces.slots import ImageTask, LocalLoss
+from anchorage.pieces.slots import ImageTask
 
 DIGITS = Path(__file__).parents[3] / "examples" / "fedavg-digits.yaml"
 
 
-class Findings(ImageTask):
-    """Every image shows any number of findings."""
-
-    def probabilities(self, logits):
-        return logits.sigmoid()
-
-    def scores(self, labels, probabilities):
-        raise NotImplementedError
-
-
-class Binary(LocalLoss):
-    """A loss that does not mind what the classes mean."""
-
-    tasks: ClassVar[frozenset[str] | None] = None
-
-    def loss(self, data: Labelled, num_classes: int) -> Loss:
-        raise NotImplementedError
-
-
 @pytest.fixture
-def acme(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Register a task and a loss of another package."""
-    PIECES.of("task")  # every package is loaded
-    monkeypatch.setattr(PIECES, "_pieces", dict(PIECES._pieces))
-    piece("acme.Findings")(Findings)
-    piece("acme.Binary")(Binary)
-    yield
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[ImageTask]:
+    """Register a task of another package."""
+    return load_regression(tmp_path, monkeypatch)
 
 
 def told(*overrides: str) -> list[str]:
@@ -53,19 +29,46 @@ def told(*overrides: str) -> list[str]:
     ]
 
 
-FINDINGS = "spec.task={plugin: {name: acme.Findings, options: {classes: [oedema, nodule]}}}"
+AGE = 'spec.task={plugin: {name: acme.Regression, options: {quantity: age, mean: "50"}}}'
 
 
-def test_a_piece_is_refused_beside_a_task_that_it_cannot_serve(acme: None) -> None:
-    (line,) = told(FINDINGS, "spec.method={name: FedAvg}")
-    assert line.startswith("ANC-1116 spec.method.localLoss: found crossEntropy, which serves classification, but")
-    assert "acme.Findings" in line
+@pytest.mark.parametrize(
+    ("method", "field", "piece"),
+    [
+        ("{name: BalancedSoftmax}", "localLoss", "balancedSoftmax"),
+        ("{name: FedAvg, weighting: {dvw: {}}}", "weighting", "dvw"),
+        ("{name: MomentsHead}", "serverTraining", "moments"),
+    ],
+)
+def test_a_piece_is_refused_beside_a_task_that_it_cannot_serve(
+    acme: object, method: str, field: str, piece: str
+) -> None:
+    lines = told(AGE, f"spec.method={method}")
+    found = f"ANC-1116 spec.method.{field}: found {piece}, which serves classification, but"
+    (line,) = (line for line in lines if line.startswith(found))
+    assert "acme.Regression" in line
 
 
-def test_pieces_of_another_package_serve_its_task(acme: None) -> None:
-    study = validate_study(DIGITS, [FINDINGS, "spec.method={name: FedAvg, localLoss: {plugin: {name: acme.Binary}}}"])
-    assert study.federation.spec.task.classes == ("oedema", "nodule")
-    assert study.federation.spec.model_description.num_classes == 2
+def test_the_task_of_another_package_is_served(acme: object) -> None:
+    study = validate_study(DIGITS, [AGE, "spec.method={name: FedAvg}"])
+    task = study.federation.spec.task
+    assert task.outputs == ("age",) and study.federation.spec.model_description.num_outputs == 1
+    assert read_piece("task", write_piece(task)) == task
+
+
+def test_the_first_metric_of_each_task_decides(acme: object) -> None:
+    assert metric_order() == ("balanced_accuracy", "accuracy", "macro_auc", "mean_absolute_error", "loss")
+    assert lower_is_better("mean_absolute_error") and not lower_is_better("balanced_accuracy")
+    better, worse = ({"loss": 0.1, "mean_absolute_error": years} for years in (4.0, 5.0))
+    assert score(better) > score(worse) and best_metric(better) == ("mean_absolute_error", 4.0)
+    assert improvement("mean_absolute_error", 4.0, 5.0) == pytest.approx(0.2)
+    assert improvement("accuracy", 0.6, 0.5) == pytest.approx(0.1)
+
+
+def test_labels_without_names_are_led_to_by_no_class_map(acme: object) -> None:
+    data = "silo.spec.managed.data={format: Digits, classMap: {nine: '9'}}"
+    (line, *_) = told(AGE, "spec.method={name: FedAvg}", data)
+    assert "spec.managed.data.classMap.nine: found '9'" in line
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ("WeightingSlot", "| `uniform` | a mapping | absent | Every update counts alike. |"),
         ("WeightingSlot", "| `plugin` | [Plugin](#plugin) | absent |"),
         ("SemiAnAgg", "| `order` | one of Paper, Code | `Paper` |"),
-        ("Anchors", "| `objective` | [ServerObjectiveSlot](#serverobjectiveslot) | `crossEntropy` |"),
+        ("Anchors", "| `objective` | [ServerObjectiveSlot](#serverobjectiveslot) | `taskLoss` |"),
         ("ClientMixup", '| `alpha` | a quoted decimal number above 0, such as "0.6" | `"0.75"` |'),
         ("SiloSpec", "| `labels` | one of None, All, Partial | `None` |"),
         ("ModelSpec", "| `initial` | a relative path without .., at most 1024 characters | absent |"),

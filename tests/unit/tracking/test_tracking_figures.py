@@ -7,7 +7,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from anchorage.api.model_card import ClassScores, Interval
-from anchorage.engine.tracking.figures import draw_roc, embeddings, fit_shares, legend_below, line_style
+from anchorage.engine.tracking.figures import embeddings, fit_shares, legend_below, line_style
+from anchorage.pieces.task.classification import Classification
+from anchorage.pieces.task.classification_pictures import draw_roc
 
 
 def assert_whole(figure: Figure) -> None:
@@ -45,7 +47,7 @@ def test_the_legends_of_classes_are_whole() -> None:
     assert_whole(figure)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [f"{name} 0.900" for name in names]
     rows = np.column_stack([np.arange(20), np.arange(20), np.eye(20)]).astype(np.float32)
-    assert_whole(embeddings(rows, "title", names))
+    assert_whole(embeddings(rows, "title", Classification.model_construct(classes=tuple(names))))
 
 
 def colours_of(lines: int, points: int) -> set[tuple[int, ...]]:

@@ -46,9 +46,9 @@ def test_what_an_earlier_version_wrote_down_is_sent(tmp_path, uri):
 
 
 def test_embeddings_of_a_layer_are_drawn_by_their_projection(tmp_path, uri, monkeypatch):
-    titles, drawn = [], figures.DRAWN["pca"]
+    titles, drawn = [], figures.PROJECTED["pca"]
     monkeypatch.setitem(
-        figures.DRAWN, "pca", lambda points, title, classes: titles.append(title) or drawn(points, title, classes)
+        figures.PROJECTED, "pca", lambda points, title, classes: titles.append(title) or drawn(points, title, classes)
     )
     run = start(tmp_path / "outbox")
     plane = EmbeddingPlane("encoder", "PCA", ((0, 1, 0.5, -1.0), (2, 2, 2.0, 3.0)))

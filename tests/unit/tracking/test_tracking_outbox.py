@@ -16,14 +16,15 @@ from anchorage.engine.tracking import Outbox, Progress, TrackedRun
 from anchorage.engine.tracking import outbox as outbox_module
 from anchorage.engine.tracking.outbox import EVENTS, read_events
 from anchorage.engine.tracking.process import ProgressTimeout, what_is_sent
-from anchorage.engine.tracking.run import flatten, recalls
+from anchorage.engine.tracking.run import flatten
 from anchorage.methods import resolve, validate_study
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 MODEL = ModelBytes(Layout(()), [])
-REPORT = Report({"accuracy": 0.5}, np.eye(2, dtype=np.int64), np.zeros((3, 6), np.float32))
+REPORT = Report({"accuracy": 0.5}, {"confusion": np.eye(2, dtype=np.int64)}, np.zeros((3, 6), np.float32))
 
 
 def record_of(number: int) -> RoundRecord:
@@ -41,7 +42,7 @@ def tracked(folder: Path, rounds: int = 20) -> TrackedRun:
         experiment="derm",
         registered_model="derm",
         rounds=rounds,
-        classes=("MEL", "nævus (B+)"),
+        task=Classification(classes=("MEL", "nævus (B+)")),
         parameters={"rounds": rounds, "model": {"name": "SmallCnn"}, "none": None, "list": ["x", {"y": True}]},
         document="kind: Federation\n",
     )
@@ -53,7 +54,7 @@ def events(folder: Path) -> list[dict]:
 
 def test_the_last_round_has_what_the_test_images_said(tmp_path):
     run = tracked(tmp_path, rounds=2)
-    other = Report({"accuracy": 0.75}, np.array([[1, 1], [0, 2]]), np.zeros((3, 6), np.float32))
+    other = Report({"accuracy": 0.75}, {"confusion": np.array([[1, 1], [0, 2]])}, np.zeros((3, 6), np.float32))
     scores = {"final": {"accuracy": 0.5}, "best": {"accuracy": 0.75}}
     run(RoundCommitted(replace(record_of(1), test={}), MODEL, REPORT))
     run(RoundCommitted(replace(record_of(2), test=scores), MODEL, REPORT, {"final": REPORT, "best": other}))
@@ -119,7 +120,8 @@ def test_a_round_has_the_federations_and_every_silos_numbers(tmp_path):
 
 
 def test_recall_is_told_of_classes_that_have_test_images():
-    assert recalls(np.array([[3, 1, 0], [0, 0, 0], [1, 1, 2]]), ("a", "b", "c")) == {"recall/a": 0.75, "recall/c": 0.5}
+    tally = {"confusion": np.array([[3, 1, 0], [0, 0, 0], [1, 1, 2]])}
+    assert Classification(classes=("a", "b", "c")).details(tally) == {"recall/a": 0.75, "recall/c": 0.5}
 
 
 def test_figures_a_bounded_number_of_times_and_after_the_last_round(tmp_path):
@@ -129,7 +131,7 @@ def test_figures_a_bounded_number_of_times_and_after_the_last_round(tmp_path):
     with_arrays = [e["round"] for e in events(tmp_path) if e["kind"] == "round" and e["arrays"]]
     assert with_arrays == [*range(0, 26, 7), 25]
     last = events(tmp_path)[-1]["arrays"]
-    assert np.array_equal(np.load(tmp_path / last["confusion"]), REPORT.confusion)
+    assert np.array_equal(np.load(tmp_path / last["confusion"]), REPORT.tally["confusion"])
 
 
 def test_a_restarted_server_keeps_the_key_and_notes_what_it_could_not(tmp_path):
@@ -249,7 +251,7 @@ def test_parameters_are_what_preset_and_documents_say(tmp_path):
     (event,) = events(tmp_path)
     said = event["parameters"]
     assert said["method.name"] == "FedAnchor" and said["method.pseudoLabels.anchorSimilarity.threshold"] == "0.8"
-    assert (said["method.weighting"], said["seed"], said["classes"][:4]) == ("sampleCount", "1", "0, 1")
+    assert (said["method.weighting"], said["seed"], said["outputs"][:4]) == ("sampleCount", "1", "0, 1")
     unused = ("warmUpEpochs", "nesterov", "tracking", "deletionPolicy", "storage", "secondHead", "onBadImage")
     assert not [name for name in said if any(word in name for word in unused)]
     assert event["name"] == "digits FedAnchor seed 1" and event["tags"]["anchorage.network"] == "SmallCnn"

@@ -6,18 +6,20 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pytest
+from classification_of import classes
 from mlflow.tracking import MlflowClient
 from tracked_run import NOTHING, card, only_run, record_of, start
 
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE
 from anchorage.engine.events import RoundCommitted
 from anchorage.engine.tracking import Outbox
-from anchorage.engine.tracking.figures import confusion, embeddings, principal_plane
+from anchorage.engine.tracking.figures import embeddings, figure_of, principal_plane
 from anchorage.engine.tracking.headline import headline
 from anchorage.engine.tracking.mlflow_run import RESULTS
 from anchorage.engine.tracking.process import what_is_sent
 from anchorage.engine.tracking.sender import Sending
 from anchorage.methods.model_card import write_card
+from anchorage.pieces.task.classification_pictures import confusion_picture
 
 
 def note(run: mlflow.entities.Run) -> str:
@@ -164,8 +166,8 @@ def test_the_headline_of_many_silos_has_the_worst():
 
 
 def test_figures_of_nothing_and_of_many_classes():
-    confusion(np.zeros((40, 40), np.int64), "none", [f"class {c}" for c in range(40)])
-    embeddings(np.zeros((1, 3), np.float32), "one image, one dimension", ("a", "b"))
+    figure_of(confusion_picture(np.zeros((40, 40), np.int64), [f"class {c}" for c in range(40)]), "none")
+    embeddings(np.zeros((1, 3), np.float32), "one image, one dimension", classes(2))
     points = np.outer(np.arange(5.0), [3.0, 4.0]).astype(np.float32)
     plane, share = principal_plane(points)
     np.testing.assert_allclose(np.abs(plane[:, 0]), np.abs(np.arange(5.0) - 2) * 5, atol=1e-9)

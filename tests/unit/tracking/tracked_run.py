@@ -44,7 +44,9 @@ DESCRIBED = RunDescription(
 
 
 REPORT = Report(
-    {"accuracy": 0.5}, np.eye(3, dtype=np.int64), np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
+    {"accuracy": 0.5},
+    {"confusion": np.eye(3, dtype=np.int64)},
+    np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32),
 )
 
 
@@ -55,7 +57,7 @@ def start(folder: Path, rounds: int = 3) -> TrackedRun:
         experiment="study",
         registered_model="derm-model",
         rounds=rounds,
-        classes=("a", "b", "c"),
+        task=MODEL.task,
         parameters={"method": {"name": "FedAvg"}, "long": "x" * 9000},
         document="kind: Federation\n",
         name="derm FedAvg seed 1",

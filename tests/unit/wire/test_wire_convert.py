@@ -9,7 +9,17 @@ from hypothesis.extra import numpy as npst
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
-from anchorage.transport.messages import Announcement, Assigned, Dismissed, Evaluation, Finished, Permit, Task, TaskKind
+from anchorage.transport.messages import (
+    Announcement,
+    Assigned,
+    Dismissed,
+    Evaluation,
+    Finished,
+    Permit,
+    Task,
+    TaskKind,
+    UpdateFormat,
+)
 from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
 
@@ -36,9 +46,21 @@ def same(found, expected) -> None:
         np.testing.assert_array_equal(found[name], array)
 
 
-@given(names, st.sampled_from(TaskKind), st.integers(0, 2**31), manifests, sides)
-def test_tasks_come_back(task_id, kind, number, manifest, auxiliary) -> None:
-    found = convert.decode_task(convert.encode_task(Task(task_id, kind, number, manifest, auxiliary)))
+flags = st.fixed_dictionaries(
+    {
+        "update_format": st.sampled_from(UpdateFormat),
+        "model_encoded": st.booleans(),
+        "held_out": st.booleans(),
+        "repetitions": st.integers(1, 100),
+        "repetition": st.none() | st.integers(0, 99),
+    }
+)
+
+
+@given(names, st.sampled_from(TaskKind), st.integers(0, 2**31), manifests, sides, flags)
+def test_tasks_come_back(task_id, kind, number, manifest, auxiliary, flagged) -> None:
+    found = convert.decode_task(convert.encode_task(Task(task_id, kind, number, manifest, auxiliary, **flagged)))
+    assert {name: getattr(found, name) for name in flagged} == flagged
     assert (found.id, found.kind, found.round, found.model) == (task_id, kind, number, manifest)
     assert found.model.digest == manifest.digest
     same(found.auxiliary_data, auxiliary)
@@ -56,11 +78,12 @@ def test_announcements_come_back(task, samples, auxiliary, numbers, update, head
     same(found.auxiliary_data, auxiliary)
 
 
-@given(npst.arrays(np.int64, st.sampled_from([(2,), (3, 3), (7, 7)])), heads)
-def test_evaluations_come_back(confusion, head) -> None:
-    found = convert.decode_evaluation(convert.encode_evaluation(Evaluation("e", confusion, audit_head=head)))
-    np.testing.assert_array_equal(found.confusion, confusion)
-    assert found.audit_head == head
+@given(sides, st.integers(0, 2**63), heads)
+def test_evaluations_come_back(tally, images, head) -> None:
+    sent = Evaluation("e", tally, images, audit_head=head)
+    found = convert.decode_evaluation(convert.encode_evaluation(sent))
+    same(found.tally, tally)
+    assert (found.task, found.images, found.audit_head) == ("e", images, head)
 
 
 @pytest.mark.parametrize("order", [Permit("t"), Dismissed("t", "Counted"), Finished("over")])
@@ -81,7 +104,7 @@ def test_an_assignment_comes_back() -> None:
         (convert.decode_task, pb.Task(kind="Train", model=pb.Manifest(nbytes=5)).SerializeToString()),
         (convert.decode_task, pb.Task(kind="Train", auxiliary_data=b"no safetensors").SerializeToString()),
         (convert.decode_announcement, pb.Announcement(update=pb.Manifest(digests=b"x")).SerializeToString()),
-        (convert.decode_evaluation, pb.Evaluation(shape=[2, 2], confusion=[1]).SerializeToString()),
+        (convert.decode_evaluation, pb.Evaluation(tally=b"no safetensors").SerializeToString()),
         (lambda data: convert.order_from_proto(pb.Order.FromString(data)), b""),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.api.metrics import EPSILON
+from anchorage.api.metric_names import EPSILON
 from anchorage.engine.accounting import Mechanism, epsilon
 from anchorage.engine.aggregation.norms import norms_of
 from anchorage.engine.aggregation.regions import assemble, float_regions, for_each_chunk

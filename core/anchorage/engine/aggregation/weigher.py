@@ -76,6 +76,10 @@ class BaseWeigher(ABC):
     def _sound(self, announcement: Announcement) -> bool:
         return all(count >= 0 for count in announcement.samples.values())
 
+    def repetitions_of(self, silo: str) -> int:
+        """Return how often a silo of the round that was chosen last trains."""
+        return 1
+
     def auxiliary_data(self, silo: str) -> AuxiliaryData:
         """Return what a silo of the round that was chosen last is told: mostly nothing."""
         return {}

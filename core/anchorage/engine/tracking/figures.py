@@ -6,151 +6,91 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from anchorage.api.model_card import Assessment, Calibration, ClassScores
+from anchorage.api.task import OutputKind, Task
 from anchorage.api.text import in_percent
+from anchorage.learning.model_hooks import Picture
 
-_MOST_LABELLED_CLASSES = 25
+MOST_NAMED = 25
+"""Classes, or other lines, whose names a picture has room for."""
 _LONGEST_NAME = 16
 LEGEND_NAME = 64
 """Characters of a name in a legend, which has room for them."""
 _LETTERS_IN_A_ROW = 40
 
 
-def confusion(counts: NDArray[np.int64], title: str, classes: Sequence[str]) -> Figure:
-    """Draw a confusion matrix, shape [C, C], rows are true classes: shade is the share of the row, text the count."""
+def figure_of(picture: Picture, title: str) -> Figure:
+    """Draw a picture of a task with a title above its own."""
     figure = Figure(figsize=(5.6, 5), layout="constrained")
     axes = figure.subplots()
-    image = draw_confusion(axes, counts, classes)
-    axes.set_title(title)
-    figure.colorbar(image, label="share of the true class")
+    picture.draw(axes)
+    axes.set_title(f"{title}\n{picture.title}")
     return figure
 
 
-def draw_confusion(axes: Axes, counts: NDArray[np.int64], classes: Sequence[str]) -> AxesImage:
-    """Draw the matrix of `confusion` and return the picture; names and counts are left out of many classes."""
-    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
-    if len(classes) <= _MOST_LABELLED_CLASSES:
-        names = [shortened(name) for name in classes]
-        axes.set_xticks(range(len(names)), names, rotation=_slant(names), ha="right" if _slant(names) else "center")
-        axes.set_yticks(range(len(names)), names)
-        for (row, column), count in np.ndenumerate(counts):
-            colour, size = "white" if share[row, column] > 0.5 else "black", 8 if len(names) <= 12 else 5
-            axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=size)
-    axes.set(xlabel="predicted class", ylabel="true class")
-    return image
+def embeddings(rows: NDArray[np.float32], title: str, task: Task) -> Figure:
+    """Draw embeddings in the plane of their two principal components: colour is what is true, a cross a wrong class.
 
-
-def draw_reliability(axes: Axes, calibration: Calibration) -> None:
-    """Draw how often predictions of each probability are right."""
-    bins = [found for found in calibration.bins if found.images]
-    means, right = [found.confidence or 0.0 for found in bins], [found.accuracy or 0.0 for found in bins]
-    widths = [found.high - found.low for found in bins]
-    lows = [found.low for found in bins]
-    axes.bar(lows, right, widths, align="edge", color="tab:blue", alpha=0.3, edgecolor="tab:blue")
-    axes.plot([0, 1], [0, 1], color="grey", linestyle="--", label="as often right as it says")
-    share = np.array([found.images for found in bins]) / sum(found.images for found in bins)
-    axes.scatter(means, right, 15 + 250 * share, color="tab:blue", label="this model (size: share of images)", zorder=3)
-    axes.set(xlabel="probability of the predicted class", ylabel="predicted rightly", xlim=(0, 1), ylim=(0, 1.02))
-    axes.legend(loc="upper left", fontsize=9)
-
-
-def draw_roc(axes: Axes, classes: Sequence[ClassScores]) -> None:
-    """Draw the ROC curve of each class against the rest."""
-    known = [scores for scores in classes if scores.roc]
-    named = len(known) <= _MOST_LABELLED_CLASSES
-    axes.plot([0, 1], [0, 1], color="grey", linestyle="--")
-    for place, scores in enumerate(known):
-        area = f" {scores.auroc.value:.3f}" if scores.auroc else ""
-        label = f"{shortened(scores.name, LEGEND_NAME)}{area}" if named else None
-        colour = colormaps["tab10" if len(known) <= 10 else "turbo"](place if len(known) <= 10 else place / len(known))
-        axes.plot(*zip(*scores.roc, strict=True), color=colour, label=label, **line_style(place, len(known)))
-    axes.set(xlabel="1 - specificity", ylabel="recall (sensitivity)", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-    if named:
-        legend_below(axes, size=8, title="class and area")
-
-
-def _confusion_of(scored: Assessment, title: str) -> Figure | None:
-    names = [found.name for found in scored.classes]
-    return None if scored.confusion is None else confusion(np.array(scored.confusion), title, names)
-
-
-def _reliability_of(scored: Assessment, title: str) -> Figure:
-    figure = Figure(figsize=(5.6, 5), layout="constrained")
-    axes = figure.subplots()
-    draw_reliability(axes, scored.calibration)
-    axes.set_title(f"{title}\nexpected calibration error {scored.calibration.expected_error:.3f}")
-    return figure
-
-
-def _roc_of(scored: Assessment, title: str) -> Figure | None:
-    if not any(found.roc for found in scored.classes):
-        return None
-    figure = Figure(figsize=(5.6, 5), layout="constrained")
-    axes = figure.subplots()
-    draw_roc(axes, scored.classes)
-    axes.set_title(f"{title}\neach class against the rest")
-    return figure
-
-
-def embeddings(rows: NDArray[np.float32], title: str, classes: Sequence[str]) -> Figure:
-    """Draw embeddings in the plane of their two principal components: colour is the true class, a cross a wrong prediction.
-
-    `rows` has shape [n, 2 + d]: true class, predicted class, then the embedding (`anchorage.transport.messages.Report`).
+    `rows` has shape [n, 2 + d]: what is true, what is predicted, then the embedding (`anchorage.transport.messages.Report`).
     """
     plane, explained = principal_plane(rows[:, 2:])
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
-    dots = draw_plane(axes, np.column_stack([rows[:, :2], plane]), len(classes))
+    dots = draw_plane(axes, np.column_stack([rows[:, :2], plane]), classes_of(task))
     axes.set(
         xlabel=f"component 1 ({in_percent(explained[0])}%)",
         ylabel=f"component 2 ({in_percent(explained[1])}%)",
         title=title,
     )
-    name_classes(axes, dots, rows[:, 0], classes)
+    name_colours(axes, dots, rows[:, 0], classes_of(task))
     return figure
 
 
-def projected(projection: str, points: NDArray[np.float64], title: str, classes: Sequence[str]) -> Figure:
+def projected(projection: str, points: NDArray[np.float64], title: str, task: Task) -> Figure:
     """Draw embeddings that were projected before (`anchorage.engine.embedding_plane.EmbeddingPlane`), shape [n, 4]."""
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
-    draw_projected(axes, projection, points, classes)
+    draw_projected(axes, projection, points, task)
     axes.set_title(title)
     return figure
 
 
-def draw_projected(axes: Axes, projection: str, points: NDArray[np.float64], classes: Sequence[str]) -> None:
-    """Draw the points of `projected` with a legend of the classes."""
-    name_classes(axes, draw_plane(axes, points, len(classes)), points[:, 0], classes)
+def draw_projected(axes: Axes, projection: str, points: NDArray[np.float64], task: Task) -> None:
+    """Draw the points of `projected` with a legend of the classes, or a bar of the colours."""
+    classes = classes_of(task)
+    name_colours(axes, draw_plane(axes, points, classes), points[:, 0], classes)
     name = PROJECTION_NAMES[projection]
     axes.set(xlabel=f"{name} 1", ylabel=f"{name} 2")
 
 
-def draw_plane(axes: Axes, points: NDArray[Any], classes: int, size: float = 12) -> PathCollection:
-    """Draw points [n, 4], true class, predicted class and coordinates: colour is the true class, a cross a wrong prediction; return the dots."""
+def classes_of(task: Task) -> Sequence[str]:
+    """Return the names by which points are coloured: the classes of a task of which one is true; empty: colours stand for numbers."""
+    return task.outputs if task.output_kind is OutputKind.EXCLUSIVE else ()
+
+
+def draw_plane(axes: Axes, points: NDArray[Any], classes: Sequence[str], size: float = 12) -> PathCollection:
+    """Draw points [n, 4], what is true, what is predicted and coordinates: colour is what is true, a cross a wrong class; return the dots."""
     true, right = points[:, 0], points[:, 0] == points[:, 1]
-    few = classes <= 10
-    style: dict[str, Any] = {"cmap": "tab10" if few else "turbo", "vmin": 0, "vmax": 9 if few else classes - 1}
+    if not classes:
+        return axes.scatter(points[:, 2], points[:, 3], c=true, s=size, cmap="viridis")
+    few = len(classes) <= 10
+    style: dict[str, Any] = {"cmap": "tab10" if few else "turbo", "vmin": 0, "vmax": 9 if few else len(classes) - 1}
     dots = axes.scatter(points[right, 2], points[right, 3], c=true[right], s=size, **style)
     axes.scatter(points[~right, 2], points[~right, 3], c=true[~right], s=2 * size, marker="x", linewidths=1, **style)
     return dots
 
 
-def name_classes(axes: Axes, dots: PathCollection, true: NDArray[Any], classes: Sequence[str]) -> None:
-    """Add a legend of the classes that `draw_plane` drew, of many classes a colour bar."""
-    label = "true class (cross: predicted wrongly)"
-    if len(classes) <= _MOST_LABELLED_CLASSES:
+def name_colours(axes: Axes, dots: PathCollection, true: NDArray[Any], classes: Sequence[str]) -> None:
+    """Add a legend of the classes that `draw_plane` drew, of many classes and of numbers a colour bar."""
+    label = "true class (cross: predicted wrongly)" if classes else "true value"
+    if 0 < len(classes) <= MOST_NAMED:
         present = np.unique(true).astype(int)
         keys = [
             Line2D([], [], marker="o", linestyle="", color=tuple(colour), label=shortened(classes[c], LEGEND_NAME))
@@ -245,7 +185,7 @@ def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
     return (name if len(name) <= longest else f"{name[: longest - 1]}…").replace("$", r"\$")
 
 
-def _slant(names: Sequence[str]) -> int:
+def slant(names: Sequence[str]) -> int:
     """Return the angle of names below a figure in degrees: long ones would overlap."""
     return 45 if max(map(len, names)) * len(names) > _LETTERS_IN_A_ROW else 0
 
@@ -266,21 +206,7 @@ def principal_plane(points: NDArray[np.float32]) -> tuple[NDArray[np.float64], N
 PROJECTION_NAMES: Mapping[str, str] = {"PCA": "PCA", "TSNE": "t-SNE"}
 """Names of the projections of embeddings, for axes and titles."""
 
-PROJECTED: Mapping[str, Callable[[NDArray[Any], str, Sequence[str]], Figure]] = {
+PROJECTED: Mapping[str, Callable[[NDArray[Any], str, Task], Figure]] = {
     name.lower(): partial(projected, name) for name in PROJECTION_NAMES
 }
 """How the embeddings of a layer that a federation names are drawn, by their projection."""
-
-DRAWN: Mapping[str, Callable[[NDArray[Any], str, Sequence[str]], Figure]] = {
-    "confusion": confusion,
-    "embeddings": embeddings,
-    **PROJECTED,
-}
-"""How each array of a round's event is drawn."""
-
-ASSESSED: Mapping[str, Callable[[Assessment, str], Figure | None]] = {
-    "confusion": _confusion_of,
-    "reliability": _reliability_of,
-    "roc": _roc_of,
-}
-"""How each figure of a model card's scores is drawn; None where they do not have it."""

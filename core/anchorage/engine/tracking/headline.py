@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from anchorage.api.card_text import HELD_OUT, plain, table
-from anchorage.api.metrics import ORDER, score
+from anchorage.api.metrics import metric_order, score
 
 LABELS_ALONE = "labels_alone/"
 """What names of metrics begin with, behind the part of the images, that training on the server's labelled images alone reached."""
@@ -36,7 +36,7 @@ def headline(metrics: Mapping[str, float]) -> str:
     metrics : mapping of str to float
         The latest value of every metric, by the names that `TrackedRun` gives them.
     """
-    part = "test/" if any(f"test/final/{name}" in metrics for name in ORDER) else "validation/"
+    part = "test/" if any(f"test/final/{name}" in metrics for name in metric_order()) else "validation/"
     last = _below("test/final/" if part == "test/" else "", metrics)
     best = _below("test/best/", metrics)
     rows = {"federation": last, "labels alone": _below(part + LABELS_ALONE, metrics)}
@@ -51,7 +51,7 @@ def headline(metrics: Mapping[str, float]) -> str:
     found = {title: values for title, values in rows.items() if values}
     if not found:
         return ""
-    columns = [name for name in ORDER if any(name in values for values in found.values())]
+    columns = [name for name in metric_order() if any(name in values for values in found.values())]
     cells = (
         (title, *(f"{values[name]:.4f}" if name in values else "" for name in columns))
         for title, values in found.items()
@@ -64,4 +64,4 @@ def headline(metrics: Mapping[str, float]) -> str:
 
 
 def _below(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name in ORDER if (value := metrics.get(prefix + name)) is not None}
+    return {name: value for name in metric_order() if (value := metrics.get(prefix + name)) is not None}

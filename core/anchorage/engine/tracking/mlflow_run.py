@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from io import BytesIO
@@ -15,22 +15,29 @@ from typing import Any
 
 import mlflow
 import numpy as np
+from matplotlib.figure import Figure
 from mlflow.entities import Dataset, DatasetInput, Experiment, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.tracking import MlflowClient
-from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.types.schema import AnyType, Object, Property
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NOTE, MLFLOW_USER
+from numpy.typing import NDArray
 from pandas import DataFrame  # type: ignore[import-untyped]
 from PIL import Image
 
 from anchorage.api.card_text import verdict
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
 from anchorage.api.model_card import CARD, CARD_TEXT, Assessment, ModelCard
+from anchorage.api.slot import read_piece
+from anchorage.api.task import OutputKind, Task
 from anchorage.engine.tracking import figures
 from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SITE_ALONE, SUPERVISED_BOUND, headline
+from anchorage.engine.tracking.run import EMBEDDINGS
 from anchorage.learning.data import decoding
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import TaskHooks
 
 KEY_TAG = "anchorage.run"
 CODE_TAG = "anchorage.code"
@@ -43,6 +50,8 @@ RESULTS = "0-results.md"
 """Artifact with the scores; its name sorts first."""
 IMAGE = "image"
 """The column of images that a registered model takes."""
+PROBABILITIES, VALUES = "probabilities", "values"
+"""Columns of what it returns."""
 _SERVING = Path(__file__).with_name("serving.py")
 """The registered model's code, which MLflow runs; it is not imported."""
 _SQLITE = "sqlite:///"
@@ -67,8 +76,8 @@ class MlflowRun:
         The run, and its experiment.
     federation, registered_model : str
         Names of the federation and of the registered model.
-    classes : sequence of str
-        Names of the classes.
+    task : TaskHooks
+        The prediction task.
     about : str
         What the run is, a sentence.
     """
@@ -81,13 +90,13 @@ class MlflowRun:
         experiment_id: str,
         federation: str,
         registered_model: str,
-        classes: Sequence[str],
+        task: TaskHooks,
         about: str,
     ) -> None:
         self._client = client
         self._uri = uri
         self.run_id, self.experiment_id = run_id, experiment_id
-        self._federation, self._classes, self._about = federation, classes, about
+        self._federation, self._task, self._about = federation, task, about
         self._verdict = ""
         self.registered_model = registered_model
 
@@ -105,8 +114,10 @@ class MlflowRun:
             tags = {KEY_TAG: event["key"], "anchorage.federation": event["federation"], MLFLOW_USER: "anchorage"}
             title = event.get("name", event["federation"])  # an earlier version wrote no names, texts and datasets
             run_id = client.create_run(experiment, tags=tags, run_name=title).info.run_id
-        names = (event["federation"], event["registeredModel"], event["classes"], event.get("about", ""))
-        return cls(client, uri, run_id, experiment, *names)
+        names = (event["federation"], event["registeredModel"])
+        # an earlier version wrote classes alone
+        task = read_piece("task", event.get("task") or {"classification": {"classes": event["classes"]}})
+        return cls(client, uri, run_id, experiment, *names, expect(task, TaskHooks), event.get("about", ""))
 
     def describe(self, event: Mapping[str, Any]) -> None:
         """Log tags, datasets, the parameters that are not logged yet, and the spec; the run is running again."""
@@ -138,8 +149,18 @@ class MlflowRun:
                 )
                 if kind in figures.PROJECTED:
                     what = f"{what}, {event['layer']}"
-                figure = figures.DRAWN[kind](array, f"{self._federation}, {what}", self._classes)
-                self._client.log_figure(self.run_id, figure, f"figures/{place}.png")
+                for name, figure in self._drawn(kind, array, f"{self._federation}, {what}"):
+                    self._client.log_figure(self.run_id, figure, f"figures/{place.replace(kind, name)}.png")
+
+    def _drawn(self, kind: str, array: NDArray[Any], title: str) -> Iterator[tuple[str, Figure]]:
+        """Yield the pictures of an array of a round: embeddings, or a sum of the task's tally; with their names."""
+        if kind in figures.PROJECTED:
+            yield kind, figures.PROJECTED[kind](array, title, self._task)
+        elif kind == EMBEDDINGS:
+            yield kind, figures.embeddings(array, title, self._task)
+        else:
+            for picture in self._task.tally_pictures({kind: array}):
+                yield picture.name, figures.figure_of(picture, title)
 
     def register(self, role: str, models: Path, known: dict[str, str]) -> str:
         """Register a model and return its version; one that this run registered already only gets the alias.
@@ -202,10 +223,11 @@ class MlflowRun:
                 self._log_figures(role, model.assessment)
 
     def _log_figures(self, role: str, scored: Assessment) -> None:
-        for name, draw in figures.ASSESSED.items():
-            figure = draw(scored, f"{self._federation}, {role} model, {scored.part} images")
-            if figure is not None:
-                self._client.log_figure(self.run_id, figure, f"figures/{role}/{name}.png")
+        title = f"{self._federation}, {role} model, {scored.part} images"
+        for picture in self._task.pictures(scored):
+            self._client.log_figure(
+                self.run_id, figures.figure_of(picture, title), f"figures/{role}/{picture.name}.png"
+            )
 
     def end(self, code: str) -> None:
         """Write the scores, and close the run: finished, or failed with a code of the catalogue."""
@@ -269,10 +291,10 @@ class MlflowRun:
             The weights are missing or damaged, or the network cannot be exported.
         """
         from anchorage.learning.exporting import save_program  # torch is only needed here
-        from anchorage.learning.inference import ImageClassifier, read_weights
+        from anchorage.learning.inference import ImageModel, read_weights
 
         described = read_inference(models / DESCRIPTION)
-        classifier = ImageClassifier(described, read_weights(models, stored).arrays())
+        classifier = ImageModel(described, read_weights(models, stored).arrays())
         values = json.loads((models / DESCRIPTION).read_text())
         text = json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
         mlflow.set_tracking_uri(self._uri)
@@ -286,7 +308,7 @@ class MlflowRun:
                 name=f"{role}-model",
                 python_model=str(_SERVING),
                 artifacts={name: str(path) for name, path in beside.items()},
-                signature=_signature(described.classes),
+                signature=_signature(described.task),
                 input_example=_example(described),
                 registered_model_name=self.registered_model,
                 pip_requirements=requirements(),
@@ -328,9 +350,14 @@ def requirements() -> list[str]:
     return [f"{name}>={least[name]}" + (f",<{bound}" if bound else "") for name, bound in bounds.items()]
 
 
-def _signature(classes: Sequence[str]) -> ModelSignature:
-    probabilities = Object([Property(name, DataType.double) for name in classes])
-    told = Schema([ColSpec(DataType.string, "class"), ColSpec(probabilities, "probabilities")])
+def _signature(task: Task) -> ModelSignature:
+    numbers = Object([Property(name, DataType.double) for name in task.outputs])
+    columns: list[ColSpec | TensorSpec] = [
+        ColSpec(numbers, VALUES if task.output_kind is OutputKind.VALUES else PROBABILITIES)
+    ]
+    if task.output_kind is OutputKind.EXCLUSIVE:
+        columns.insert(0, ColSpec(DataType.string, "class"))
+    told = Schema(columns)
     return ModelSignature(Schema([ColSpec(AnyType(), IMAGE)]), told)  # type: ignore[no-untyped-call]
 
 

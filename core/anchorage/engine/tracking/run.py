@@ -3,20 +3,23 @@
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 from numpy.typing import NDArray
 
 from anchorage import __version__
 from anchorage.api.federation import Federation
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.slot import write_piece
+from anchorage.api.task import Tally
 from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking.outbox import Outbox
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.transport.messages import SYSTEM, Report
 
 _REFUSED = re.compile(r"[^\w\-. ]")
@@ -35,13 +38,15 @@ _NO_PARAMETERS = {
 }
 """Fields of the spec that say nothing of how the model is trained, or are logged otherwise."""
 
+EMBEDDINGS = "embeddings"
+"""Name of a round's embeddings among its arrays."""
 DIGEST = 16
 """Characters of a digest that are shown."""
 MOST_SILO_DATASETS = 100
 """Datasets of silos that a run has at most."""
 
 FIGURE_SETS = 4
-"""How often in a run the confusion matrix and the embeddings are drawn, besides at its start; a set takes half a second."""
+"""How often in a run the tally and the embeddings are drawn, besides at its start; a set takes half a second."""
 
 
 class TrackedRun:
@@ -55,8 +60,8 @@ class TrackedRun:
         Names of the federation, the MLflow experiment and the registered model.
     rounds : int
         Rounds of the whole run.
-    classes : sequence of str
-        Names of the classes, in the order of the model's outputs.
+    task : TaskHooks
+        The prediction task.
     parameters : mapping of str to Any
         What was chosen, as nested plain values; logged as dotted parameters.
     document : str
@@ -77,7 +82,7 @@ class TrackedRun:
         experiment: str,
         registered_model: str,
         rounds: int,
-        classes: Sequence[str],
+        task: TaskHooks,
         parameters: Mapping[str, Any],
         document: str,
         name: str = "",
@@ -86,7 +91,7 @@ class TrackedRun:
         images: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self._outbox = outbox
-        self._rounds, self._classes = rounds, classes
+        self._rounds, self._task = rounds, task
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call only starts the measurement
         key = uuid.uuid4().hex
@@ -101,7 +106,7 @@ class TrackedRun:
         run = {"federation": federation, "experiment": experiment, "registeredModel": registered_model, "key": key}
         run |= {"name": name or federation, "about": about, "document": document}
         of_server = [_dataset(part, found["digest"], _counts(found), part) for part, found in (images or {}).items()]
-        lists = {"classes": list(classes), "datasets": of_server}
+        lists = {"task": write_piece(task), "datasets": of_server}
         outbox.append("run", {**run, **lists, "tags": dict(tags or {}), "parameters": dict(flatten(parameters))})
 
     @classmethod
@@ -128,15 +133,15 @@ class TrackedRun:
             "document": hashlib.sha256(document.encode()).hexdigest()[:DIGEST],
         }
         stages = "".join(f"{stage.method}, {stage.rounds} rounds, then " for stage in spec.warm_up)
-        about = f"{stages}{method.name} on {spec.model.network}: {spec.rounds} rounds, {len(spec.task.classes)} classes"
+        about = f"{stages}{method.name} on {spec.model.network}: {spec.rounds} rounds, {len(spec.task.outputs)} outputs"
         return cls(
             outbox,
             federation=name,
             experiment=spec.tracking.experiment or name,
             registered_model=spec.tracking.registered_model or name,
             rounds=spec.rounds,
-            classes=spec.task.classes,
-            parameters={"method": filled, "seed": spec.seed, **chosen, "classes": spec.task.classes},
+            task=expect(spec.task, TaskHooks),
+            parameters={"method": filled, "seed": spec.seed, **chosen, "outputs": tuple(spec.task.outputs)},
             document=document,
             name=f"{name} {method.name} seed {spec.seed}",
             about=f"{about}, seed {spec.seed}.",
@@ -164,18 +169,18 @@ class TrackedRun:
         drawn = record.round == self._rounds or record.round % max(1, -(-self._rounds // FIGURE_SETS)) == 0
         arrays = _drawings(report, "") if drawn else {}
         if record.embeddings is not None:
-            arrays.pop("embeddings", None)
+            arrays.pop(EMBEDDINGS, None)
             arrays[record.embeddings.projection.lower()] = record.embeddings.as_array()
         for name, scored in test.items():
             if name == "final" or scored is not test["final"]:
                 arrays |= _drawings(scored, f"test-{name}-")
         metrics = {**record.metrics, **self._system(), **{f"seconds/{k}": v for k, v in record.seconds.items()}}
-        if report is not None and report.confusion is not None:
-            metrics |= recalls(report.confusion, self._classes)
+        if report is not None and report.tally:
+            metrics |= self._details(report.tally)
         for name, tested in record.test.items():
             metrics |= {f"test/{name}/{metric}": value for metric, value in tested.items()}
-            if name in test and (counts := test[name].confusion) is not None:
-                metrics |= {f"test/{name}/{metric}": value for metric, value in recalls(counts, self._classes).items()}
+            if name in test and test[name].tally:
+                metrics |= {f"test/{name}/{metric}": value for metric, value in self._details(test[name].tally).items()}
         metrics |= {"bytes_up": record.bytes_up, "bytes_down": record.bytes_down}
         for silo in record.silos:
             metrics[f"silo/{silo.name}/weight"] = silo.weight
@@ -195,6 +200,11 @@ class TrackedRun:
             if silo.fingerprint and key not in self._known_images and len(self._known_images) < MOST_SILO_DATASETS:
                 self._known_images.add(key)
                 yield _dataset(*key, {name: int(count) for name, count in silo.samples.items()}, "silo")
+
+    def _details(self, tally: Tally) -> dict[str, float]:
+        """Return the task's further figures; characters that MLflow refuses in names become underscores."""
+        parts = {tuple(name.split("/")): float(value) for name, value in self._task.details(tally).items()}
+        return {"/".join(_REFUSED.sub("_", part) for part in name): value for name, value in parts.items()}
 
     def _system(self) -> dict[str, float]:
         """Return what the server uses: share of one CPU in percent since the last call, resident memory in MB."""
@@ -221,18 +231,10 @@ def _counts(fingerprint: Mapping[str, Any]) -> dict[str, int]:
 
 def _drawings(report: Report | None, prefix: str) -> dict[str, NDArray[Any]]:
     """Return what is drawn of a report, by the names of the figures."""
-    pairs = {} if report is None else {"confusion": report.confusion, "embeddings": report.embeddings}
-    return {f"{prefix}{key}": array for key, array in pairs.items() if array is not None}
-
-
-def recalls(confusion: NDArray[np.int64], classes: Sequence[str]) -> dict[str, float]:
-    """Return the recall of each class that has test images as ``recall/CLASS``; characters that MLflow refuses become underscores."""
-    truths = confusion.sum(1)
-    return {
-        f"recall/{_REFUSED.sub('_', name)}": float(confusion[c, c] / truths[c])
-        for c, name in enumerate(classes)
-        if truths[c]
-    }
+    if report is None:
+        return {}
+    embeddings = {} if report.embeddings is None else {EMBEDDINGS: report.embeddings}
+    return {f"{prefix}{key}": array for key, array in ({**report.tally, **embeddings}).items()}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

@@ -26,8 +26,8 @@ IMAGE = "image"
 """The column of images."""
 
 
-class ImageClassifier(PythonModel):
-    """Tells the class of images with the probability of each class."""
+class ImageModel(PythonModel):
+    """Says of images what the model's task makes of them, such as their class with the probability of each class."""
 
     def load_context(self, context: Any) -> None:
         """Read the description; the program is read when it is first asked."""
@@ -37,7 +37,7 @@ class ImageClassifier(PythonModel):
         self._program: Any = None
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
-        """Return a DataFrame with a row per image: ``class``, and ``probabilities`` by the names of the classes.
+        """Return a DataFrame with a row per image: ``probabilities`` by the outputs' names, with ``class`` where one is true; or ``values``.
 
         Parameters
         ----------
@@ -58,13 +58,22 @@ class ImageClassifier(PythonModel):
 
         if self._program is None:
             self._program = torch.export.load(self._artifacts["program"]).module()
-        images, names, rows = _images(model_input[IMAGE]), self._described["classes"], []
+        images, outputs, rows = _images(model_input[IMAGE]), self._outputs(), []
         for start in range(0, len(images), BATCH):
             pixels = [self._pixels(start + row, image) for row, image in enumerate(images[start : start + BATCH])]
             with torch.no_grad():
                 rows += self._program(torch.from_numpy(np.stack(pixels))).tolist()
-        found = [dict(zip(names, row, strict=True)) for row in rows]
-        return pd.DataFrame({"class": [max(row, key=row.__getitem__) for row in found], "probabilities": found})
+        found = [dict(zip(outputs["names"], row, strict=True)) for row in rows]
+        if outputs["kind"] == "values":
+            return pd.DataFrame({"values": found})
+        classes = {"class": [max(row, key=row.__getitem__) for row in found]} if outputs["kind"] == "exclusive" else {}
+        return pd.DataFrame({**classes, "probabilities": found})
+
+    def _outputs(self) -> dict[str, Any]:
+        """Return names and kind of the outputs; a description of an earlier version has classes alone."""
+        described = self._described
+        outputs: dict[str, Any] = described.get("outputs") or {"kind": "exclusive", "names": described["classes"]}
+        return outputs
 
     def _pixels(self, row: int, image: Any) -> Any:
         """Return pixels uint8 [channels, size, size]."""
@@ -128,4 +137,4 @@ def _module(path: Path) -> ModuleType:
     return module
 
 
-set_model(ImageClassifier())
+set_model(ImageModel())

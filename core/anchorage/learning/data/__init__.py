@@ -1,7 +1,7 @@
 """Images and labels: readers, splits, partitions; augmentation, which needs torch, is the module `anchorage.learning.data.augmentation`."""
 
 from anchorage.learning.data.divisions import Choice, Pools
-from anchorage.learning.data.images import UNLABELLED, ImageSet, require_labels
+from anchorage.learning.data.images import ImageSet, require_labels
 from anchorage.learning.data.index_files import write_index
 from anchorage.learning.data.listing import REASONS, BadImage
 from anchorage.learning.data.overlap import Overlap, overlap
@@ -10,7 +10,6 @@ from anchorage.learning.data.report import DataReport
 
 __all__ = [
     "REASONS",
-    "UNLABELLED",
     "BadImage",
     "Choice",
     "DataReport",

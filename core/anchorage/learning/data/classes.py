@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER
 from anchorage.learning.data.label_kinds import SEVERAL, refuse_masks, refuse_several, several_findings
+from anchorage.learning.data.labels import LABEL_COLUMNS, LabelReader, ReadLabels
+from anchorage.learning.data.tables import Table
 
 _SHOWN = 10
+_NUMBERS = {"0": 0, "0.0": 0, "1": 1, "1.0": 1}
 
 
-class SiteClasses:
+class SiteClasses(LabelReader):
     """The federation's classes, and the names that a site has for them.
 
     Parameters
@@ -52,10 +55,8 @@ class SiteClasses:
         """Return the output that a local name stands for, -1 where it is no class."""
         return self._position.get(name, -1)
 
-    def read(
-        self, names: Sequence[str], place: Path, kind: str
-    ) -> tuple[NDArray[np.int64], dict[int, tuple[str, str]]]:
-        """Turn the local names of images into labels.
+    def read(self, names: Sequence[str], place: Path, kind: str) -> ReadLabels:
+        """Turn the local names of images into classes, int64 [n].
 
         Parameters
         ----------
@@ -65,13 +66,6 @@ class SiteClasses:
             Folder or table, for messages.
         kind : str
             What the names are: ``folder`` or ``label``.
-
-        Returns
-        -------
-        labels : ndarray of int64, shape [n]
-            Classes, -1 without a label.
-        wrong : mapping of int to tuple of str
-            Reason and detail by image, of those that are left out.
 
         Raises
         ------
@@ -84,7 +78,7 @@ class SiteClasses:
         if kind == "folder":
             refuse_masks(place, unknown.values())
         if self._unknown == "Unlabelled":
-            return labels, {}
+            return self._labels(labels)
         counts = Counter(unknown.values())
         several = {name: counts[name] for name in several_findings(counts, {*names, *self._position})}
         if self._unknown == "Refuse":
@@ -93,12 +87,52 @@ class SiteClasses:
             )
             self.refuse(place, kind, counts)
         detail = 'the {} "{}" is no class: mend it, or name its class in classMap'
-        return labels, {
+        wrong = {
             row: ("SeveralFindings", f'"{name[:40]}": {SEVERAL}')
             if name in several
             else ("LabelOutsideClasses", detail.format(kind, name[:40]))
             for row, name in unknown.items()
         }
+        return self._labels(labels, wrong)
+
+    def read_table(self, table: Table, column: str | None, taken: set[str]) -> ReadLabels:
+        """Find the labels in the column asked for, in the 0/1 columns named as classes, or in a usual column.
+
+        Raises
+        ------
+        AnchorageError
+            As `read`, and CLASSES_DIFFER: a column of zeros and ones is no class.
+        """
+        flags = [name for name, cells in table.columns.items() if name not in taken and _holds_flags(cells)]
+        named = [name for name in flags if self.position(name) >= 0]
+        if column is None and len(named) > 1:
+            return self._one_hot(table, named, [name for name in flags if name not in named])
+        if len(flags) > 1 and not table.column(column, LABEL_COLUMNS):
+            others = [name for name in flags if name not in named]
+            self.refuse(table.file, "column", {name: len(_ones(table, name)) for name in others})
+        return super().read_table(table, column, taken)
+
+    def _one_hot(self, table: Table, columns: Sequence[str], others: Sequence[str]) -> ReadLabels:
+        """Read the columns that are classes. Of the `others`, which hold zeros and ones as well, one is a class by another name where it says
+        yes only of images of no class; what is told of images of any class, such as a sex, is none.
+        """
+        rows = zip(*(table.columns[name] for name in columns), strict=True)
+        labels = np.full(len(table.columns[columns[0]]), -1, dtype=np.int64)
+        wrong: dict[int, tuple[str, str]] = {}
+        for row, cells in enumerate(rows):
+            values = [_NUMBERS.get(cell) for cell in cells]
+            if None not in values and values.count(1) == 1:
+                labels[row] = self.position(columns[values.index(1)])
+            elif any(cells):
+                why = SEVERAL if values.count(1) > 1 else "needed is one 1"
+                wrong[row] = ("LabelAmbiguous", f"the class columns hold {','.join(cells)[:60]}: {why}")
+        of_a_class = set().union(*(_ones(table, name) for name in columns))
+        missed = {name: ones for name in others if (ones := _ones(table, name)) and not ones & of_a_class}
+        self.refuse(table.file, "column", {name: len(ones) for name, ones in missed.items()})
+        return self._labels(labels, wrong)
+
+    def _labels(self, labels: NDArray[np.int64], wrong: dict[int, tuple[str, str]] | None = None) -> ReadLabels:
+        return ReadLabels(labels, labels, self.names, wrong or {})
 
     def refuse(self, place: Path, kind: str, found: Mapping[str, int]) -> None:
         """Refuse names that are no classes, unless labels are not wanted; `found` counts the images of each.
@@ -130,6 +164,14 @@ class SiteClasses:
         folded = {known.casefold(): known for known in reversed(self.names)}
         near = get_close_matches(name.casefold(), folded, n=1)
         return _quoted(folded[near[0]]) if near else "CLASS"
+
+
+def _holds_flags(cells: Sequence[str]) -> bool:
+    return any(cells) and _NUMBERS.keys() >= set(cells) - {""}
+
+
+def _ones(table: Table, column: str) -> set[int]:
+    return {row for row, cell in enumerate(table.columns[column]) if _NUMBERS.get(cell) == 1}
 
 
 def _quoted(name: str) -> str:

@@ -8,19 +8,19 @@ import numpy as np
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING
-from anchorage.learning.data.classes import SiteClasses
+from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import BadImage, Listing
 
 _LARGEST = 16
 
 
-def list_digits(classes: SiteClasses) -> Listing:
+def list_digits(reader: LabelReader) -> Listing:
     """List the digits, straight from scikit-learn's data file: importing scikit-learn would cost a second in every process.
 
     Raises
     ------
     AnchorageError
-        DATA_MISSING: scikit-learn is not installed. CLASSES_DIFFER: a digit is no class.
+        DATA_MISSING: scikit-learn is not installed. Or as of `LabelReader.read`.
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
@@ -37,6 +37,6 @@ def list_digits(classes: SiteClasses) -> Listing:
         ) from error
     images = np.rint(table[:, :-1] * (255 / _LARGEST)).astype(np.uint8).reshape(-1, 8, 8)
     ids = tuple(f"digit-{row:04d}" for row in range(len(table)))
-    labels, wrong = classes.read([str(digit) for digit in table[:, -1]], file, "label")
-    bad = {row: BadImage(ids[row], *found) for row, found in wrong.items()}
-    return Listing(ids=ids, groups=ids, sources=tuple(images), labels=labels, classes=classes.names, bad=bad)
+    labels = reader.read([str(digit) for digit in table[:, -1]], file, "label")
+    bad = {row: BadImage(ids[row], *found) for row, found in labels.wrong.items()}
+    return Listing.of(ids=ids, groups=ids, sources=tuple(images), labels=labels, bad=bad)

@@ -1,7 +1,7 @@
 """Which images of a pool a section means: test part, anchors, a silo's part; and which of them keep their labels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -13,18 +13,16 @@ from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import NO_IMAGES
 from anchorage.api.piece import PIECES
-from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoding import SUFFIXES
 from anchorage.learning.data.fedmatch import labelled_rows
 from anchorage.learning.data.folders import DICOM, NIFTI, file_of
-from anchorage.learning.data.images import UNLABELLED
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.long_tail import long_tailed_rows
 from anchorage.learning.data.partitions import divide
 from anchorage.learning.data.splits import Rows, anchor_rows, held_out_rows, keep_labels
 from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import ReaderHooks
+from anchorage.learning.model_hooks import ReaderHooks, TaskHooks
 from anchorage.learning.randomness import generator
 
 _POOL = {
@@ -74,14 +72,14 @@ class Choice:
     labelled: NDArray[np.bool_]
 
     def counts(self, kept: bool = False) -> tuple[int, ...]:
-        """Count the images of each class; of `kept` only those that keep their labels."""
-        labels = self.given().labels if kept else self.listing.labels
-        counts = np.bincount(labels[labels >= 0], minlength=len(self.listing.classes))
+        """Count the images of each stratum, such as a class; of `kept` only those that keep their labels."""
+        strata = self.given().strata if kept else self.listing.strata
+        counts = np.bincount(strata[strata >= 0], minlength=len(self.listing.stratum_names))
         return tuple(int(count) for count in counts)
 
     def given(self) -> Listing:
         """Return the listing with the labels that are given."""
-        return replace(self.listing, labels=np.where(self.labelled, self.listing.labels, UNLABELLED))
+        return self.listing.keeping(self.labelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +98,7 @@ class Pools:
         self._indexes: dict[tuple[object, ...], MatchedIndex] = {}
         self._shares: dict[tuple[object, ...], dict[str, _Share]] = {}
 
-    def choose(
-        self, section: DataSection, root: Path, classes: tuple[str, ...], seed: int, labelled: bool = True
-    ) -> Choice:
+    def choose(self, section: DataSection, root: Path, task: TaskHooks, seed: int, labelled: bool = True) -> Choice:
         """List the images that a section means.
 
         Parameters
@@ -111,8 +107,8 @@ class Pools:
             Pool and part.
         root : Path
             The data root.
-        classes : tuple of str
-            The federation's classes, in the order of the model's outputs.
+        task : TaskHooks
+            The federation's task, which reads the labels.
         seed : int
             The run's seed, the same at every site that shares the pool.
         labelled : bool
@@ -123,7 +119,7 @@ class Pools:
         AnchorageError
             As `pool`, and PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS, PARTITION_FILE_DIFFERS, or NO_IMAGES: the part is empty.
         """
-        pool = self.pool(section, root, classes, labelled)
+        pool = self.pool(section, root, task, labelled)
         name = _name_of(section)
         share = self._share(section, root, seed, pool, name)
         if not len(share.rows):
@@ -131,24 +127,24 @@ class Pools:
                 NO_IMAGES, f'the part "{name}" of {len(pool)} images is empty; check use and partition'
             )
         listing = pool.select(share.rows)
-        labels = listing.labels
+        strata = listing.strata
         if share.labelled is not None:
-            labels = np.where(np.isin(share.rows, share.labelled), labels, UNLABELLED)
+            strata = np.where(np.isin(share.rows, share.labelled), strata, -1)
         if section.kept_labels < 100:
-            labels = keep_labels(labels, section.kept_labels, generator(seed, "labels", silo=name))
-        return Choice(name, listing, labels >= 0)
+            strata = keep_labels(strata, section.kept_labels, generator(seed, "labels", silo=name))
+        return Choice(name, listing, strata >= 0)
 
-    def pool(self, section: DataSection, root: Path, classes: tuple[str, ...], labelled: bool = True) -> Listing:
+    def pool(self, section: DataSection, root: Path, task: TaskHooks, labelled: bool = True) -> Listing:
         """List the whole pool of a section, bad images included.
 
         Raises
         ------
         AnchorageError
-            DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, CLASSES_DIFFER, or NO_IMAGES: there is nothing.
+            DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, NO_IMAGES: there is nothing; or as of `LabelReader.read`.
         """
-        key = (root, classes, labelled, section.model_dump_json(include=_POOL))
+        key = (root, task.name, task.model_dump_json(), labelled, section.model_dump_json(include=_POOL))
         if key not in self._listings:
-            self._listings[key] = _list(section, root, classes, labelled)
+            self._listings[key] = _list(section, root, task, labelled)
         return self._listings[key]
 
     def _share(self, section: DataSection, root: Path, seed: int, pool: Listing, name: str) -> _Share:
@@ -161,18 +157,29 @@ class Pools:
             if of not in self._indexes:
                 self._indexes[of] = MatchedIndex(read_index(file), pool)
             return _Share(*self._indexes[of].rows(name))
-        key = (root, len(pool.classes), seed, section.model_dump_json(exclude=_OF_ONE))
+        key = (root, pool.stratum_names, seed, section.model_dump_json(exclude=_OF_ONE))
         if key not in self._shares:
             self._shares[key] = _drawn(section, pool, seed)
         return self._shares[key][name]
 
 
-def _list(section: DataSection, root: Path, classes: tuple[str, ...], labelled: bool) -> Listing:
+def _list(section: DataSection, root: Path, task: TaskHooks, labelled: bool) -> Listing:
     reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
-    listing = reader.listing(section, root, SiteClasses(classes, section.class_map, _unknown(section, labelled)))
+    listing = reader.listing(section, root, task.label_reader(section.class_map, _unknown(section, labelled)))
+    refuse_empty(listing, section, root)
+    return listing
+
+
+def refuse_empty(listing: Listing, section: DataSection, root: Path) -> None:
+    """Refuse a pool without images.
+
+    Raises
+    ------
+    AnchorageError
+        NO_IMAGES: it has none; the message says what there is instead.
+    """
     if not len(listing):
         raise AnchorageError(NO_IMAGES, _nothing(root / (section.claim_name or "") / section.path, listing.not_images))
-    return listing
 
 
 def _nothing(folder: Path, not_images: Mapping[str, int]) -> str:
@@ -213,7 +220,7 @@ def _drawn(section: DataSection, pool: Listing, seed: int) -> dict[str, _Share]:
     if section.anchors:
         rng = generator(seed, "anchors")
         balanced = section.anchor_draw == "Balanced"
-        rows = rest[anchor_rows(pool.labels[rest], pool.classes, section.anchors, rng, balanced=balanced)]
+        rows = rest[anchor_rows(pool.strata[rest], pool.stratum_names, section.anchors, rng, balanced=balanced)]
         shares["anchors"] = _Share(rows)
         rest = np.setdiff1d(rest, rows)
     if section.division is not None:
@@ -225,13 +232,13 @@ def _parts(partition: Partition, pool: Listing, rest: Rows, seed: int) -> dict[s
     each = partition.labelled_per_class
     if partition.imbalance_factor > 1:
         drawn = generator(seed, "long tail")
-        rest = rest[long_tailed_rows(pool.labels[rest], len(pool.classes), partition.imbalance_factor, drawn)]
+        rest = rest[long_tailed_rows(pool.strata[rest], len(pool.stratum_names), partition.imbalance_factor, drawn)]
     if not each:
-        divided = divide(partition, pool.labels[rest], generator(seed, "partition"))
+        divided = divide(partition, pool.strata[rest], generator(seed, "partition"))
         return {str(part): _Share(rest[rows]) for part, rows in enumerate(divided)}
-    dealt = labelled_rows(pool.labels[rest], partition.parts or 1, each, generator(seed, "labelled per class"))
+    dealt = labelled_rows(pool.strata[rest], partition.parts or 1, each, generator(seed, "labelled per class"))
     others = np.setdiff1d(np.arange(len(rest)), np.concatenate(dealt))
-    divided = divide(partition, pool.labels[rest[others]], generator(seed, "partition"))
+    divided = divide(partition, pool.strata[rest[others]], generator(seed, "partition"))
     return {
         str(part): _Share(rest[np.union1d(labelled, others[rows])], rest[labelled])
         for part, (labelled, rows) in enumerate(zip(dealt, divided, strict=True))

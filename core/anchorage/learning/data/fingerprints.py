@@ -28,8 +28,8 @@ class Fingerprint:
     @classmethod
     def of(cls, images: ImageSet, key: bytes) -> "Fingerprint":
         """Take the fingerprint of images; `key` has 32 bytes, and is the run's."""
-        counts = {name: int((images.labels == c).sum()) for c, name in enumerate(images.classes)}
-        return cls(blake3(key).hexdigest(16), images.fingerprint(key), counts, int((images.labels < 0).sum()))
+        counts = {name: int((images.strata == c).sum()) for c, name in enumerate(images.stratum_names)}
+        return cls(blake3(key).hexdigest(16), images.fingerprint(key), counts, int((images.strata < 0).sum()))
 
     def keep(self, file: Path) -> None:
         """Write it.

@@ -8,8 +8,8 @@ from pathlib import Path, PurePath
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, OUTSIDE_FOLDER
-from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoding import SUFFIXES, is_dicom
+from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import BadImage, Listing
 
 DICOM, NIFTI = "DICOM", "NIfTI"
@@ -155,27 +155,26 @@ def _inside(path: Path, section: DataSection, root: Path) -> Path:
     return path
 
 
-def list_folder(section: DataSection, root: Path, classes: SiteClasses) -> Listing:
+def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listing:
     """List a folder: the first folder of an image's path is its class, images beside the class folders have no label.
 
     Raises
     ------
     AnchorageError
-        DATA_MISSING, OUTSIDE_FOLDER, or as of `SiteClasses.read`.
+        DATA_MISSING, OUTSIDE_FOLDER, or as of `LabelReader.read`.
     """
     found = find_files(section, root)
     files = sorted([*found.images, *found.outside])
     names = [name.split("/", 1)[0] if "/" in name else "" for name in files]
-    labels, wrong = classes.read(names, found.folder, "folder")
+    labels = reader.read(names, found.folder, "folder")
     outside = set(found.outside)
-    bad = {row: BadImage(files[row], *reason) for row, reason in wrong.items()}
+    bad = {row: BadImage(files[row], *reason) for row, reason in labels.wrong.items()}
     bad |= {row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
-    return Listing(
+    return Listing.of(
         ids=tuple(files),
         groups=tuple(files),
         sources=tuple(None if name in outside else found.folder / name for name in files),
         labels=labels,
-        classes=classes.names,
         bad=bad,
         not_images=found.counts(),
     )

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
-
-UNLABELLED = -1
-"""The label of an image without one."""
+from anchorage.learning.data.labels import Labels, as_integers, is_known, only_known
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,25 +21,28 @@ class ImageSet:
     ----------
     images : ndarray of uint8, shape [n, channels, H, W]
         Pixels, 0 to 255.
-    labels : ndarray of int64, shape [n]
-        Class ids, `UNLABELLED` where there is no label.
+    labels : ndarray, shape [n, ...]
+        Labels (`anchorage.learning.data.labels`).
     ids : tuple of str
         Names that stay the same from run to run: file name without folder and suffix, or row number.
     groups : tuple of str
         Lesion or patient; images of one group show the same thing.
-    classes : tuple of str
-        Names of the classes, in the order of their ids.
+    strata : ndarray of int64, shape [n]
+        Groups whose shares splits keep even, such as classes; -1 without a label.
+    stratum_names : tuple of str
+        Their names.
     digests : ndarray of uint64, shape [n]
         Of each image's file, or of its pixels where it has none: equal for equal images, whatever their names.
     stated_counts : tuple of int, length C, or None
-        Images of each class as the site's records tell them, labelled or not; None: nobody told.
+        Images of each stratum as the site's records tell them, labelled or not; None: nobody told.
     """
 
     images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
+    labels: Labels
     ids: tuple[str, ...]
     groups: tuple[str, ...]
-    classes: tuple[str, ...]
+    strata: NDArray[np.int64]
+    stratum_names: tuple[str, ...]
     digests: NDArray[np.uint64]
     stated_counts: tuple[int, ...] | None = None
 
@@ -55,6 +56,7 @@ class ImageSet:
             self,
             images=self.images[rows],
             labels=self.labels[rows],
+            strata=self.strata[rows],
             ids=tuple(self.ids[row] for row in rows),
             groups=tuple(self.groups[row] for row in rows),
             digests=self.digests[rows],
@@ -62,12 +64,13 @@ class ImageSet:
 
     def fingerprint(self, key: bytes) -> str:
         """Return keyed BLAKE3 (`key`: 32 bytes), 32 hex digits, over every image's digest with its label, whatever their names and order."""
-        rows = np.column_stack([self.digests, self.labels.astype(np.uint64)])
+        rows = np.column_stack([self.digests, as_integers(self.labels)])
         return blake3(rows[np.lexsort(rows.T)].tobytes(), key=key).hexdigest(16)
 
     def without_labels(self) -> Self:
         """Return the same images, every one unlabelled; the pixels are shared."""
-        return replace(self, labels=np.full(len(self), UNLABELLED, dtype=np.int64))
+        none = np.zeros(len(self), np.bool_)
+        return replace(self, labels=only_known(self.labels, none), strata=np.full(len(self), -1, np.int64))
 
     def for_silo(self, labels: str, silo: str) -> Self:
         """Return what a silo with these `labels` (None, All or Partial) may use.
@@ -79,7 +82,7 @@ class ImageSet:
         """
         if labels == "None":
             return self.without_labels()
-        require_labels(labels, silo, int((self.labels < 0).sum()), len(self))
+        require_labels(labels, silo, int((~is_known(self.labels)).sum()), len(self))
         return self
 
 

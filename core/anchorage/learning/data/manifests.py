@@ -1,100 +1,44 @@
 """Tables of images with a label column or one-hot columns; the ISIC 2018 ground truth as it is published is one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchorage.api.data import DataSection
-from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoding import SUFFIXES
 from anchorage.learning.data.folders import DICOM, NIFTI, Files, file_of, find_files
-from anchorage.learning.data.label_kinds import SEVERAL
+from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import BadImage, Listing, Source
-from anchorage.learning.data.tables import Table, read_table
+from anchorage.learning.data.tables import read_table
 
-LABEL_COLUMNS = ("label", "class", "target", "diagnosis", "dx")
 GROUP_COLUMNS = ("patient_id", "lesion_id")
-_NUMBERS = {"0": 0, "0.0": 0, "1": 1, "1.0": 1}
 
 
-@dataclass(slots=True)
-class _Labels:
-    ids: NDArray[np.int64]
-    wrong: dict[int, tuple[str, str]] = field(default_factory=dict)
-
-
-def list_manifest(section: DataSection, root: Path, classes: SiteClasses) -> Listing:
+def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> Listing:
     """List the images of a table; they lie anywhere below the section's folder, named with or without folder and suffix.
 
     Raises
     ------
     AnchorageError
-        DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, or CLASSES_DIFFER: a label, or a column of zeros and ones, is no class.
+        DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, or as of `LabelReader.read_table`.
     """
     table = read_table(file_of(section, root, section.manifest or ""))
     names = table.columns[image := table.image_column(section.image_column)]
     group = table.column(section.group_by, GROUP_COLUMNS)
-    labels = _labels(table, section, classes, taken={image, group or image})
+    labels = reader.read_table(table, section.label_column, {image, group or image})
     files = find_files(section, root)
     sources, bad = _find(files, names)
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
     groups = [cell or name for cell, name in zip(table.columns[group], names, strict=True)] if group else names
-    return Listing(
+    return Listing.of(
         ids=tuple(names),
         groups=tuple(groups),
         sources=tuple(sources),
-        labels=labels.ids,
-        classes=classes.names,
+        labels=labels,
         bad=bad,
         not_images=files.counts(),
         not_listed=len(files.images) - len({source for source in sources if source is not None}),
     )
-
-
-def _labels(table: Table, section: DataSection, classes: SiteClasses, taken: set[str]) -> _Labels:
-    """Find the labels: in the column asked for, in the 0/1 columns named as classes, or in a usual column."""
-    flags = [name for name, cells in table.columns.items() if name not in taken and _holds_flags(cells)]
-    named = [name for name in flags if classes.position(name) >= 0]
-    if section.label_column is None and len(named) > 1:
-        return _one_hot(table, classes, named, [name for name in flags if name not in named])
-    if column := table.column(section.label_column, LABEL_COLUMNS):
-        return _Labels(*classes.read(table.columns[column], table.file, "label"))
-    count = len(next(iter(table.columns.values())))
-    if len(flags) > 1:
-        others = [name for name in flags if name not in named]
-        classes.refuse(table.file, "column", {name: len(_ones(table, name)) for name in others})
-    return _Labels(np.full(count, -1, dtype=np.int64))
-
-
-def _holds_flags(cells: Sequence[str]) -> bool:
-    return any(cells) and _NUMBERS.keys() >= set(cells) - {""}
-
-
-def _ones(table: Table, column: str) -> set[int]:
-    return {row for row, cell in enumerate(table.columns[column]) if _NUMBERS.get(cell) == 1}
-
-
-def _one_hot(table: Table, classes: SiteClasses, columns: Sequence[str], others: Sequence[str]) -> _Labels:
-    """Read the columns that are classes. Of the `others`, which hold zeros and ones as well, one is a class by another name where it says yes
-    only of images of no class; what is told of images of any class, such as a sex, is none.
-    """
-    rows = zip(*(table.columns[name] for name in columns), strict=True)
-    labels = _Labels(np.full(len(table.columns[columns[0]]), -1, dtype=np.int64))
-    for row, cells in enumerate(rows):
-        values = [_NUMBERS.get(cell) for cell in cells]
-        if None not in values and values.count(1) == 1:
-            labels.ids[row] = classes.position(columns[values.index(1)])
-        elif any(cells):
-            why = SEVERAL if values.count(1) > 1 else "needed is one 1"
-            labels.wrong[row] = ("LabelAmbiguous", f"the class columns hold {','.join(cells)[:60]}: {why}")
-    of_a_class = set().union(*(_ones(table, name) for name in columns))
-    missed = {name: ones for name in others if (ones := _ones(table, name)) and not ones & of_a_class}
-    classes.refuse(table.file, "column", {name: len(ones) for name, ones in missed.items()})
-    return labels
 
 
 def _find(found: Files, names: list[str]) -> tuple[list[Source], dict[int, BadImage]]:

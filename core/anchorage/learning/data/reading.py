@@ -11,13 +11,17 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, IMAGES_EXCEED_MEMORY, NO_IMAGES
 from anchorage.api.model import ModelDescription
 from anchorage.api.slot import unknown
+from anchorage.api.task import Task
 from anchorage.learning.data.decoding import Decoded
 from anchorage.learning.data.divisions import Choice, Pools
 from anchorage.learning.data.images import ImageSet
+from anchorage.learning.data.labels import Labels
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
 from anchorage.learning.data.report import DataReport, Findings
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import TaskHooks
 
 _SHOWN = 3
 
@@ -54,15 +58,13 @@ def read(
         BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
         As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
-    choice = (pools or Pools()).choose(section, root, model.classes, seed, labelled)
+    choice = (pools or Pools()).choose(section, root, expect(model.task, TaskHooks), seed, labelled)
     images, report, _ = read_chosen(choice, section, model)
     return images, report
 
 
-def read_chosen(
-    choice: Choice, section: DataSection, model: ModelDescription
-) -> tuple[ImageSet, DataReport, NDArray[np.int64]]:
-    """Read images as `read` does, and return behind them the classes that are known of them, int64 [n], of those without a given label, too."""
+def read_chosen(choice: Choice, section: DataSection, model: ModelDescription) -> tuple[ImageSet, DataReport, Labels]:
+    """Read images as `read` does, and return behind them the labels that are known of them, [n, ...], of those without a given label, too."""
     return assembled(choice, section, *decoded(choice.given(), model))
 
 
@@ -88,13 +90,20 @@ def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[np.uint8
 
 def assembled(
     choice: Choice, section: DataSection, images: NDArray[np.uint8], findings: Findings
-) -> tuple[ImageSet, DataReport, NDArray[np.int64]]:
+) -> tuple[ImageSet, DataReport, Labels]:
     """Return what `read_chosen` does, of what `decoded` returned of the same files, whichever of them had a label then."""
     report = findings.report()
     _refuse_bad(section, report)
     good = choice.given().select(findings.good)
     found = ImageSet(
-        images, good.labels, good.ids, good.groups, good.classes, findings.digests(), _stated(section, good.classes)
+        images,
+        good.labels,
+        good.ids,
+        good.groups,
+        good.strata,
+        good.stratum_names,
+        findings.digests(),
+        _stated(section, good.stratum_names),
     )
     return found, report, choice.listing.labels[findings.good]
 
@@ -114,7 +123,7 @@ def _stated(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] |
 
 
 def check(
-    section: DataSection, root: Path, classes: tuple[str, ...], seed: int = 0, *, labelled: bool = True
+    section: DataSection, root: Path, task: Task, seed: int = 0, *, labelled: bool = True
 ) -> tuple[DataReport, Contents]:
     """Open every image that a section means, whatever `onBadImage` says; return what was found, and what is compared with other sections.
 
@@ -124,7 +133,7 @@ def check(
         No report is possible: as `Pools.choose`.
     """
     every = section.model_copy(update={"on_bad_image": "Skip"})
-    listing = Pools().choose(every, root, classes, seed, labelled).given()
+    listing = Pools().choose(every, root, expect(task, TaskHooks), seed, labelled).given()
     findings, appearances = Findings(listing), []
     for row, outcome in enumerate(decode(listing, image_size=HASHED_SIZE, channels=1)):
         findings.add(row, outcome)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.labels import as_integers, is_known
 from anchorage.learning.data.listing import BadImage, Listing
 
 
@@ -20,10 +21,10 @@ class DataReport:
     ----------
     listed : int
         Images that the section means.
-    classes : tuple of str
-        Names of the classes.
+    strata : tuple of str
+        Names of the groups that splits keep even, such as classes.
     counts : tuple of int
-        Images of each class.
+        Images of each.
     unlabelled : int
         Images without a label.
     groups : int
@@ -45,7 +46,7 @@ class DataReport:
     """
 
     listed: int
-    classes: tuple[str, ...]
+    strata: tuple[str, ...]
     counts: tuple[int, ...]
     unlabelled: int
     groups: int
@@ -69,7 +70,7 @@ class DataReport:
         return {
             "listed": self.listed,
             "usable": self.usable,
-            "classes": [{"name": name, "images": count} for name, count in zip(self.classes, self.counts, strict=True)],
+            "classes": [{"name": name, "images": count} for name, count in zip(self.strata, self.counts, strict=True)],
             "unlabelled": self.unlabelled,
             "groups": self.groups,
             "sizes": self.sizes,
@@ -122,19 +123,21 @@ class Findings:
     def report(self) -> DataReport:
         """Sum up."""
         listing = self._listing
-        labels = Counter(int(listing.labels[row]) for row in self._good)
+        labels = Counter(int(listing.strata[row]) for row in self._good)
         same = [rows for rows in self._same.values() if len(rows) > 1]
         return DataReport(
             listed=len(listing),
-            classes=listing.classes,
-            counts=tuple(labels[c] for c in range(len(listing.classes))),
+            strata=listing.stratum_names,
+            counts=tuple(labels[c] for c in range(len(listing.stratum_names))),
             unlabelled=labels[-1],
             groups=len({listing.groups[row] for row in self._good}),
             sizes=dict(self._sizes.most_common()),
             modes=dict(self._modes.most_common()),
             bad=tuple(self._bad),
             duplicates=self._names(same),
-            conflicts=self._names(rows for rows in same if len(set(listing.labels[rows]) - {-1}) > 1),
+            conflicts=self._names(
+                rows for rows in same if _differ(as_integers(listing.labels[rows][is_known(listing.labels[rows])]))
+            ),
             windows=dict(self._windows.most_common()),
             paged=tuple(listing.ids[row] for row in self._paged),
             not_images=listing.not_images,
@@ -143,3 +146,7 @@ class Findings:
 
     def _names(self, families: Iterable[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(self._listing.ids[row] for row in rows) for rows in families)
+
+
+def _differ(rows: NDArray[np.uint64]) -> bool:
+    return bool((rows != rows[:1]).any())

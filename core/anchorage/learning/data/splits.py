@@ -32,7 +32,7 @@ def held_out_rows(listing: Listing, percent: int, rng: np.random.Generator) -> R
     """
     names, group_of = np.unique(np.array(listing.groups, dtype=object), return_inverse=True)
     members = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1]) if len(names) else []
-    class_of = np.array([_most_frequent(listing.labels[rows]) for rows in members], dtype=np.int64)
+    class_of = np.array([_most_frequent(listing.strata[rows]) for rows in members], dtype=np.int64)
     chosen: list[Rows] = []
     for c in np.unique(class_of):
         groups = rng.permutation(np.flatnonzero(class_of == c))

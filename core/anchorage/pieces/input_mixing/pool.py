@@ -14,9 +14,9 @@ from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.errors.learning import MODEL_MISMATCH
 from anchorage.api.piece import AuxiliaryArray, Need
 from anchorage.api.plan import ROUNDS
+from anchorage.api.task import Task
 from anchorage.pieces.input_mixing.mean_images import ALONE, MIB, WANTED, MeanImages, too_large
 from anchorage.pieces.input_mixing.mixed_inputs import MixedInputs, Others, mixed_loss
-from anchorage.transport.messages import REPETITION
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,9 +57,9 @@ class Pooled(MixedInputs):
             AuxiliaryArray(labels, "[g, C] float32", "their soft labels", up=True, large=True),
         )
 
-    def memory(self, num_classes: int, seed: int) -> MeanImages:
+    def memory(self, task: Task, seed: int) -> MeanImages:
         """Pool the silos' images."""
-        return MeanImages(self.names, num_classes, self.maximum_pool_mib * MIB)
+        return MeanImages(self.names, len(task.outputs), self.maximum_pool_mib * MIB)
 
     def objective(self, silo_round: SiloRound) -> Work:
         """Return the losses of mixed images; before the first round, only the silo's own images for the pool."""
@@ -78,9 +78,7 @@ class Pooled(MixedInputs):
     def others(self, silo_round: SiloRound) -> tuple[Others | None, Mapping[str, Any], Mapping[str, int]]:
         """Return the pool; the images of a silo that has not sent any go up with its update, of a round in which it trains once."""
         others = _pool(silo_round, self.names)
-        wanted = (
-            silo_round.auxiliary_data.get(WANTED, np.zeros(1)).any() and REPETITION not in silo_round.auxiliary_data
-        )
+        wanted = silo_round.auxiliary_data.get(WANTED, np.zeros(1)).any() and not silo_round.repeated
         if not wanted or len(silo_round.images.labelled) < 2:
             return others, {}, {}
         groups = self.groups(silo_round)
@@ -97,10 +95,10 @@ class Pooled(MixedInputs):
         import torch
 
         images, model, most = silo_round.images, silo_round.run.model, self.maximum_pool_mib * MIB
-        nbytes = 4 * len(groups) * (model.channels * model.image_size**2 + model.num_classes)
+        nbytes = 4 * len(groups) * (model.channels * model.image_size**2 + model.num_outputs)
         if nbytes > most:
             raise too_large(f"{len(groups)} images of {model.image_size} x {model.image_size} pixels", nbytes, most)
-        indices, classes = [images.labelled[group] for group in groups], torch.eye(model.num_classes)
+        indices, classes = [images.labelled[group] for group in groups], torch.eye(model.num_outputs)
         means = means_of(lambda group: images.views.plain(images.views.to_device(group)), indices)
         labels = means_of(lambda group: classes[torch.from_numpy(images.labels[group])], indices)
         return dict(zip(self.names, (means.float().cpu().numpy(), labels.float().numpy()), strict=True))
@@ -145,7 +143,7 @@ def _pool(silo_round: SiloRound, names: tuple[str, str]) -> Others | None:
         return None
     model, (images, labels) = silo_round.run.model, (silo_round.auxiliary_data[name] for name in names)
     shape = (model.channels, model.image_size, model.image_size)
-    if images.shape[1:] != shape or labels.shape != (len(images), model.num_classes):
+    if images.shape[1:] != shape or labels.shape != (len(images), model.num_outputs):
         message = (
             f"the images to mix with are {images.shape[1:]} with {labels.shape[1:]} classes, the model takes {shape}"
         )

@@ -17,7 +17,9 @@ from anchorage.pieces.slots import LocalLoss
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from anchorage.api.task import Task
     from anchorage.learning.local_training import Labelled, Loss
+    from anchorage.learning.model_hooks import TaskHooks
     from anchorage.learning.silo_round import SiloRound
 
 
@@ -47,19 +49,19 @@ class BalancedSoftmax(LocalLoss):
         """Return class shares, where they are those of all silos."""
         return super().auxiliary() if self.shares == "Silo" else (*super().auxiliary(), *declared())
 
-    def memory(self, num_classes: int, seed: int) -> LabelledPrior | None:
+    def memory(self, task: Task, seed: int) -> LabelledPrior | None:
         """Remember the federation's class shares."""
-        return None if self.shares == "Silo" else LabelledPrior(num_classes)
+        return None if self.shares == "Silo" else LabelledPrior(len(task.outputs))
 
     def begin(self, silo_round: SiloRound) -> LabelCounts | None:
         """Tell the silo's class counts."""
         return None if self.shares == "Silo" else LabelCounts(silo_round)
 
-    def loss(self, data: Labelled, num_classes: int) -> Loss:
+    def loss(self, data: Labelled, task: TaskHooks) -> Loss:
         """Return the mean balanced softmax over the silo's own class counts."""
         import torch
 
-        return _over(torch.from_numpy(np.bincount(data.labels, minlength=num_classes)), data)
+        return _over(torch.from_numpy(np.bincount(data.labels, minlength=len(task.outputs))), data)
 
     def round_loss(self, silo_round: SiloRound, data: Labelled) -> Loss:
         """Return the loss of a round, whose shares may be those that the server told."""

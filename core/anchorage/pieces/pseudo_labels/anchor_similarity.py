@@ -114,7 +114,7 @@ class AnchorSimilarity(FixedLabels, Validated):
     def _prototypes(self, silo_round: SiloRound) -> tuple[Tensor, Tensor]:
         if self.anchors == "Raw":
             told = silo_round.auxiliary("anchors", "anchor_labels")
-            return class_prototypes(told["anchors"], told["anchor_labels"], silo_round.run.model.num_classes)
+            return class_prototypes(told["anchors"], told["anchor_labels"], silo_round.run.model.num_outputs)
         prototypes = silo_round.auxiliary("prototypes")["prototypes"]
         return prototypes.nan_to_num(), ~prototypes.isnan().any(1)
 
@@ -130,7 +130,7 @@ class AnchorSimilarity(FixedLabels, Validated):
         assert images is not None, "checked with the documents"
         known = anchors.views.mapped(anchors.indices, lambda i: network.anchor(anchors.views.plain(i)))
         labels = anchors.views.to_device(anchors.labels)
-        prototypes, present = class_prototypes(known, labels, server_round.model.num_classes)
+        prototypes, present = class_prototypes(known, labels, server_round.model.num_outputs)
         views = images.views
         return views.mapped(
             images.indices, lambda i: anchor_scores(network.anchor(views.plain(i)), prototypes, present)
@@ -159,7 +159,7 @@ class AnchorSimilarity(FixedLabels, Validated):
         anchors, network = server_round.needed, server_round.network
         views = anchors.views
         units = unit_rows(views.mapped(anchors.indices, lambda i: network.anchor(views.plain(i))))
-        classes = server_round.model.num_classes
+        classes = server_round.model.num_outputs
         prototypes, present = class_prototypes(units, views.to_device(anchors.labels), classes)
         if self.anchors == "Raw":
             told: AuxiliaryData = {"anchors": units.cpu().numpy(), "anchor_labels": anchors.labels}
@@ -170,7 +170,7 @@ class AnchorSimilarity(FixedLabels, Validated):
 
 def anchors_of_every_class(plan: Plan) -> Iterator[Mistake]:
     """Find that fewer anchors are taken than there are classes."""
-    data, classes = plan.spec.anchor_data, len(plan.spec.task.classes)
+    data, classes = plan.spec.anchor_data, len(plan.spec.task.outputs)
     if data is not None and data.use == "Anchors" and 0 < data.anchors < classes:
         message = f"found {data.anchors}, but the model has {classes} classes and each needs an anchor; take more"
         yield Mistake(CLASS_WITHOUT_ANCHORS, ("spec", "anchorData", "anchors"), message)

@@ -120,7 +120,7 @@ class Calibrated(ByConfidence, Validated):
         """Return ``thresholds`` or ``anchor_shares``, float64 [C]."""
         if not self.aligned:
             return super().server_auxiliary(server_round, model)
-        counts = np.bincount(server_round.needed.labels, minlength=server_round.model.num_classes) + 1.0
+        counts = np.bincount(server_round.needed.labels, minlength=server_round.model.num_outputs) + 1.0
         return {SHARES: counts / counts.sum()}
 
     def acceptance(self, silo_round: SiloRound) -> Acceptance:

@@ -14,6 +14,7 @@ from anchorage.api.base import Fraction
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ROUNDS
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
 from anchorage.transport.messages import Announcement, AuxiliaryData
@@ -54,9 +55,9 @@ class ClassAdaptive(ByConfidence):
             AuxiliaryArray("counts", "[C] int64", "the silo's labelled and accepted images per class", up=True),
         )
 
-    def memory(self, num_classes: int, seed: int) -> ClassThresholds:
+    def memory(self, task: Task, seed: int) -> ClassThresholds:
         """Remember the class counts of the round before."""
-        return ClassThresholds(self, num_classes)
+        return ClassThresholds(self, len(task.outputs))
 
     def objective(self, silo_round: SiloRound) -> Work | None:
         """Return a pass over labelled images, then one over the accepted ones; the class counts go to the server."""
@@ -77,7 +78,7 @@ class ClassAdaptive(ByConfidence):
         known, used = images.labels[images.labelled], adaptive.used
         steps = batching.steps(len(known))
         losses = chain(silo_round.labelled_losses(batching) if steps else (), adaptive.losses(batching))
-        counts = np.bincount(np.concatenate([known, used]), minlength=silo_round.run.model.num_classes)
+        counts = np.bincount(np.concatenate([known, used]), minlength=silo_round.run.model.num_outputs)
         return Work(
             losses,
             steps + adaptive.steps(batching),

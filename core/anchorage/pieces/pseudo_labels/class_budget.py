@@ -16,6 +16,7 @@ from anchorage.api.base import Fraction
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.pseudo_labels.class_adaptive import previous_round
@@ -50,7 +51,7 @@ class ClassBudget(FixedLabels):
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need a share of every class."""
-        classes, total = len(plan.spec.task.classes), sum(map(float, self.mix))
+        classes, total = len(plan.spec.task.outputs), sum(map(float, self.mix))
         if self.mix and (len(self.mix) != classes or abs(total - 1) > _ROUNDING):
             message = f"found {len(self.mix)} shares of sum {total:g}, but the task has {classes} classes; give one for each, of sum 1"
             yield Mistake(MEANINGLESS_OVERRIDE, self.option("mix"), message)
@@ -67,9 +68,9 @@ class ClassBudget(FixedLabels):
             AuxiliaryArray(TOTALS, "[C] int64", f"{of}, those of all silos; 0 before the first"),
         )
 
-    def memory(self, num_classes: int, seed: int) -> GuessedTotals:
+    def memory(self, task: Task, seed: int) -> GuessedTotals:
         """Remember every silo's last counts."""
-        return GuessedTotals(num_classes)
+        return GuessedTotals(len(task.outputs))
 
     def begin(self, silo_round: SiloRound) -> GuessedCounts:
         """Guess, and count where it is time."""
@@ -90,7 +91,7 @@ class GuessedCounts(RoundPart):
     """A silo's confident guesses per class: counted by the received model where it is time, else those that were kept."""
 
     def __init__(self, silo_round: SiloRound, every: int) -> None:
-        classes, train = silo_round.run.model.num_classes, silo_round.images.train
+        classes, train = silo_round.run.model.num_outputs, silo_round.images.train
         kept = silo_round.kept.get(OWN)
         self.fresh = kept is None or not np.any(kept)
         """Whether no total has this silo's counts in it yet, so that they are its budget."""

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from anchorage.api.base import Fraction, PositiveDecimal
 from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.mean import MeanSource
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.single_tensors import TensorReader
@@ -67,7 +68,7 @@ class Committee(Consistency):
         mean = [(helper_name(0, t.name), t.dtype, t.shape) for t in weights_in(down)]
         return Layout.of([*own, *mean], {t.name for t in down.tensors if t.frozen})
 
-    def memory(self, num_classes: int, seed: int) -> PeerModels:
+    def memory(self, task: Task, seed: int) -> PeerModels:
         """Compare every silo's last model."""
         return PeerModels(self)
 

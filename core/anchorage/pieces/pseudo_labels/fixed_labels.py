@@ -34,7 +34,7 @@ class FixedLabels(PseudoLabels):
         if mixup.at_silos:
             losses = mixup.losses(network, fix, mix, batching, silo_round.draws)
         else:
-            losses = strong_losses(network, fix, batching, silo_round.draws, silo_round.devices)
+            losses = strong_losses(network, fix, silo_round.task.loss, batching, silo_round.draws, silo_round.devices)
         samples = {"train": len(images.train), "labelled": 0, "unlabelled": len(images.train)}
         steps, count = batching.steps(len(fix.indices)), len(fix.indices)
         return Work(

@@ -11,6 +11,7 @@ from pydantic import Field
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ROUNDS
+from anchorage.api.task import Task
 from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declared
 from anchorage.pieces.pseudo_labels.consistency import Consistency
 
@@ -57,9 +58,9 @@ class FixMatch(Consistency):
             *declared(),
         )
 
-    def memory(self, num_classes: int, seed: int) -> LabelledPrior | None:
+    def memory(self, task: Task, seed: int) -> LabelledPrior | None:
         """Remember the federation's class shares."""
-        return LabelledPrior(num_classes) if self.adjustment == "Labelled" else None
+        return LabelledPrior(len(task.outputs)) if self.adjustment == "Labelled" else None
 
     def begin(self, silo_round: SiloRound) -> LabelCounts | None:
         """Tell the silo's class counts."""
@@ -69,7 +70,7 @@ class FixMatch(Consistency):
         """Return the shares that labels make up for, float64 [C]; None for the silo's own estimate."""
         import torch
 
-        classes, device = silo_round.run.model.num_classes, silo_round.images.views.device
+        classes, device = silo_round.run.model.num_outputs, silo_round.images.views.device
         if self.adjustment == "Labelled":
             return silo_round.auxiliary("prior")["prior"].clamp(min=RAREST)
         if self.adjustment == "None":

@@ -47,7 +47,7 @@ class FlexMatch(ByConfidence):
         images = silo_round.images
         if not len(images.unlabelled):
             return None
-        classes = silo_round.run.model.num_classes
+        classes = silo_round.run.model.num_outputs
         curriculum = Curriculum(self._latest(silo_round), classes, float(self.threshold), images.views.device)
         flexmatch = FlexMatchLosses(silo_round, silo_round.copy_received(), curriculum)
         batching = silo_round.batching()

@@ -15,6 +15,7 @@ from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import FROZEN
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.randomness import generator
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
@@ -127,9 +128,9 @@ class Helpers(ByConfidence):
         helpers = range(self.helpers)
         return Layout.of([*own, *((helper_name(h, t.name), t.dtype, t.shape) for h in helpers for t in parts)])
 
-    def memory(self, num_classes: int, seed: int) -> HelperModels:
+    def memory(self, task: Task, seed: int) -> HelperModels:
         """Remember an embedding of every silo's model."""
-        return HelperModels(self, num_classes)
+        return HelperModels(self, len(task.outputs))
 
     def server_losses(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor]:
         """Return the loss of plain anchors, whose gradient reaches sigma alone."""

@@ -13,6 +13,7 @@ from pydantic import Field
 from anchorage.api.base import PositiveDecimal
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import FROZEN
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.single_tensors import with_tensors
 from anchorage.learning.round_part import RoundPart
@@ -76,9 +77,9 @@ class Prototypes(PseudoLabels):
         if "bias" not in dict(own.named_parameters()):
             network.classifier = nn.Linear(own.in_features, own.out_features)
 
-    def memory(self, num_classes: int, seed: int) -> LastClassMeans:
+    def memory(self, task: Task, seed: int) -> LastClassMeans:
         """Remember the class means of the last round."""
-        return LastClassMeans(num_classes)
+        return LastClassMeans(len(task.outputs))
 
     def refine(
         self,
@@ -145,7 +146,7 @@ class Episodes:
 
         from anchorage.learning.pseudo_labels import Accepted
 
-        images, count = silo_round.images, silo_round.run.model.num_classes
+        images, count = silo_round.images, silo_round.run.model.num_outputs
         self._work, self._weight, self.accepted = silo_round, weight, Accepted()
         members = {c: images.labelled[images.labels[images.labelled] == c] for c in range(count)}
         self.classes: Mapping[int, NDArray[np.int64]] = {c: own for c, own in members.items() if len(own)}
@@ -231,7 +232,7 @@ class ClassMeans(RoundPart):
         """Return the class means, float64 [C, d]; NaN for a class without a label."""
         import torch
 
-        images, network, count = self._work.images, self._work.network, self._work.run.model.num_classes
+        images, network, count = self._work.images, self._work.network, self._work.run.model.num_outputs
         if not len(images.labelled):
             return torch.full((count, network.classifier.in_features), torch.nan, dtype=torch.float64)
         features = images.views.mapped(images.labelled, lambda i: network.represent(images.views.plain(i)))

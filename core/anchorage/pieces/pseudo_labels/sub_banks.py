@@ -64,7 +64,7 @@ class SubBanks(PseudoLabels):
 
         from anchorage.learning.silo_round import Work
 
-        train, kept, classes = silo_round.images.train, silo_round.kept, silo_round.run.model.num_classes
+        train, kept, classes = silo_round.images.train, silo_round.kept, silo_round.run.model.num_outputs
         confidence, guesses = self._probabilities(silo_round, train).max(1)
         found = guesses.cpu().numpy()
         known = len(kept.get(BANKS, ())) == len(train)

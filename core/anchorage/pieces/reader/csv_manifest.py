@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anchorage.api.data import DataSection
-    from anchorage.learning.data.classes import SiteClasses
+    from anchorage.learning.data.labels import LabelReader
     from anchorage.learning.data.listing import Listing
 
 
@@ -21,8 +21,8 @@ class CsvManifest(Reader):
 
     needs_manifest: ClassVar[bool] = True
 
-    def listing(self, section: DataSection, root: Path, classes: SiteClasses) -> Listing:
+    def listing(self, section: DataSection, root: Path, reader: LabelReader) -> Listing:
         """List the images; see `anchorage.learning.data.manifests`."""
         from anchorage.learning.data.manifests import list_manifest
 
-        return list_manifest(section, root, classes)
+        return list_manifest(section, root, reader)

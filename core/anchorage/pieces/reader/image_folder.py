@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anchorage.api.data import DataSection
-    from anchorage.learning.data.classes import SiteClasses
+    from anchorage.learning.data.labels import LabelReader
     from anchorage.learning.data.listing import Listing
 
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class ImageFolder(Reader):
     """One folder per class; images beside the class folders have no label."""
 
-    def listing(self, section: DataSection, root: Path, classes: SiteClasses) -> Listing:
+    def listing(self, section: DataSection, root: Path, reader: LabelReader) -> Listing:
         """List the images; see `anchorage.learning.data.folders`."""
         from anchorage.learning.data.folders import list_folder
 
-        return list_folder(section, root, classes)
+        return list_folder(section, root, reader)

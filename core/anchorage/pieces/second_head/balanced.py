@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching, HeadLoss, Labelled, Loss
+    from anchorage.learning.model_hooks import TaskHooks
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.learning.views import Views
@@ -58,14 +59,14 @@ class Balanced(BesideLabels):
             assert network.plain_head is not None, "the network has a plain head"
             network.plain_head.load_state_dict(network.classifier.state_dict())
 
-    def head_loss(self, loss: Loss, data: Labelled, num_classes: int) -> HeadLoss:
+    def head_loss(self, loss: Loss, data: Labelled, task: TaskHooks) -> HeadLoss:
         """Return ACR's loss: cross entropy of the plain head, and of the balanced one shifted by the silo's own class shares."""
         import torch
         from torch.nn import functional
 
         from anchorage.learning.losses import balanced_softmax, log_prior
 
-        counts = torch.from_numpy(np.bincount(data.labels, minlength=num_classes)).double()
+        counts = torch.from_numpy(np.bincount(data.labels, minlength=len(task.outputs))).double()
         shift = (float(self.tau_max) * log_prior(counts)).float().to(data.views.device)
 
         def term(network: Network, z: Tensor, labels: Tensor) -> Tensor:
@@ -81,7 +82,7 @@ class Balanced(BesideLabels):
 
         from anchorage.learning.silo_round import Work
 
-        images, pseudo, classes = silo_round.images, silo_round.method.pseudo_labels, silo_round.run.model.num_classes
+        images, pseudo, classes = silo_round.images, silo_round.method.pseudo_labels, silo_round.run.model.num_outputs
         if not len(images.unlabelled):
             return None
         assert isinstance(pseudo, FixMatch), "checked with the document"

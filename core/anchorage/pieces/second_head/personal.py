@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.learning.local_training import HeadLoss, Labelled, Loss
+    from anchorage.learning.model_hooks import TaskHooks
     from anchorage.learning.models import Network
 
 
@@ -24,7 +25,7 @@ class PersonalHead(BesideLabels):
 
         network.local = nn.Linear(network.classifier.in_features, network.classifier.out_features)
 
-    def head_loss(self, loss: Loss, data: Labelled, num_classes: int) -> HeadLoss:
+    def head_loss(self, loss: Loss, data: Labelled, task: TaskHooks) -> HeadLoss:
         """Return `loss` of the generic head, and cross entropy of both heads, of which the personal one learns (KAT N3)."""
 
         def term(network: Network, z: Tensor, labels: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ROUNDS
+from anchorage.api.task import Task
 from anchorage.pieces.self_supervised.barlow import without_classifier
 from anchorage.pieces.self_supervised.cluster_assignment import (
     LOCAL_CENTROIDS,
@@ -68,7 +69,7 @@ class Clusters(ImagesAlone):
             ),
         )
 
-    def memory(self, num_classes: int, seed: int) -> GlobalCentroids:
+    def memory(self, task: Task, seed: int) -> GlobalCentroids:
         """Remember the federation's centroids."""
         return GlobalCentroids(seed)
 

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from anchorage.api.base import AboveZero
 from anchorage.api.piece import piece
-from anchorage.api.task import CLASSIFICATION
 from anchorage.learning.hooks import ServerLearning
 from anchorage.pieces.slots import ServerObjective
 
@@ -28,7 +27,6 @@ _NOTHING = -1e30
 class LabelContrastive(ServerObjective):
     """Cross entropy, then contrastive epochs of the anchor head (FedAnchor)."""
 
-    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     anchor_head: ClassVar[bool] = True
 
     temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")
@@ -73,7 +71,7 @@ class ContrastiveLearning(ServerLearning):
                 yield label_contrastive(
                     server_round.network.anchor(data.views.weak(indices, augmentation)),
                     labels,
-                    server_round.model.num_classes,
+                    server_round.model.num_outputs,
                     float(slot.temperature),
                     bounded=slot.denominator == "Bounded",
                 )

@@ -25,7 +25,7 @@ class SmoothedViews(ServerObjective):
 
     def needs(self) -> Sequence[Need]:
         """Need plain anchors."""
-        found = "found smoothedViews, which is of plain anchors, with {}; set objective: {{crossEntropy: {{}}}}, or leave that out"
+        found = "found smoothedViews, which is of plain anchors, with {}; set objective: {{taskLoss: {{}}}}, or leave that out"
         refused = (("serverMixup", "mixup at the server"), ("weightsInParts", "weights in two parts"))
         return tuple(Need(fact, found.format(what), refused=True) for fact, what in refused)
 

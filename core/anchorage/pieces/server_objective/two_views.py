@@ -38,8 +38,8 @@ class TwoViews(ServerObjective):
     def needs(self) -> Sequence[Need]:
         """Need plain anchors."""
         found = "found twoViews, which is of plain anchors"
-        mixed = f"{found}, with mixup at the server; set objective: {{crossEntropy: {{}}}}, or leave that out"
-        parts = f"{found}, with weights in two parts; set objective: {{crossEntropy: {{}}}}, or leave that out"
+        mixed = f"{found}, with mixup at the server; set objective: {{taskLoss: {{}}}}, or leave that out"
+        parts = f"{found}, with weights in two parts; set objective: {{taskLoss: {{}}}}, or leave that out"
         return (
             Need("serverMixup", mixed, refused=True),
             Need("weightsInParts", parts, refused=True),

@@ -16,6 +16,7 @@ from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import Plan
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import StatelessStep
 from anchorage.learning.hooks import OptimiserHooks
@@ -117,7 +118,7 @@ class ControlVariates(WholeRoundStep):
         """Return SCAFFOLD's server step."""
         return VariateStep(float(self.learning_rate))
 
-    def memory(self, num_classes: int, seed: int) -> CountedUpdates:
+    def memory(self, task: Task, seed: int) -> CountedUpdates:
         """Count every silo's updates."""
         return CountedUpdates()
 

@@ -19,7 +19,7 @@ from anchorage.learning.hooks import OptimiserHooks, ServerObjectiveHooks, Serve
 from anchorage.learning.method import TrainingMethod
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.anchor_similarity import anchors_of_every_class
-from anchorage.pieces.server_objective.cross_entropy import AnchorCrossEntropy
+from anchorage.pieces.server_objective.task_loss import AnchorTaskLoss
 from anchorage.pieces.slots import ServerTraining
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ class Anchors(ServerTraining):
     accumulation: Accumulation = Field(1, description="Batches per step.\n\nThe mean of their gradients makes it.")
     views: Literal["Strong", "Weak"] = Field("Strong", description="Augmentation of the cross-entropy epochs.")
     objective: Annotated[Piece, Slot("server_objective")] = Field(
-        AnchorCrossEntropy(),
+        AnchorTaskLoss(),
         description="What the server learns of its anchors.",
-        json_schema_extra={"default": {"crossEntropy": {}}},
+        json_schema_extra={"default": {"taskLoss": {}}},
     )
     optimiser: Annotated[Piece, Slot("optimiser")] = Field(
         Sgd(), description="Optimiser of the server.", json_schema_extra={"default": {"sgd": {}}}
@@ -118,7 +118,7 @@ class AnchorTrainer(ServerTrainer):
             optimiser = self._optimiser.build(network, learning_rate=float(slot.pretrain_learning_rate))
             batching = server_round.batching(epochs, slot.batch_size)
             steps = batching.steps(len(server_round.needed.indices))
-            self._take_steps(network, optimiser, self.cross_entropy(server_round, batching), steps)
+            self._take_steps(network, optimiser, self.losses(server_round, batching), steps)
         further = self._objective.further_losses(server_round, epochs, before_rounds=True)
         if further is not None:
             losses = server_round.checked(objective, "further_losses", further[1])
@@ -132,10 +132,11 @@ class AnchorTrainer(ServerTrainer):
         )
         batching = server_round.batching(slot.epochs, slot.batch_size)
         mixup, anchors = server_round.method.mixup, server_round.needed
-        if mixup.at_server:
-            losses = mixup.losses(network, anchors, anchors, batching, server_round.draws)
-        else:
-            losses = self.cross_entropy(server_round, batching)
+        losses = (
+            mixup.losses(network, anchors, anchors, batching, server_round.draws)
+            if mixup.at_server
+            else self.losses(server_round, batching)
+        )
         loss = self._take_steps(network, optimiser, losses, batching.steps(len(anchors.indices)))
         further = self._objective.further_losses(server_round, slot.epochs, before_rounds=False)
         if further is None:
@@ -153,8 +154,8 @@ class AnchorTrainer(ServerTrainer):
         clip, several = float(self._optimiser.clip_norm), self._slot.accumulation
         return take_steps(network, optimiser, losses, expected=expected, clip_norm=clip, accumulation=several)[0]
 
-    def cross_entropy(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor]:
-        """Return the losses of the anchors: those of the pseudo-labels or the objective, else cross entropy of one view."""
+    def losses(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor]:
+        """Return the losses of the anchors: those of the pseudo-labels or the objective, else the task's of one view."""
         from anchorage.learning.local_training import strong_losses, weak_losses
 
         pseudo_labels = server_round.method.pseudo_labels
@@ -165,7 +166,7 @@ class AnchorTrainer(ServerTrainer):
         if own is not None:
             return server_round.checked(self._objective_piece, "losses", own)
         losses = weak_losses if self._slot.views == "Weak" else strong_losses
-        return losses(server_round.network, server_round.needed, batching, server_round.draws)
+        return losses(server_round.network, server_round.needed, server_round.task.loss, batching, server_round.draws)
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return what the objective keeps."""

@@ -17,6 +17,7 @@ from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ANCHORS, LABELLED_SILOS, ROUNDS
+from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.aggregation.apart import summed_apart
 from anchorage.engine.aggregation.mean import UnusableUpdate
 from anchorage.engine.aggregation.single_tensors import TensorReader
@@ -49,6 +50,7 @@ FEW = 5
 class ClassMoments(ServerTraining):
     """Class moments of frozen features give the classifier."""
 
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     trains: ClassVar[bool] = True
     needs_network: ClassVar[bool] = True
     needs_anchors: ClassVar[bool] = False
@@ -164,7 +166,7 @@ class ClassMoments(ServerTraining):
         """Return the moments of the silo's images, without a step; those without a label count as what the received classifier guesses."""
         from anchorage.learning.silo_round import Work
 
-        images, classes = silo_round.images, silo_round.run.model.num_classes
+        images, classes = silo_round.images, silo_round.run.model.num_outputs
         labels = guessed_labels(silo_round)
         counts = np.bincount(labels[labels >= 0], minlength=classes)
         withheld = (counts > 0) & (counts < self.minimum_count)

@@ -1,1 +1,1 @@
-"""What a model tells of an image."""
+"""Prediction tasks."""

@@ -1,46 +1,150 @@
-"""Every image is of exactly one class (methods reference, section 1)."""
+"""Classification: every image is of exactly one class (methods reference, section 1)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import AfterValidator, Field
 
 from anchorage.api.piece import piece
+from anchorage.api.task import ClassName, MetricName, OutputKind, Tally, TallyArray
 from anchorage.pieces.slots import ImageTask
+from anchorage.pieces.task.confusion import balanced_accuracy, micro_f1
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
     from anchorage.api.model_card import Assessment
-    from anchorage.learning.model_hooks import Scores
+    from anchorage.learning.data.classes import SiteClasses
+    from anchorage.learning.data.labels import ReadLabels
+    from anchorage.learning.model_hooks import Picture
+
+_LEAST = 2
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise ValueError(f"found {', '.join(twice)} more than once; give every class a name of its own")
+    if len(names) < _LEAST:
+        raise ValueError(f"found {', '.join(names) or 'no class'}, allowed are at least {_LEAST} classes")
+    return names
 
 
 @piece("classification")
 class Classification(ImageTask):
     """Every image is of exactly one class."""
 
-    def probabilities(self, logits: Tensor) -> Tensor:
+    metrics: ClassVar[Sequence[MetricName]] = (
+        MetricName("balanced_accuracy"),
+        MetricName("accuracy"),
+        MetricName("macro_auc"),
+    )
+
+    output_kind: ClassVar[OutputKind] = OutputKind.EXCLUSIVE
+
+    classes: Annotated[tuple[ClassName, ...], Field(max_length=10_000), AfterValidator(_distinct)] = Field(
+        description="Names of the classes, in the order of the model's outputs.", json_schema_extra={"minItems": _LEAST}
+    )
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The classes: one logit for each."""
+        return self.classes
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """The classes."""
+        return self.classes
+
+    def tally_arrays(self) -> Sequence[TallyArray]:
+        """Return the confusion matrix."""
+        count = len(self.classes)
+        meaning = "how many images of each class (rows) were taken for which class (columns)"
+        return (TallyArray("confusion", (count, count), "int64", meaning),)
+
+    def scores(self, tally: Tally) -> Mapping[str, float]:
+        """Return balanced accuracy and accuracy."""
+        counts = tally["confusion"]
+        return {"balanced_accuracy": balanced_accuracy(counts), "accuracy": micro_f1(counts)}
+
+    def images(self, tally: Tally) -> int:
+        """Return the sum of the confusion matrix."""
+        return int(tally["confusion"].sum())
+
+    def is_sound(self, tally: Tally, most: int) -> bool:
+        """Return whether it counts 1 to `most` images, and none less than 0 times."""
+        return super().is_sound(tally, most) and bool((tally["confusion"] >= 0).all())
+
+    def label_reader(
+        self, class_map: Mapping[str, str], unknown: Literal["Refuse", "Skip", "Unlabelled"] = "Refuse"
+    ) -> SiteClasses:
+        """Match a site's names with the classes."""
+        from anchorage.learning.data.classes import SiteClasses
+
+        return SiteClasses(self.classes, class_map, unknown)
+
+    def stand_ins(self, count: int) -> ReadLabels:
+        """Return classes one after another."""
+        from anchorage.learning.data.labels import ReadLabels
+
+        labels = np.arange(count) % len(self.classes)
+        return ReadLabels(labels, labels, self.classes)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean cross entropy of logits [n, C] and classes [n] (methods reference, 6.1)."""
+        from torch.nn import functional
+
+        return functional.cross_entropy(logits, labels)
+
+    def activated(self, logits: Tensor) -> Tensor:
         """Return the softmax of logits [n, C], in their dtype."""
         return logits.softmax(1)
 
-    def scores(self, labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Scores:
-        """Predict the most probable class, and compare it with labels [n]."""
-        from anchorage.learning.metrics import classification_metrics, confusion_matrix
-        from anchorage.learning.model_hooks import Scores
+    def tally(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> Tally:
+        """Count the most probable classes."""
+        from anchorage.learning.metrics import confusion_matrix
 
-        predictions = probabilities.argmax(1)
-        metrics = classification_metrics(labels, probabilities)
-        return Scores(metrics, predictions, confusion_matrix(labels, predictions, len(self.classes)))
+        return {"confusion": confusion_matrix(labels, activated.argmax(1), len(self.classes))}
+
+    def evaluate(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> Mapping[str, float]:
+        """Return the metrics of `anchorage.learning.metrics.classification_metrics`."""
+        from anchorage.learning.metrics import classification_metrics
+
+        return classification_metrics(labels, activated)
 
     def assessment(
         self,
         part: Literal["test", "validation"],
         labels: NDArray[np.int64],
-        probabilities: NDArray[np.float64],
+        activated: NDArray[np.float64],
         rng: np.random.Generator,
     ) -> Assessment:
         """Score each class against the rest."""
         from anchorage.learning.assessment import assess
 
-        return assess(part, self.classes, labels, probabilities, rng)
+        return assess(part, self.classes, labels, activated, rng)
+
+    def true_and_predicted(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the true and the most probable class."""
+        return np.column_stack([labels, activated.argmax(1)]).astype(np.float64)
+
+    def details(self, tally: Tally) -> Mapping[str, float]:
+        """Return the recall of each class that has images, as ``recall/CLASS``."""
+        counts = tally["confusion"]
+        truths = counts.sum(1)
+        return {f"recall/{name}": counts[c, c] / truths[c] for c, name in enumerate(self.classes) if truths[c]}
+
+    def pictures(self, assessment: Assessment) -> Iterator[Picture]:
+        """Yield confusion matrix, reliability, and the ROC curve of each class."""
+        from anchorage.pieces.task.classification_pictures import assessment_pictures
+
+        return assessment_pictures(assessment)
+
+    def tally_pictures(self, tally: Tally) -> Iterator[Picture]:
+        """Yield the confusion matrix."""
+        from anchorage.pieces.task.classification_pictures import confusion_picture
+
+        yield confusion_picture(tally["confusion"], self.classes)

@@ -13,11 +13,11 @@ from anchorage.api.base import AboveZero
 from anchorage.api.errors.documents import TOO_FEW_SILOS
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import OTHER_SILOS
-from anchorage.api.task import CLASSIFICATION
-from anchorage.engine.aggregation.confusion import SCORES, Counts
+from anchorage.api.task import CLASSIFICATION, Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.slots import Weighting
+from anchorage.pieces.task.confusion import SCORES, Counts
 from anchorage.transport.messages import VALIDATION, Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
@@ -78,17 +78,18 @@ class Dvw(Weighting):
         """Keep images for validation."""
         return self.validation_percent
 
-    def weigher(self, num_classes: int) -> ValidationWeigher:
+    def weigher(self, task: Task) -> ValidationWeigher:
         """Return the weigher."""
-        return ValidationWeigher(self.metric, num_classes, float(self.sharpening))
+        return ValidationWeigher(self.metric, len(task.outputs), float(self.sharpening))
 
-    def tally(self, labels: NDArray[np.int64], predictions: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+    def tally(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return right and all predictions, int64 [2], or for other metrics the confusion matrix, int64 [C, C]."""
+        predictions = activated.argmax(1)
         if self.metric == "MicroF1":
-            return super().tally(labels, predictions, num_classes)
+            return np.array([(predictions == labels).sum(), len(predictions)], np.int64)
         from anchorage.learning.metrics import confusion_matrix
 
-        return confusion_matrix(labels, predictions, num_classes)
+        return confusion_matrix(labels, predictions, activated.shape[1])
 
     def begin(self, silo_round: SiloRound) -> OwnScore | None:
         """Score the trained model; a validation cycle has done so already."""
@@ -105,13 +106,15 @@ class OwnScore(RoundPart):
 
     def auxiliary(self) -> AuxiliaryData:
         """Return ``validation``."""
-        return {"validation": self._score()}
+        counts = self._score()
+        assert counts is not None, "this weighting counts"
+        return {VALIDATION: counts}
 
 
 class ValidationWeigher(BaseWeigher):
     """Weight is the model's score on the validation images of all silos together: DVW (KAT-E1 to E5).
 
-    Pools every `Evaluation.confusion` of an update with the silo's own ``validation``, `bounded`; a score below 0 counts as 0.
+    Pools every `Evaluation.tally` of an update with the silo's own ``validation``, `bounded`; a score below 0 counts as 0.
 
     Parameters
     ----------
@@ -140,7 +143,7 @@ class ValidationWeigher(BaseWeigher):
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         weights = {}
         for silo, announcement in active.items():
-            found = [evaluation.confusion for evaluation in evaluations.get(silo, ())]
+            found = [each.tally[VALIDATION] for each in evaluations.get(silo, ()) if VALIDATION in each.tally]
             if (own := announcement.auxiliary_data.get(VALIDATION)) is not None:
                 found.insert(0, own)
             tallies = bounded([counts for counts in found if self._counts(counts)])

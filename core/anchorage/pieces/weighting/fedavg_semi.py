@@ -10,6 +10,7 @@ from anchorage.api.base import Fraction
 from anchorage.api.errors.documents import BARRIER_ASYNCHRONOUS
 from anchorage.api.piece import Need, piece
 from anchorage.api.plan import ROUNDS
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations, counts
 from anchorage.pieces.slots import Weighting
 from anchorage.pieces.weighting.selected_count import accepted_labels
@@ -36,7 +37,7 @@ class TwoHalves(Weighting):
 class FedAvgSemi(TwoHalves):
     """Halves by labelled images and by accepted pseudo-labels (FedAvg-Semi)."""
 
-    def weigher(self, num_classes: int) -> "FedAvgSemiWeigher":
+    def weigher(self, task: Task) -> "FedAvgSemiWeigher":
         """Return the weigher."""
         return FedAvgSemiWeigher(float(self.labelled_share))
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.slots import Weighting
@@ -46,7 +47,7 @@ class LearningStatus(Weighting):
         """Return what listens to the predictions."""
         return MeanDoubt()
 
-    def weigher(self, num_classes: int) -> DoubtWeigher:
+    def weigher(self, task: Task) -> DoubtWeigher:
         """Return the weigher."""
         return DoubtWeigher()
 

@@ -1,6 +1,7 @@
 """Weights by numbers of images (FedAvg; methods reference, 6.1)."""
 
 from anchorage.api.piece import piece
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import CountWeigher
 from anchorage.pieces.slots import Weighting
 
@@ -13,6 +14,6 @@ class SampleCount(Weighting):
         """Say that weights are numbers of images."""
         return frozenset({"plainWeights"})
 
-    def weigher(self, num_classes: int) -> CountWeigher:
+    def weigher(self, task: Task) -> CountWeigher:
         """Return the weigher."""
         return CountWeigher("train")

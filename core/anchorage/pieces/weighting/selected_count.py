@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from anchorage.api.piece import Need, piece
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import CountWeigher
 from anchorage.pieces.slots import Weighting
 
@@ -15,7 +16,7 @@ class SelectedCount(Weighting):
         """Need pseudo-labels."""
         return (accepted_labels(self),)
 
-    def weigher(self, num_classes: int) -> CountWeigher:
+    def weigher(self, task: Task) -> CountWeigher:
         """Return the weigher."""
         return CountWeigher("selected")
 

@@ -14,7 +14,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import RANDOM_ANCHOR_DIFFERS
 from anchorage.api.method import Count
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.task import CLASSIFICATION
+from anchorage.api.task import CLASSIFICATION, Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations, counts
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.weighting.fedavg_semi import Floats, TwoHalves, normalised, two_halves
@@ -74,9 +74,9 @@ class SemiAnAgg(TwoHalves):
             ),
         )
 
-    def weigher(self, num_classes: int) -> SemiAnAggWeigher:
+    def weigher(self, task: Task) -> SemiAnAggWeigher:
         """Return the weigher."""
-        return SemiAnAggWeigher(self.order, float(self.labelled_share), num_classes)
+        return SemiAnAggWeigher(self.order, float(self.labelled_share), len(task.outputs))
 
     def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
         """Return ``random_anchor``, uint8 [32]: SHA-256 of the random encoder's weights."""
@@ -131,7 +131,7 @@ class Similarities(RoundPart):
 
     def epoch_begins(self) -> None:
         """Start the sums anew."""
-        self._sums = SimilaritySums(self._round.run.model.num_classes, self._round.images.views.device)
+        self._sums = SimilaritySums(self._round.run.model.num_outputs, self._round.images.views.device)
 
     def pseudo_labelled(self, indices: Tensor, features: Tensor, labels: Tensor, confident: Tensor) -> None:
         """Add a batch."""
@@ -143,7 +143,7 @@ class Similarities(RoundPart):
     def auxiliary(self) -> Mapping[str, NDArray[Any]]:
         """Return ``similarity``, float64 [C], NaN where too few images were confident."""
         if self._sums is None:
-            return {"similarity": np.full(self._round.run.model.num_classes, np.nan)}
+            return {"similarity": np.full(self._round.run.model.num_outputs, np.nan)}
         return {"similarity": self._sums.means(self._slot.minimum_per_class)}
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from anchorage.api.piece import Need, piece
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import CountWeigher
 from anchorage.pieces.slots import Weighting
 
@@ -16,6 +17,6 @@ class StepCount(Weighting):
         message = "found stepCount, but silos tell their steps with selfSupervised clusters only; set weighting: {sampleCount: {}}"
         return (Need("stepCounts", message),)
 
-    def weigher(self, num_classes: int) -> CountWeigher:
+    def weigher(self, task: Task) -> CountWeigher:
         """Return the weigher."""
         return CountWeigher("steps")

@@ -16,14 +16,14 @@ from anchorage.api.base import AboveZero, PositiveDecimal
 from anchorage.api.errors.documents import BARRIER_ASYNCHRONOUS, TOO_FEW_SILOS
 from anchorage.api.method import Count
 from anchorage.api.mistakes import Mistake
-from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.piece import Need, piece
 from anchorage.api.plan import ROUNDS, Plan
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.mean import NonFiniteUpdate, find_nonfinite
 from anchorage.engine.aggregation.regions import Region, float_regions, for_each_chunk
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.randomness import generator
 from anchorage.pieces.slots import Weighting
-from anchorage.transport.messages import REPETITIONS, AuxiliaryData
 from anchorage.transport.tensors.joined import models_in
 from anchorage.transport.tensors.layout import BUFFERS, Layout
 
@@ -67,11 +67,7 @@ class SubConsensus(Weighting):
             )
             yield Mistake(TOO_FEW_SILOS, self.option("groupSize"), message)
 
-    def auxiliary(self) -> Sequence[AuxiliaryArray]:
-        """Return how often a silo trains."""
-        return (AuxiliaryArray(REPETITIONS, "[] int64", "how often the silo trains, where several groups drew it"),)
-
-    def weigher(self, num_classes: int) -> GroupWeigher:
+    def weigher(self, task: Task) -> GroupWeigher:
         """Return the weigher."""
         return GroupWeigher(self)
 
@@ -102,10 +98,9 @@ class GroupWeigher(BaseWeigher):
         self._groups = [frozenset(silos[i] for i in group) for group in drawn]
         return [silo for silo in silos if any(silo in group for group in self._groups)]
 
-    def auxiliary_data(self, silo: str) -> AuxiliaryData:
-        """Return how often a silo trains that more than one group drew."""
-        drawn = sum(silo in group for group in self._groups)
-        return {REPETITIONS: np.array(drawn)} if drawn > 1 else {}
+    def repetitions_of(self, silo: str) -> int:
+        """Return how many groups drew a silo."""
+        return max(1, sum(silo in group for group in self._groups))
 
     def measure(self, updates: Mapping[str, ChunkSource], announcements: Announcements, layout: Layout) -> None:
         """Compute every model's share in its group from the distances of the models.

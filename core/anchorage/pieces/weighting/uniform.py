@@ -1,6 +1,7 @@
 """Every update counts alike."""
 
 from anchorage.api.piece import piece
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.pieces.slots import Weighting
 
@@ -13,7 +14,7 @@ class Uniform(Weighting):
         """Say that weights are uniform."""
         return frozenset({"uniformWeights", "plainWeights"})
 
-    def weigher(self, num_classes: int) -> "UniformWeigher":
+    def weigher(self, task: Task) -> "UniformWeigher":
         """Return the weigher."""
         return UniformWeigher()
 

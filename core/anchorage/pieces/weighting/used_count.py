@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from anchorage.api.piece import Need, piece
+from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import CountWeigher
 from anchorage.pieces.slots import Weighting
 from anchorage.pieces.weighting.selected_count import accepted_labels
@@ -21,6 +22,6 @@ class UsedCount(Weighting):
         """Need pseudo-labels."""
         return (accepted_labels(self),)
 
-    def weigher(self, num_classes: int) -> CountWeigher:
+    def weigher(self, task: Task) -> CountWeigher:
         """Return the weigher, in which a labelled image counts as several accepted ones (10 on ISIC in the paper's code)."""
         return CountWeigher(*("labelled",) * self.labelled_factor, "selected")

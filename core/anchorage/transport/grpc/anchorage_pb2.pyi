@@ -39,20 +39,30 @@ class Manifest(_message.Message):
     def __init__(self, layout: _Optional[str] = ..., nbytes: _Optional[int] = ..., digests: _Optional[bytes] = ..., front: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "kind", "round", "model", "auxiliary_data", "behind")
+    __slots__ = ("id", "kind", "round", "model", "auxiliary_data", "behind", "update_format", "model_encoded", "held_out", "repetitions", "repetition")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     AUXILIARY_DATA_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_ENCODED_FIELD_NUMBER: _ClassVar[int]
+    HELD_OUT_FIELD_NUMBER: _ClassVar[int]
+    REPETITIONS_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_FIELD_NUMBER: _ClassVar[int]
     id: str
     kind: str
     round: int
     model: Manifest
     auxiliary_data: bytes
     behind: str
-    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., round: _Optional[int] = ..., model: _Optional[_Union[Manifest, _Mapping]] = ..., auxiliary_data: _Optional[bytes] = ..., behind: _Optional[str] = ...) -> None: ...
+    update_format: str
+    model_encoded: bool
+    held_out: bool
+    repetitions: int
+    repetition: int
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., round: _Optional[int] = ..., model: _Optional[_Union[Manifest, _Mapping]] = ..., auxiliary_data: _Optional[bytes] = ..., behind: _Optional[str] = ..., update_format: _Optional[str] = ..., model_encoded: _Optional[bool] = ..., held_out: _Optional[bool] = ..., repetitions: _Optional[int] = ..., repetition: _Optional[int] = ...) -> None: ...
 
 class Announcement(_message.Message):
     __slots__ = ("task", "samples", "auxiliary_data", "metrics", "update", "behind", "audit_head")
@@ -97,18 +107,18 @@ class SignedHead(_message.Message):
     def __init__(self, lines: _Optional[int] = ..., digest: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("task", "shape", "confusion", "answer", "audit_head")
+    __slots__ = ("task", "tally", "images", "answer", "audit_head")
     TASK_FIELD_NUMBER: _ClassVar[int]
-    SHAPE_FIELD_NUMBER: _ClassVar[int]
-    CONFUSION_FIELD_NUMBER: _ClassVar[int]
+    TALLY_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     AUDIT_HEAD_FIELD_NUMBER: _ClassVar[int]
     task: str
-    shape: _containers.RepeatedScalarFieldContainer[int]
-    confusion: _containers.RepeatedScalarFieldContainer[int]
+    tally: bytes
+    images: int
     answer: bytes
     audit_head: SignedHead
-    def __init__(self, task: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ..., answer: _Optional[bytes] = ..., audit_head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., tally: _Optional[bytes] = ..., images: _Optional[int] = ..., answer: _Optional[bytes] = ..., audit_head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("labels", "samples", "version", "fingerprint", "protocol", "time")

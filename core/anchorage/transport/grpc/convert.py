@@ -102,11 +102,10 @@ def decode_profile(hello: pb.Hello, now: float) -> messages.Profile:
 
 def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
     """Write an evaluation as bytes."""
-    confusion = evaluation.confusion
     return pb.Evaluation(
         task=evaluation.task,
-        shape=confusion.shape,
-        confusion=confusion.ravel().tolist(),
+        tally=_arrays_to_bytes(evaluation.tally),
+        images=evaluation.images,
         answer=evaluation.answer,
         audit_head=head_to_proto(evaluation.audit_head),
     ).SerializeToString()
@@ -121,9 +120,8 @@ def decode_evaluation(data: bytes) -> messages.Evaluation:
         The bytes are not an evaluation.
     """
     proto = parse(pb.Evaluation, data)
-    counts = np.array(proto.confusion, np.int64)
-    confusion = _checked("Evaluation", counts.reshape, tuple(proto.shape))
-    return messages.Evaluation(proto.task, confusion, proto.answer, head_from_proto(proto))
+    tally, head = _arrays_from_bytes(proto.tally), head_from_proto(proto)
+    return messages.Evaluation(proto.task, tally, proto.images, proto.answer, head)
 
 
 def parse(kind: type[M], data: bytes) -> M:
@@ -186,7 +184,19 @@ def task_to_proto(task: messages.Task) -> pb.Task:
         _arrays_to_bytes(task.auxiliary_data),
         _layout_to_text(task.behind),
     )
-    return pb.Task(id=task.id, kind=task.kind, round=task.round, model=model, auxiliary_data=auxiliary, behind=behind)
+    return pb.Task(
+        id=task.id,
+        kind=task.kind,
+        round=task.round,
+        model=model,
+        auxiliary_data=auxiliary,
+        behind=behind,
+        update_format=task.update_format,
+        model_encoded=task.model_encoded,
+        held_out=task.held_out,
+        repetitions=task.repetitions,
+        repetition=task.repetition,
+    )
 
 
 def task_from_proto(proto: pb.Task) -> messages.Task:
@@ -203,7 +213,19 @@ def task_from_proto(proto: pb.Task) -> messages.Task:
         _arrays_from_bytes(proto.auxiliary_data),
         _layout_from_text(proto.behind),
     )
-    return messages.Task(proto.id, kind, proto.round, model, auxiliary, behind)
+    return messages.Task(
+        proto.id,
+        kind,
+        proto.round,
+        model,
+        auxiliary,
+        behind,
+        _checked("Task", messages.UpdateFormat, proto.update_format),
+        proto.model_encoded,
+        proto.held_out,
+        proto.repetitions or 1,
+        proto.repetition if proto.HasField("repetition") else None,
+    )
 
 
 def order_to_proto(order: messages.Order) -> pb.Order:

@@ -1,0 +1,12 @@
+"""Names of metrics that no task declares. Imports nothing: processes that must stay small use it."""
+
+LOSS = "loss"
+"""Metric of every task, which tells least: goes behind all others."""
+ACCEPTANCE = "acceptance"
+"""Metric of a silo: share of its unlabelled images whose pseudo-labels were accepted, 0 to 1."""
+PSEUDO_LABEL_ACCURACY = "pseudo_label_accuracy"
+"""Metric of a silo in a simulation: share of its accepted pseudo-labels that are right, 0 to 1."""
+EPSILON = "epsilon"
+"""Metric of a silo with a privacy budget, or of a round with noise at the server: privacy loss ε so far, at its `delta`."""
+NOISE_RATIO = "noise_ratio"
+"""Metric of a silo whose policy adds relative noise: norm of the noise in an array of its update, as a multiple of the norm of the array's change."""

@@ -1,0 +1,98 @@
+"""Labels of images as arrays, whatever the task: row i is image i, and what is not known is -1 in integers and NaN in floats."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.learning.data.tables import Table
+
+Labels = NDArray[Any]
+"""Shape [n, ...], of the task's dtype."""
+
+LABEL_COLUMNS = ("label", "class", "target", "diagnosis", "dx")
+"""Names under which a column of labels is found, in this order, in any case."""
+
+
+def is_known(labels: Labels) -> NDArray[np.bool_]:
+    """Return which images have a label, bool [n]: one in which anything is known."""
+    entries: NDArray[np.bool_] = ~np.isnan(labels) if labels.dtype.kind == "f" else np.greater_equal(labels, 0)
+    return entries if labels.ndim == 1 else np.any(entries, axis=tuple(range(1, labels.ndim)))
+
+
+def only_known(labels: Labels, kept: NDArray[np.bool_]) -> Labels:
+    """Return labels [n, ...] without those of the images that do not keep theirs (`kept`, bool [n])."""
+    masked = labels.copy()
+    masked[~kept] = np.nan if labels.dtype.kind == "f" else -1
+    return masked
+
+
+def as_integers(labels: Labels) -> NDArray[np.uint64]:
+    """Return labels as uint64 [n, m] for digests: equal labels give equal rows."""
+    rows = labels.reshape(len(labels), -1) if labels.size else labels.reshape(len(labels), 0)
+    return rows.astype(np.float64).view(np.uint64) if labels.dtype.kind == "f" else rows.astype(np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class ReadLabels:
+    """What a site's words for its images came to.
+
+    Parameters
+    ----------
+    values : ndarray, shape [n, ...]
+        The labels.
+    strata : ndarray of int64, shape [n]
+        Groups of images whose shares splits and partitions keep even, such as classes; -1 without a label.
+    stratum_names : tuple of str
+        Their names.
+    wrong : dict of int to tuple of str
+        Reason (one of `anchorage.learning.data.listing.REASONS`) and detail by image, of those that cannot be used.
+    """
+
+    values: Labels
+    strata: NDArray[np.int64]
+    stratum_names: tuple[str, ...]
+    wrong: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+
+class LabelReader(ABC):
+    """How a task reads what a site writes about its images: folders' names, and a table's columns."""
+
+    @abstractmethod
+    def read(self, names: Sequence[str], place: Path, kind: str) -> ReadLabels:
+        """Turn names into labels.
+
+        Parameters
+        ----------
+        names : sequence of str
+            One per image, empty where it has no label.
+        place : Path
+            Folder or table, for messages.
+        kind : str
+            What the names are: ``folder`` or ``label``.
+        """
+
+    def read_table(self, table: Table, column: str | None, taken: set[str]) -> ReadLabels:
+        """Turn a table's cells into labels: those of the column that was asked for, else of one of `LABEL_COLUMNS`, else none.
+
+        Parameters
+        ----------
+        table : Table
+            The table.
+        column : str or None
+            The column that the section names.
+        taken : set of str
+            Columns that say something else, such as the images' names.
+
+        Raises
+        ------
+        AnchorageError
+            MANIFEST_WRONG: the column that was asked for is not there.
+        """
+        found = table.column(column, LABEL_COLUMNS)
+        rows = len(next(iter(table.columns.values())))
+        return self.read(table.columns[found] if found else [""] * rows, table.file, "label")

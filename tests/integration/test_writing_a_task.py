@@ -1,0 +1,120 @@
+"""The worked example of docs/writing-a-task.md, a package of another author: its files are taken from the guide as they stand."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from outside_package import documents_of_regression, lay_out
+from PIL import Image
+
+pytest.importorskip("sklearn")
+pytestmark = pytest.mark.outside_package
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Lay the packages out as `pip` would."""
+    folder = tmp_path_factory.mktemp("site")
+    lay_out(folder)
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the study."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "study.yaml").write_text(yaml.safe_dump_all(documents_of_regression()))
+    return folder
+
+
+def fedctl(environment: Mapping[str, str], folder: Path, *arguments: str, status: int = 0) -> str:
+    command = [sys.executable, "-m", "fedctl.main", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=folder)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def finished(environment: Mapping[str, str], folder: Path) -> Path:
+    """Run the study with a server, agents and trainers, and return its folder."""
+    fedctl(environment, folder, "run", "-f", "study.yaml", "--workdir", "run")
+    return folder
+
+
+def test_its_labels_are_checked(environment: Mapping[str, str], folder: Path) -> None:
+    assert "valid" in fedctl(environment, folder, "validate", "-f", "study.yaml")
+    found = json.loads(fedctl(environment, folder, "data", "check", "-f", "study.yaml", "-o", "json"))
+    (counts,) = (part["classes"] for name, part in found["sections"].items() if name == "test")
+    assert [entry["name"] for entry in counts] == [f"quarter {number}" for number in range(1, 5)]
+    assert sum(entry["images"] for entry in counts) == 359
+
+
+def test_it_is_planned(environment: Mapping[str, str], folder: Path) -> None:
+    planned = json.loads(fedctl(environment, folder, "plan", "study.yaml", "-o", "json"))
+    assert planned["rounds"]
+
+
+def test_simulation_and_processes_end_with_the_same_bytes(environment: Mapping[str, str], finished: Path) -> None:
+    simulated = fedctl(environment, finished, "simulate", "-f", "study.yaml", "--workdir", "one", "-o", "json")
+    rounds = json.loads(fedctl(environment, finished, "rounds", "--workdir", "run", "-o", "json"))
+    assert rounds[-1]["digest"] == json.loads(simulated)["seeds"][0]["rounds"][-1]["digest"]
+    assert rounds[-1]["metrics"]["mean_absolute_error"] < rounds[0]["metrics"]["mean_absolute_error"]
+
+
+def test_the_best_round_is_the_one_with_the_smallest_error(environment: Mapping[str, str], finished: Path) -> None:
+    rounds = json.loads(fedctl(environment, finished, "rounds", "--workdir", "run", "-o", "json"))
+    card = json.loads((finished / "run" / "server" / "models" / "model-card.json").read_text())
+    best = min(rounds, key=lambda record: (record["metrics"]["mean_absolute_error"], record["round"]))
+    assert card["best"]["round"] == best["round"]
+    interval = card["final"]["assessment"]["intervals"]["mean_absolute_error"]
+    assert interval["low"] < interval["value"] < interval["high"]
+    assert set(card["sitesAlone"]) == {"clinic-a", "clinic-b", "clinic-c"}
+
+
+def test_status_card_and_report_speak_of_it(environment: Mapping[str, str], finished: Path) -> None:
+    assert "mean absolute error" in fedctl(environment, finished, "status", "--workdir", "run")
+    fedctl(environment, finished, "report", "--workdir", "run", "--out", "report.html")
+    page = (finished / "report.html").read_text()
+    assert "mean absolute error" in page and "% better than" in page
+    text = (finished / "run" / "server" / "models" / "model-card.md").read_text()
+    assert "Regression: digit" in text and "Calibration" not in text
+
+
+def test_it_predicts_numbers(environment: Mapping[str, str], finished: Path) -> None:
+    Image.fromarray(np.full((8, 8), 128, np.uint8)).save(finished / "x.png")
+    found = fedctl(environment, finished, "predict", "--workdir", "run", "x.png", "-o", "json")
+    (prediction,) = json.loads(found)["predictions"]
+    assert set(prediction) == {"image", "values"} and -20 < prediction["values"]["digit"] < 30
+    described = json.loads((finished / "run" / "server" / "models" / "model.json").read_text())
+    assert described["outputs"] == {"kind": "values", "names": ["digit"]}
+
+
+def test_a_word_that_is_no_number_is_named(environment: Mapping[str, str], folder: Path) -> None:
+    site = folder / "site"
+    site.mkdir()
+    for row in range(3):
+        Image.fromarray(np.full((8, 8), row, np.uint8)).save(site / f"i{row}.png")
+    (site / "ages.csv").write_text("image,age\ni0,40.5\ni1,old\ni2,\n")
+    federation, silo, *_ = documents_of_regression()
+    data = {"format": "CsvManifest", "claimName": "site", "manifest": "ages.csv", "labelColumn": "age"}
+    silo["spec"] |= {"managed": {"data": data}, "labels": "Partial"}
+    federation["spec"]["protocol"]["minSilos"] = 1
+    (folder / "table.yaml").write_text(yaml.safe_dump_all([federation, silo]))
+    arguments = ("data", "check", "-f", "table.yaml", "--data-root", str(folder), "--silo", "clinic-a", "-o", "json")
+    command = [sys.executable, "-m", "fedctl.main", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=folder)
+    (bad,) = json.loads(done.stdout)["sections"]["clinic-a"]["bad"]
+    assert (bad["reason"], bad["detail"]) == ("LabelUnreadable", 'the label "old" is no number')
+    assert json.loads(done.stdout)["sections"]["clinic-a"]["unlabelled"] == 1
+
+
+def test_without_the_package_its_name_is_unknown(folder: Path) -> None:
+    said = fedctl(dict(os.environ), folder, "validate", "-f", "study.yaml", status=2)
+    assert "acme.Regression" in said
