@@ -51,7 +51,7 @@ def finished(environment: Mapping[str, str], folder: Path) -> Path:
 def test_its_labels_are_checked(environment: Mapping[str, str], folder: Path) -> None:
     assert "valid" in fedctl(environment, folder, "validate", "-f", "study.yaml")
     found = json.loads(fedctl(environment, folder, "data", "check", "-f", "study.yaml", "-o", "json"))
-    (counts,) = (part["classes"] for name, part in found["sections"].items() if name == "test")
+    (counts,) = (part["classes"] for name, part in found.items() if name == "test")
     assert [entry["name"] for entry in counts] == [f"quarter {number}" for number in range(1, 5)]
     assert sum(entry["images"] for entry in counts) == 359
 
@@ -110,9 +110,9 @@ def test_a_word_that_is_no_number_is_named(environment: Mapping[str, str], folde
     arguments = ("data", "check", "-f", "table.yaml", "--data-root", str(folder), "--silo", "clinic-a", "-o", "json")
     command = [sys.executable, "-m", "fedctl.main", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=folder)
-    (bad,) = json.loads(done.stdout)["sections"]["clinic-a"]["bad"]
+    (bad,) = json.loads(done.stdout)["clinic-a"]["bad"]
     assert (bad["reason"], bad["detail"]) == ("LabelUnreadable", 'the label "old" is no number')
-    assert json.loads(done.stdout)["sections"]["clinic-a"]["unlabelled"] == 1
+    assert json.loads(done.stdout)["clinic-a"]["unlabelled"] == 1
 
 
 def test_without_the_package_its_name_is_unknown(folder: Path) -> None:
