@@ -27,10 +27,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
-from kubernetes.client import Configuration
-from kubernetes.client.rest import RESTClientObject
-from kubernetes.config import load_kube_config
 from running_servers import RunningServers, running
+
+from anchorage.transport.kube.access import read_kubeconfig
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "anchorage-bench"
@@ -75,20 +74,20 @@ class Cluster:
     """The API server that KUBECONFIG names."""
 
     def __init__(self) -> None:
-        self._configuration = Configuration()
-        load_kube_config(os.environ["KUBECONFIG"], client_configuration=self._configuration)
-        self._rest = RESTClientObject(self._configuration)
-        address = urlsplit(self._configuration.host)
+        self._access = read_kubeconfig(os.environ["KUBECONFIG"])
+        self._pool = self._access.pool(1)
+        address = urlsplit(self._access.server)
         self.host, self.port = str(address.hostname), str(address.port or 443)
-        self.authority = Path(self._configuration.ssl_ca_cert).read_bytes()
+        self.authority = Path(self._access.configuration.ssl_ca_cert).read_bytes()
 
     def ask(self, method: str, path: str, body: Mapping[str, object] | None = None, content_type: str = "") -> bytes:
         """Send a request; raise RuntimeError where it is refused."""
         headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content_type else {})
-        if token := self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization"):
+        if token := self._access.authorization():
             headers["Authorization"] = token
-        response = self._rest.request(method, self._configuration.host + path, headers=headers, body=body)
-        data: bytes = response.read()
+        content = None if body is None else json.dumps(body)
+        response = self._pool.request(method, self._access.server + path, headers=headers, body=content)
+        data: bytes = response.data
         if response.status >= 400:
             raise RuntimeError(f"{method} {path}: {response.status} {data[:500]!r}")
         return data

@@ -18,12 +18,13 @@ from anchorage_operator.leadership import READ_SECONDS as LEASE_READ_SECONDS
 from anchorage_operator.leadership import Leadership
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.names import FIELD_MANAGER
-from anchorage_operator.process import POLLERS, WORKERS, Operator
+from anchorage_operator.process import Operator
 from anchorage_operator.settings import read_settings
-from anchorage_operator.wiring import silence_kopf
 
 READ_SECONDS = 20.0
 """How long the API server may take over an answer; it gives up by itself after a minute."""
+CONNECTIONS = 100
+"""Connections that are kept while nothing uses them: threads that reconcile, poll and resync, and streams between two attempts."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kubeconfig", type=Path, help="instead of the pod's service account, for development")
     options = parser.parse_args(arguments)
     log_to_stderr()
-    silence_kopf()
     try:
         settings = read_settings(options.config)
         access = read_kubeconfig(str(options.kubeconfig)) if options.kubeconfig else read_service_account()
@@ -48,12 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         api = KubeClient(
             access,
             field_manager=FIELD_MANAGER,
-            connections=WORKERS + POLLERS + 1,
+            connections=CONNECTIONS,
             read_seconds=READ_SECONDS,
             count=metrics.requested,
             before_write=elected.require if elected else lambda: None,
         )
-        operator = Operator(settings, api, access, metrics, pod=pod, leadership=elected)
+        operator = Operator(settings, api, metrics, pod=pod, leadership=elected)
     except AnchorageError as error:
         sys.stderr.write(f"{error}\n")
         return error.failure.exit_code

@@ -5,7 +5,6 @@ import time
 from threading import Event, Thread
 from typing import Literal
 
-from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.main_thread import WAIT_SECONDS
@@ -23,7 +22,7 @@ from anchorage_operator.resync import Resync, Scope
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.upgrades import Turns
-from anchorage_operator.wiring import Watch
+from anchorage_operator.watch import DEFECTS, Watch
 from anchorage_operator.work_queue import WorkQueue
 
 WORKERS = 4
@@ -32,9 +31,6 @@ STOP_SECONDS = 3.0
 """How long running work may take after the operator was told to stop; interrupting it is safe."""
 MISSED_RESYNCS = 3
 """Resync intervals without a successful resync, or with the watch behind, after which the process reports itself unhealthy."""
-
-DEFECTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
-"""Exceptions caused by programming errors: logged with a traceback, while other federations are still reconciled."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,9 +43,7 @@ class Operator:
     settings : OperatorSettings
         The operator's settings.
     api : KubeClient
-        For everything but the watch.
-    access : ClusterAccess
-        For the watch.
+        The cluster.
     metrics : Metrics
         Told what happens.
     pod : Json, optional
@@ -64,7 +58,6 @@ class Operator:
         self,
         settings: OperatorSettings,
         api: KubeClient,
-        access: ClusterAccess,
         metrics: Metrics,
         *,
         pod: Json | None = None,
@@ -108,7 +101,7 @@ class Operator:
             contested=metrics.contested,
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock, settings.watch_labels)
-        self._watch = Watch(access, self.cache, (), self._queue.add, **watch)
+        self._watch = Watch(api, self.cache, self._queue.add, **watch)
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),
             "/readyz": lambda: _verdict(self.unready()),
@@ -132,7 +125,6 @@ class Operator:
         while not self._stopped.is_set() and not self._filled.wait(0.2):
             pass
         if self._filled.is_set():
-            self._watch.start()
             for thread in threads[1:]:
                 thread.start()
         while not self._stopped.wait(WAIT_SECONDS):

@@ -5,9 +5,7 @@ from types import SimpleNamespace
 
 from fake_api.memory import StoreApi, plural
 from fake_api.operator_world import PART, PARTITION, SPEC
-from kubernetes.client import Configuration
 
-from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.client import ApiError
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.process import Operator
@@ -18,7 +16,6 @@ from anchorage_operator.work_queue import WorkQueue
 RESYNC_SECONDS = 300
 IMAGES = {"server": "example.org/s:1", "agent": "example.org/a:1"}
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "operator-x", "namespace": "anchorage", "uid": "1"}
-NOWHERE = ClusterAccess(Configuration(host="http://127.0.0.1:9"))
 
 
 class TurningQueue(WorkQueue):
@@ -53,7 +50,7 @@ class Scene:
         given = {"images": IMAGES, "listen": "127.0.0.1:0", "resyncSeconds": RESYNC_SECONDS, "watch": watched, **more}
         self.metrics, self.over = Metrics(), []
         settings = OperatorSettings.model_validate(given)
-        self.operator = Operator(settings, self.api, NOWHERE, self.metrics, pod=POD, leadership=leadership)
+        self.operator = Operator(settings, self.api, self.metrics, pod=POD, leadership=leadership)
         self.operator._stopped = TurningEvent()
         self.operator._stopped.clock = clock
         self.operator._watch = SimpleNamespace(alive=lambda: True, watch_over=self.over.append)

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import ssl
 import subprocess
 import threading
 import time
@@ -65,6 +66,7 @@ class FakeApi:
         self.log_queries: list[dict[str, str]] = []
         self.commands: list[Sequence[str]] = []
         self.run: Callable[[str, Sequence[str]], Ran] | None = None
+        self.tls: ssl.SSLContext | None = None
         self._server = None
         self.port = 0
 
@@ -102,6 +104,8 @@ class FakeApi:
 
     def start(self):
         self._server = _Server(("127.0.0.1", self.port), self)
+        if self.tls:
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
@@ -127,7 +131,7 @@ class _Server(ThreadingHTTPServer):
         self.api = api
         self.stopped = threading.Event()
         self.sockets = set()
-        super().__init__(address, _Handler)
+        super().__init__(address, Handler)
 
     def cut(self):
         self.stopped.set()
@@ -143,7 +147,7 @@ class _Server(ThreadingHTTPServer):
         pass
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def setup(self):

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.learning.models import Network, is_frozen
+from anchorage.learning.networks.layer_types import BATCH_NORMS, BatchNorm
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.weights import layout_of
 from anchorage.transport.tensors.layout import norm_names
@@ -49,7 +49,7 @@ def replace_by_groups(encoder: Any) -> None:
     AnchorageError
         NETWORK_UNUSABLE: a layer does more than normalise, as some of timm's do.
     """
-    for path, layer in [(path, m) for path, m in encoder.named_modules() if isinstance(m, _BatchNorm)]:
+    for path, layer in [(path, m) for path, m in encoder.named_modules() if isinstance(m, BATCH_NORMS)]:
         if type(layer) is not nn.BatchNorm2d:
             found = f"found the layer {type(layer).__name__}, which group normalisation cannot replace"
             raise AnchorageError(NETWORK_UNUSABLE, f"{found}; choose another network, or another batchNorm")
@@ -101,9 +101,9 @@ def load_norms(network: nn.Module, kept: Mapping[str, NDArray[Any]]) -> None:
             tensor.copy_(torch.from_numpy(array.copy()))
 
 
-def _layers(network: nn.Module) -> Iterator[_BatchNorm]:
+def _layers(network: nn.Module) -> Iterator[BatchNorm]:
     """Yield the layers that train."""
-    return (layer for layer in network.modules() if isinstance(layer, _BatchNorm) and not is_frozen(layer))
+    return (layer for layer in network.modules() if isinstance(layer, BATCH_NORMS) and not is_frozen(layer))
 
 
 def _tensors(network: nn.Module) -> Mapping[str, Tensor]:

@@ -4,14 +4,16 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fake_api.server import FakeApi
+from fake_api.server import FakeApi, Handler
 from fake_api.store import PLURALS, Refused
+from kubernetes.client import Configuration
 
 from anchorage.api.errors import AnchorageError, cluster
-from anchorage.transport.kube.access import read_kubeconfig, read_service_account
+from anchorage.transport.kube.access import ClusterAccess, read_kubeconfig, read_service_account
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import RESOURCES, json_object
@@ -100,6 +102,82 @@ def test_lists_turn_pages(api: FakeApi, client: KubeClient) -> None:
     assert {(pod["kind"], pod["apiVersion"]) for pod in client.list("Pod", None)} == {("Pod", "v1")}
     assert [metadata["name"] for metadata in client.list_metadata("Pod", None, "odd=yes")] == ["p1", "p3"]
     assert list(client.list("Pod", "empty")) == list(client.list_metadata("Pod", "empty")) == []
+
+
+def test_a_watch_goes_on_after_a_list(api: FakeApi, client: KubeClient, counted: list[tuple[str, int]]) -> None:
+    api.page, api.bookmark_seconds = 1, 0.0
+    for name in ("a", "b"):
+        api.put("pods", {"metadata": {"name": name, "labels": {"x": "y"}}}, "ns")
+    pages = [(version, [pod["metadata"]["name"] for pod in pods]) for version, pods in client.pages("Pod", "ns", "x=y")]
+    assert [names for _, names in pages] == [["a"], ["b"]]
+    version = pages[-1][0]
+    stream = client.watch("Pod", "ns", "x=y", version, seconds=60, silent_seconds=60.0)
+    api.put("pods", {"metadata": {"name": "others"}}, "ns")
+    api.put("pods", {"metadata": {"name": "c", "labels": {"x": "y"}}}, "ns")
+    api.store.delete("pods", "ns", "a")
+    events = [event for event in (next(stream.events) for _ in range(20)) if event[0] != "BOOKMARK"][:2]
+    assert [(change, body["kind"], body["metadata"]["name"]) for change, body in events] == [
+        ("ADDED", "Pod", "c"),
+        ("DELETED", "Pod", "a"),
+    ]
+    asked = api.asked[-1].query
+    assert asked == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": version,
+        "timeoutSeconds": "60",
+        "labelSelector": "x=y",
+    }
+    assert counted[-1] == ("GET", 200)
+    stream.shutdown()
+    with pytest.raises(StopIteration):
+        while True:
+            next(stream.events)
+    stream.shutdown()
+
+
+@pytest.mark.parametrize(("watching", "status"), [("gone", 410), ("failing", 500)])
+def test_a_stream_that_the_server_ends_by_an_error_raises_it(
+    api: FakeApi, client: KubeClient, watching: str, status: int
+) -> None:
+    api.watching = watching
+    with pytest.raises(ApiError) as raised:
+        list(client.watch("Pod", "ns", "", "1", seconds=60, silent_seconds=60.0).events)
+    assert raised.value.status == status and "watch pods" in raised.value.message
+
+
+def test_a_watch_that_is_refused_raises_it(api: FakeApi, client: KubeClient) -> None:
+    api.denied = {("watch", "pods")}
+    with pytest.raises(ApiError) as raised:
+        client.watch("Pod", "ns", "", "1", seconds=60, silent_seconds=60.0)
+    assert raised.value.failure is cluster.CLUSTER_FORBIDDEN
+
+
+def test_a_silent_stream_is_unreachable(api: FakeApi, client: KubeClient) -> None:
+    api.watching = "silent"
+    stream = client.watch("Pod", "ns", "", "1", seconds=60, silent_seconds=0.05)
+    with pytest.raises(ApiError) as raised:
+        next(stream.events)
+    assert raised.value.failure is cluster.CLUSTER_UNREACHABLE
+
+
+def test_a_shutdown_ends_the_wait_of_another_thread(api: FakeApi, client: KubeClient) -> None:
+    api.watching = "silent"
+    stream = client.watch("Pod", "ns", "", "1", seconds=60, silent_seconds=600.0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: list(stream.events))
+        stream.shutdown()
+        assert waiting.result(60.0) == []
+
+
+@pytest.mark.parametrize("line", [b"no json", b"[1]", b"{}", b'{"type": "ADDED"}', b'{"type": "ADDED", "object": 1}'])
+def test_a_line_that_is_no_event_is_an_error(
+    api: FakeApi, client: KubeClient, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    monkeypatch.setattr(Handler, "_line", lambda handler, event: handler.wfile.write(line + b"\n"))
+    api.watching = "gone"
+    with pytest.raises(ApiError, match="no event"):
+        list(client.watch("Pod", "ns", "", "1", seconds=60, silent_seconds=60.0).events)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +283,47 @@ def test_a_pod_trusts_its_authority_alone(pod: Path) -> None:
     assert tls is not None and tls.verify_mode is ssl.CERT_REQUIRED and tls.check_hostname
     trusted = certificate_of((pod / "ca.crt").read_bytes(), "the authority").serial_number
     assert [int(str(each["serialNumber"]), 16) for each in tls.get_ca_certs()] == [trusted]
-    kept = access.pool(3).connection_pool_kw
-    assert (kept["cert_reqs"], kept["ca_certs"], kept["maxsize"]) == ("CERT_REQUIRED", str(pod / "ca.crt"), 3)
+    used = access.pool(3).connection_pool_kw
+    assert used["maxsize"] == 3 and used["ssl_context"].verify_mode is ssl.CERT_REQUIRED
+    assert used["ssl_context"].get_ca_certs() == tls.get_ca_certs()
+
+
+def proxied(exceptions: str = "", proxy: str = "http://user:word@proxy:3128", **more: str) -> ClusterAccess:
+    configuration = Configuration(host="https://api.example.org:6443", proxy=proxy, no_proxy=exceptions)
+    for name, value in more.items():
+        setattr(configuration, name, value)
+    return ClusterAccess(configuration)
+
+
+@pytest.mark.parametrize(
+    "exceptions", ["*", "api.example.org", "API.example.org:6443", "x, .example.org", "example.org", "10.0.0.0/8,org"]
+)
+def test_an_exception_bypasses_the_proxy(exceptions: str) -> None:
+    access = proxied(exceptions)
+    assert access.proxy is None and access.pool(1).proxy is None
+
+
+@pytest.mark.parametrize("exceptions", ["", "10.0.0.0/8", "ample.org", "api.example.org:443", "api.example.org.uk"])
+def test_requests_go_through_the_proxy(exceptions: str) -> None:
+    access = proxied(exceptions)
+    assert access.proxy == "http://user:word@proxy:3128"
+    assert access.pool(1).proxy.host == "proxy"
+
+
+def test_a_network_bypasses_the_proxy() -> None:
+    for address in ("10.1.2.3", "[fd00::1]"):
+        configuration = Configuration(host=f"https://{address}", proxy="http://proxy", no_proxy="10.0.0.0/8,fd00::/8")
+        assert ClusterAccess(configuration).proxy is None
+
+
+def test_a_proxy_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(AnchorageError) as raised:
+        proxied(proxy="ftp://proxy").pool(1)
+    assert raised.value.failure is cluster.KUBECONFIG_UNUSABLE and "ftp" in raised.value.message
+
+
+def test_another_name_of_the_server_is_asked_for() -> None:
+    assert proxied(tls_server_name="kubernetes").pool(1).connection_pool_kw["server_hostname"] == "kubernetes"
 
 
 def test_the_operator_does_without_the_library_and_torch(pod: Path) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from fake_api.clock import Clock
 from fake_api.memory import StoreApi
-from fake_api.operator_scene import IMAGES, NOWHERE, POD, RESYNC_SECONDS, Scene, TurningQueue
+from fake_api.operator_scene import IMAGES, POD, RESYNC_SECONDS, Scene, TurningQueue
 
 from anchorage.transport.kube.client import ApiError
 from anchorage_operator import process
@@ -197,7 +197,7 @@ def test_the_end_does_not_wait_for_what_hangs(monkeypatch):
     hangs, free, api = threading.Event(), threading.Event(), StoreApi()
     api.refuse = lambda *call: hangs.set() or free.wait(PATIENCE_SECONDS)
     settings = OperatorSettings.model_validate({"images": IMAGES, "listen": "127.0.0.1:0"})
-    operator = Operator(settings, api, NOWHERE, Metrics())
+    operator = Operator(settings, api, Metrics())
     running = threading.Thread(target=operator.run, daemon=True)
     running.start()
     assert hangs.wait(PATIENCE_SECONDS)

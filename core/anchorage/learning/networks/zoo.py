@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.learning.device import mixed_precision
+from anchorage.learning.networks.layer_types import BATCH_NORMS, DROPOUTS
 from anchorage.learning.networks.stems import SMALL, patch_side
 from anchorage.transport.tensors.layout import BUFFERS
 
@@ -43,11 +42,11 @@ class ZooEncoder(nn.Module):
         network.set_submodule(path, nn.Identity())
         self.network, self.width = network, head.in_features
         self._left_out = {f"{path}.{name}" for name, _ in head.named_parameters()}
-        if not any(isinstance(layer, _BatchNorm) for layer in network.modules()):
+        if not any(isinstance(layer, BATCH_NORMS) for layer in network.modules()):
             self.reduction = 1  # a single image can be trained on
         for path, layer in network.named_modules():
             # torchvision's stochastic depth by name: importing it takes a second and 160 MB; timm's has another attribute
-            dropout = isinstance(layer, _DropoutNd) or type(layer).__name__ == "StochasticDepth"
+            dropout = isinstance(layer, DROPOUTS) or type(layer).__name__ == "StochasticDepth"
             chance = "p" if dropout else "drop_prob"
             if hasattr(layer, chance):
                 setattr(layer, chance, 0.0)
@@ -74,7 +73,7 @@ class ZooEncoder(nn.Module):
             return None
         arrays = {_OLD_DENSE_LAYER.sub(r"\1\2", name): array for name, array in arrays.items()}
         for path, layer in self.network.named_modules():
-            if isinstance(layer, _BatchNorm) and f"{path}.running_var" in arrays:
+            if isinstance(layer, BATCH_NORMS) and f"{path}.running_var" in arrays:
                 arrays.setdefault(f"{path}.num_batches_tracked", np.array(0))
         first = first_convolution(self.network)
         stem = next(f"{path}.weight" for path, layer in self.network.named_modules() if layer is first)

@@ -1,10 +1,12 @@
 """How to reach a cluster's API server and with which credentials: from a kubeconfig, or from a pod's service account."""
 
+import ipaddress
 import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -27,6 +29,8 @@ class ServiceAccount:
     """File with the token, which the kubelet renews."""
     ca_cert_data: ClassVar[None] = None
     cert_file: ClassVar[None] = None
+    proxy: ClassVar[None] = None
+    tls_server_name: ClassVar[None] = None
     verify_ssl: ClassVar[bool] = True
 
     def get_api_key_with_prefix(self, identifier: str, alias: str | None = None) -> str:
@@ -50,8 +54,20 @@ class ClusterAccess:
         """The API server's URL."""
         return str(self.configuration.host)
 
+    @property
+    def server_name(self) -> str | None:
+        """The name that the API server's certificate must have; None for the one in its URL."""
+        name: str | None = self.configuration.tls_server_name
+        return name or None
+
+    @property
+    def proxy(self) -> str | None:
+        """The URL of the proxy before the API server, from the kubeconfig or the environment; None for none."""
+        known = self.configuration
+        return known.proxy if known.proxy and not _bypasses_proxy(self.server, known.no_proxy or "") else None
+
     def tls(self) -> ssl.SSLContext | None:
-        """Return TLS settings for another HTTP client; None for plain HTTP."""
+        """Return TLS settings for an HTTP or WebSocket client; None for plain HTTP."""
         if not self.server.startswith("https:"):
             return None
         known = self.configuration
@@ -63,16 +79,30 @@ class ClusterAccess:
         return tls
 
     def pool(self, connections: int) -> Any:
-        """Return the `urllib3.PoolManager` for requests, which keeps as many connections."""
-        known = self.configuration
-        if isinstance(known, ServiceAccount):
-            from urllib3 import PoolManager
+        """Return the `urllib3.PoolManager` for requests, which keeps as many connections.
 
-            return PoolManager(maxsize=connections, cert_reqs="CERT_REQUIRED", ca_certs=known.ssl_ca_cert)
-        from kubernetes.client.rest import RESTClientObject
+        Raises
+        ------
+        AnchorageError
+            The proxy is of a kind that is not supported, or not without another package.
+        """
+        from urllib3 import PoolManager, ProxyManager
+        from urllib3.exceptions import HTTPError
 
-        known.connection_pool_maxsize = connections
-        return RESTClientObject(known).pool_manager
+        options: dict[str, Any] = {"maxsize": connections, "ssl_context": self.tls()}
+        if self.server_name:
+            options["server_hostname"] = self.server_name
+        proxy = self.proxy
+        if proxy is None:
+            return PoolManager(**options)
+        try:
+            if proxy.startswith("socks"):
+                from urllib3.contrib.socks import SOCKSProxyManager
+
+                return SOCKSProxyManager(proxy, **options)
+            return ProxyManager(proxy, proxy_headers=self.configuration.proxy_headers, **options)
+        except (ImportError, HTTPError, ValueError) as error:
+            raise AnchorageError(cluster.KUBECONFIG_UNUSABLE, f"proxy of the API server: {error}") from error
 
     def authorization(self) -> str | None:
         """Return the present value of the Authorization header; tokens are renewed while a process runs."""
@@ -132,6 +162,20 @@ def read_service_account(folder: Path = SERVICE_ACCOUNT) -> ClusterAccess:
         raise AnchorageError(cluster.KUBECONFIG_UNUSABLE, why)
     address = f"[{host}]" if ":" in host else host
     return ClusterAccess(ServiceAccount(f"https://{address}:{port}", str(authority), token))
+
+
+def _bypasses_proxy(server: str, exceptions: str) -> bool:
+    """Return whether one of the exceptions, separated by commas, names a server: a host, a domain, a network or ``*``."""
+    host = (urlsplit(server).hostname or "").lower()
+    for exception in filter(None, (each.strip().lower().lstrip(".") for each in exceptions.split(","))):
+        if exception in ("*", host, urlsplit(server).netloc.lower()) or host.endswith(f".{exception}"):
+            return True
+        try:
+            if ipaddress.ip_address(host) in ipaddress.ip_network(exception, strict=False):
+                return True
+        except ValueError:
+            continue  # one of the two is a name
+    return False
 
 
 def _library() -> tuple[Any, Any]:

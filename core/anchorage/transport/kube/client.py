@@ -1,10 +1,10 @@
 """The Kubernetes API in the few verbs that operator and command line need, with refusals in the catalogue's terms."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from anchorage.api.errors import AnchorageError, Failure, cluster
@@ -42,6 +42,15 @@ class ApiError(AnchorageError):
         self.status = status
         self.reason = reason
         self.retry_after = retry_after
+
+
+class EventStream(NamedTuple):
+    """An open watch of the objects of one kind."""
+
+    events: Generator[tuple[str, dict[str, Any]], None, None]
+    """Type of the event (``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``) and the object; a bookmark has a version only."""
+    shutdown: Callable[[], None]
+    """Ends the stream, also while another thread waits for its next event, which then gets an `ApiError` or no more events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +100,59 @@ class KubeClient:
 
     def list(self, kind: str, namespace: str | None, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
         """Yield the objects with these labels and fields (selectors), of one namespace or (None) of all."""
-        for item in self._list(kind, namespace, labels, "application/json", fields):
-            yield {**item, "apiVersion": RESOURCES[kind].api_version, "kind": kind}  # the items of a list do not say
+        for _, items in self.pages(kind, namespace, labels, fields):
+            yield from items
+
+    def pages(
+        self, kind: str, namespace: str | None, labels: str = "", fields: str = ""
+    ) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+        """Yield the same objects page by page, each with the version of the whole list, after which `watch` goes on."""
+        for page in self._pages(kind, namespace, labels, "application/json", fields):
+            told = {"apiVersion": RESOURCES[kind].api_version, "kind": kind}  # the items of a list do not say
+            yield page["metadata"]["resourceVersion"], ({**item, **told} for item in page.get("items") or ())
 
     def list_metadata(self, kind: str, namespace: str | None, labels: str = "") -> Iterator[dict[str, Any]]:
         """Yield the same objects' ``metadata`` alone, which costs both sides much less."""
-        return (item["metadata"] for item in self._list(kind, namespace, labels, _METADATA_ONLY))
+        for page in self._pages(kind, namespace, labels, _METADATA_ONLY):
+            yield from (item["metadata"] for item in page.get("items") or ())  # null where there are none
+
+    def watch(
+        self, kind: str, namespace: str | None, labels: str, version: str, *, seconds: int, silent_seconds: float
+    ) -> EventStream:
+        """Open a stream of what happens to objects with these labels, of one namespace or (None) of all.
+
+        The events raise `ApiError` where the stream breaks or the API server ends it by an error; status 410 says that its memory
+        does not reach back to `version`.
+
+        Parameters
+        ----------
+        kind, namespace, labels : str
+            As `list`.
+        version : str
+            The resourceVersion of a list, an object or a bookmark, after which events begin.
+        seconds : int
+            Time after which the API server ends the stream.
+        silent_seconds : float
+            Time without an event or bookmark after which the stream counts as broken. The API server sends a bookmark every minute.
+        """
+        resource = RESOURCES[kind]
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+        }
+        query |= {"labelSelector": labels} if labels else {}
+        response, answer = self._open(resource.path(namespace), query, silent_seconds)
+        what = f"watch {resource.full_name}"
+        if answer:
+            raise self._refusal(answer, what)
+
+        def shutdown() -> None:
+            with suppress(OSError, RuntimeError, ValueError):  # it has ended
+                response.shutdown()
+
+        return EventStream(self._events(response, what), shutdown)
 
     def create(self, body: Json) -> dict[str, Any]:
         """Create an object and return it; status 409 where it exists."""
@@ -172,13 +228,10 @@ class KubeClient:
             {} if tail is None else {"tailLines": str(tail)}
         )
         query |= {"sinceTime": since} if since else {}
-        url = self._url(RESOURCES["Pod"].path(namespace, pod, "log"), query)
-        read_seconds = None if follow else self.read_seconds
-        with self._reaching():
-            response = self._send("GET", url, {}, None, read_seconds, preload_content=False)
-            if response.status == 200:
-                return self._lines(response)
-            answer = _Answer(response.status, {}, response.data)
+        path = RESOURCES["Pod"].path(namespace, pod, "log")
+        response, answer = self._open(path, query, None if follow else self.read_seconds)
+        if answer is None:
+            return (line.decode(errors="replace") for line in self._lines(response))
         if answer.status in (400, 404):
             why = answer.document().get("message", f"HTTP status {answer.status}")
             raise AnchorageError(cluster.POD_UNREACHABLE, f"pod {pod} in namespace {namespace} has no log: {why}")
@@ -208,7 +261,7 @@ class KubeClient:
         """Close the kept connections."""
         self._pool.clear()
 
-    def _list(
+    def _pages(
         self, kind: str, namespace: str | None, labels: str, accept: str, fields: str = ""
     ) -> Iterator[dict[str, Any]]:
         resource, selectors = RESOURCES[kind], {"labelSelector": labels, "fieldSelector": fields}
@@ -216,7 +269,7 @@ class KubeClient:
         while True:
             answer = self._request("GET", resource.path(namespace), query, accept=accept)
             page = self._accept(answer, "list", resource, namespace or "")
-            yield from page.get("items") or ()  # null where there are none
+            yield page
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
                 return
@@ -265,16 +318,36 @@ class KubeClient:
         timeout = Timeout(connect=CONNECT_SECONDS, read=read_seconds)
         return self._pool.request(method, url, headers=headers, body=body, timeout=timeout, retries=False, **options)
 
-    def _lines(self, response: Any) -> Iterator[str]:
+    def _open(self, path: str, query: Mapping[str, str], read_seconds: float | None) -> tuple[Any, _Answer | None]:
+        """Request a stream; return the open response, and where it is none (a status other than 200) the answer."""
+        status = 0
+        try:
+            with self._reaching():
+                response = self._send("GET", self._url(path, query), {}, None, read_seconds, preload_content=False)
+                status = response.status
+                return response, None if status == 200 else _Answer(status, {}, response.data)
+        finally:
+            self.count("GET", status)
+
+    def _events(self, response: Any, what: str) -> Generator[tuple[str, dict[str, Any]], None, None]:
+        for line in self._lines(response):
+            event = json_object(line)
+            body = event.get("object")
+            if not isinstance(body, dict):
+                raise ApiError(0, "Unreachable", f"{self._where()} sent a line that is no event")
+            if event.get("type") == "ERROR":
+                raise self._refusal(_Answer(int(body.get("code", 0)), {}, json.dumps(body).encode()), what)
+            yield str(event.get("type")), body
+
+    def _lines(self, response: Any) -> Iterator[bytes]:
         rest = b""
         try:
             with self._reaching():
-                for piece in response.stream(65_536, decode_content=True):
+                while piece := response.read1(65_536):
                     *whole, rest = (rest + piece).split(b"\n")
-                    for line in whole:
-                        yield line.decode(errors="replace")
+                    yield from whole
             if rest:
-                yield rest.decode(errors="replace")
+                yield rest
         finally:
             response.close()
 

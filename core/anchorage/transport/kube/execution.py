@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.resources import json_object
@@ -10,6 +11,7 @@ CONNECT_SECONDS = 30.0
 STREAM_SECONDS = 120.0
 """How long a stream whose other end works may be silent."""
 
+_PROTOCOL = "v4.channel.k8s.io"
 _STDOUT, _STDERR, _ERROR = 1, 2, 3
 """Channels of the protocol."""
 _MOST_STDERR = 65_536
@@ -54,13 +56,16 @@ def command_output(access: ClusterAccess, url: str, headers: Mapping[str, str]) 
 
 
 def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iterator[bytes]:
-    from kubernetes.stream import ws_client
-    from websocket import ABNF, WebSocketBadStatusException, setdefaulttimeout
+    from websocket import ABNF, WebSocketBadStatusException, create_connection
 
-    setdefaulttimeout(CONNECT_SECONDS)
-    connect: Any = ws_client.create_websocket
     try:
-        socket = connect(access.configuration, url.replace("http", "ws", 1), headers)
+        socket: Any = create_connection(
+            url.replace("http", "ws", 1),
+            CONNECT_SECONDS,
+            header=[f"{name}: {value}" for name, value in headers.items()],
+            subprotocols=[_PROTOCOL],
+            **_route(access),
+        )
     except WebSocketBadStatusException as error:
         refusal = json_object(error.resp_body or b"")
         raise CommandError(-1, refusal.get("message") or f"HTTP status {error.status_code}") from error
@@ -81,6 +86,20 @@ def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iter
     finally:
         socket.shutdown()
     _require_success(kept[_ERROR], kept[_STDERR].decode(errors="replace"))
+
+
+def _route(access: ClusterAccess) -> dict[str, Any]:
+    """Return the options of a WebSocket for TLS and the proxy."""
+    options: dict[str, Any] = {}
+    if tls := access.tls():
+        options["sslopt"] = {"context": tls, "server_hostname": access.server_name}
+    if access.proxy:
+        proxy = urlsplit(access.proxy)
+        options["proxy_type"] = proxy.scheme if proxy.scheme.startswith("socks") else "http"
+        options |= {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port or 80}
+        if proxy.username:
+            options["http_proxy_auth"] = unquote(proxy.username), unquote(proxy.password or "")
+    return options
 
 
 def _require_success(verdict: bytes, stderr: str) -> None:
