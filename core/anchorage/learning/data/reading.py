@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
@@ -18,6 +17,7 @@ from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
 from anchorage.learning.data.report import DataReport, Findings
+from anchorage.transport.memory import available_bytes
 
 _SHOWN = 3
 
@@ -137,7 +137,7 @@ def check(
 
 def _room(count: int, channels: int, image_size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     needed = count * channels * image_size**2
-    if needed > psutil.virtual_memory().available:
+    if needed > available_bytes():
         raise _no_memory(count, needed)
     try:
         return np.empty((count, channels, image_size, image_size), dtype=np.uint8)
@@ -148,7 +148,7 @@ def _room(count: int, channels: int, image_size: int) -> np.ndarray[tuple[int, .
 def _no_memory(count: int, needed: int) -> AnchorageError:
     return AnchorageError(
         IMAGES_EXCEED_MEMORY,
-        f"{count} images need {needed / 2**30:.1f} GiB, {psutil.virtual_memory().available / 2**30:.1f} GiB are free; "
+        f"{count} images need {needed / 2**30:.1f} GiB, {available_bytes() / 2**30:.1f} GiB are free; "
         "lower model.imageSize or use a larger machine",
     )
 
