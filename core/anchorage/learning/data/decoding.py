@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
@@ -45,6 +46,9 @@ SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffi
 """Files that count as images, in lower case."""
 WHITES = (255, 1023, 4095, 16383, 65535)
 """White of grey images of more than 8 bits: what 8, 10, 12, 14 and 16 bits hold."""
+
+DECODER = f"Pillow {PIL.__version__}"
+"""What decodes the files of `FORMATS`: pixels of another version may differ."""
 
 _DAMAGE = (
     OSError,
@@ -78,6 +82,8 @@ class Decoded:
         Value that became white, one of `WHITES`; None where a pixel has no more than 8 bits, or has colour.
     paged : bool
         Whether the file holds more pages or frames, which are not read.
+    decoder : str
+        What decoded it, with its version.
     """
 
     pixels: NDArray[np.uint8]
@@ -86,6 +92,7 @@ class Decoded:
     digest: bytes
     white: int | None = None
     paged: bool = False
+    decoder: str = DECODER
 
 
 class RefusedImageError(Exception):

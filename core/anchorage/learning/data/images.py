@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
+from anchorage.learning.data.stored_pictures import Pictures
 
 UNLABELLED = -1
 """The label of an image without one."""
@@ -21,8 +22,8 @@ class ImageSet:
 
     Parameters
     ----------
-    images : ndarray of uint8, shape [n, channels, H, W]
-        Pixels, 0 to 255.
+    images : Pictures, shape [n, channels, H, W]
+        Pixels, 0 to 255, in memory or in a file.
     labels : ndarray of int64, shape [n]
         Class ids, `UNLABELLED` where there is no label.
     ids : tuple of str
@@ -37,7 +38,7 @@ class ImageSet:
         Images of each class as the site's records tell them, labelled or not; None: nobody told.
     """
 
-    images: NDArray[np.uint8]
+    images: Pictures
     labels: NDArray[np.int64]
     ids: tuple[str, ...]
     groups: tuple[str, ...]
