@@ -18,6 +18,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import BAD_IMAGES, IMAGES_EXCEED_MEMORY
 from anchorage.api.errors.silo import STATE_UNUSABLE
 from anchorage.learning.data import picture_store, read, reading
+from anchorage.learning.data.decoders import decoders
 from anchorage.learning.data.picture_store import PictureStore
 from anchorage.learning.data.stored_pictures import StoredPictures
 
@@ -47,13 +48,13 @@ def site(tmp_path):
 def decoded(monkeypatch):
     """Sizes of the files that were decoded, in any order."""
     seen = []
-    original = picture_store.decode_bytes
+    original = picture_store.decode_content
 
     def decode(content, *wanted):
         seen.append(content)
         return original(content, *wanted)
 
-    monkeypatch.setattr(picture_store, "decode_bytes", decode)
+    monkeypatch.setattr(picture_store, "decode_content", decode)
     return seen
 
 
@@ -149,7 +150,8 @@ def test_another_decoder_or_size_decodes_anew(tmp_path, site, decoded, monkeypat
     stored(tmp_path)
     decoded.clear()
     assert stored(tmp_path, size=16)[0].images.shape == (10, 3, 16, 16) and len(decoded) == 11
-    monkeypatch.setattr(picture_store, "DECODER", "Pillow of tomorrow")
+    (decoder,) = decoders().values()
+    monkeypatch.setattr(picture_store, "decoders", lambda: {"Pillow of tomorrow": decoder})
     decoded.clear()
     stored(tmp_path)
     assert len(decoded) == 11

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from anchorage.learning.data.decoding import Decoded, RefusedImageError, decode_array, decode_bytes, read_content
+from anchorage.learning.data.decoders import decode_content
+from anchorage.learning.data.decoding import Decoded, RefusedImageError, decode_array, read_content
 from anchorage.learning.data.listing import BadImage, Listing, Source
 
 MOST_THREADS = 4
@@ -59,6 +60,6 @@ def _decode(name: str, source: Source, image_size: int, channels: int) -> Decode
     try:
         if isinstance(source, np.ndarray):
             return decode_array(source, image_size, channels)
-        return decode_bytes(read_content(source), image_size, channels)
+        return decode_content(read_content(source), "" if source is None else source.name, image_size, channels)
     except RefusedImageError as refused:
         return BadImage(name, refused.reason, refused.detail)

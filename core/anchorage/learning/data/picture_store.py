@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
-from anchorage.learning.data.decoding import DECODER, Decoded, RefusedImageError, decode_bytes, read_content
+from anchorage.learning.data.decoders import decode_content, decoders
+from anchorage.learning.data.decoding import Decoded, RefusedImageError, read_content
 from anchorage.learning.data.listed_images import in_order
 from anchorage.learning.data.listing import BadImage, Listing, Source
 from anchorage.learning.data.report import Findings
@@ -122,7 +123,7 @@ class _Reading:
         self._store, self._file, self._listing, self._shape = store, file, listing, shape
         self._before = _opened(file, shape)
         self._entries = self._before.entries if self._before else ()
-        current = [(place, entry) for place, entry in enumerate(self._entries) if entry.decoder == DECODER]
+        current = [(place, entry) for place, entry in enumerate(self._entries) if entry.decoder in decoders()]
         self._by_state = {_State(entry.path, entry.nbytes, entry.modified): place for place, entry in current}
         self._by_digest = {entry.digest: place for place, entry in current}
 
@@ -195,7 +196,7 @@ class _Reading:
             content = read_content(source)
             if self._by_digest and (place := self._by_digest.get(hashlib.blake2b(content).digest())) is not None:
                 return place
-            return decode_bytes(content, self._shape[1], self._shape[0])
+            return decode_content(content, Path(source or "").name, self._shape[1], self._shape[0])
         except RefusedImageError as refused:
             return BadImage(self._listing.ids[row], refused.reason, refused.detail)
 
