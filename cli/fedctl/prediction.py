@@ -74,9 +74,9 @@ def _expanded(images: Sequence[Path]) -> list[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    from anchorage.learning.data.decoding import SUFFIXES
+    from anchorage.learning.data.decoders import image_suffixes
 
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in image_suffixes())
     return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
 

@@ -84,8 +84,8 @@ def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
 
 def assessment_pictures(scored: Assessment, task: Mapping[str, Any]) -> Iterator[Picture]:
     """Draw what the task shows of an assessment, such as the confusion matrix; `task` is ``spec.task`` of the federation."""
-    for picture in expect(read_piece("task", task), TaskHooks).pictures(scored):
-        yield render_picture(f"{picture.title}, {scored.part} images", picture.says, picture.draw, size=(4.8, 4.8))
+    for chart in expect(read_piece("task", task), TaskHooks).charts(scored):
+        yield render_picture(f"{chart.title}, {scored.part} images", chart.says, chart.draw, size=(4.8, 4.8))
 
 
 def _over_rounds(rounds: Sequence[Round], value: Callable[[Round], float | None]) -> list[tuple[int, float]]:

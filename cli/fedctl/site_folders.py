@@ -16,7 +16,8 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.classes import SiteClasses
-from anchorage.learning.data.decoding import SUFFIXES, Decoded
+from anchorage.learning.data.decoders import image_suffixes
+from anchorage.learning.data.decoding import Decoded
 from anchorage.learning.data.divisions import refuse_empty
 from anchorage.learning.data.folders import file_of
 from anchorage.learning.data.label_kinds import refuse_masks
@@ -177,7 +178,7 @@ def _refuse_unmatched(
 
 def _names_images(column: str, cells: Sequence[str]) -> bool:
     """Say whether a table's column names images, and not patients or anything else that a data set comes with."""
-    suffixed = sum(Path(cell).suffix.lower() in SUFFIXES for cell in cells)
+    suffixed = sum(Path(cell).suffix.lower() in image_suffixes() for cell in cells)
     return 2 * suffixed > len(cells) or column.lower() in _IMAGE_WORDS
 
 

@@ -1,26 +1,11 @@
 """Whether a model fits, before memory is taken for it."""
 
-from pathlib import Path
-
-import psutil
-
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import MODEL_TOO_LARGE
+from anchorage.transport.memory import available_bytes
 
 MODELS = 4
 """Copies of the model that a round needs at most: the global model, the sum, the new model, and one that is read or trained."""
-_CGROUP = Path("/sys/fs/cgroup")
-
-
-def available_bytes() -> int:
-    """Return the memory that this process may still take: the machine's, or what its control group leaves."""
-    machine = int(psutil.virtual_memory().available)
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-    except OSError:
-        return machine
-    return machine if limit == "max" else min(machine, int(limit) - used)
 
 
 def require_memory(model_bytes: int) -> None:

@@ -359,6 +359,7 @@ def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -
         noise_ratio=policy.noise_ratio,
         noise_seed=policy.noise_seed,
         system_metrics=policy.system_metrics,
+        store_pictures=policy.store_pictures,
         budgeted=budget is not None,
         dp_sgd=(float(budget.dp_sgd.clip_norm), float(budget.dp_sgd.noise_multiplier))
         if budget and budget.dp_sgd

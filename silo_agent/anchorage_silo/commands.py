@@ -1,4 +1,4 @@
-"""Commands for the people at a hospital: review, approve, rotate-key, audit verify."""
+"""Commands for the people at a hospital: review, approve, rotate-key, audit verify, forget."""
 
 import argparse
 import sys
@@ -16,6 +16,7 @@ from anchorage_silo.audit import AUDIT_FILE, ROLLBACK, AuditLog, verified
 from anchorage_silo.audit_witness import missing_lines
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of
+from anchorage_silo.files import forget_pictures, pictures_folder
 from anchorage_silo.policy import read_policy
 from anchorage_silo.renewal import ask_for_new_key
 from anchorage_silo.review import Review
@@ -29,10 +30,16 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
     Raises
     ------
     AnchorageError
-        The silo is not enrolled, the server refuses it or does not answer, what is to be approved is out of date, or the audit log was changed.
+        The silo is not enrolled, the server refuses it or does not answer, what is to be approved is out of date, the audit log was changed, or
+        an agent runs whose images are to be forgotten.
     """
     if chosen.command == "audit":
         _verify_audit(config)
+        return
+    if chosen.command == "forget":
+        with lock_state_folder(config.state):
+            nbytes = forget_pictures(config.state)
+        sys.stdout.write(f"removed {nbytes / 1e6:.1f} MB of decoded images from {pictures_folder(config.state)}\n")
         return
     if chosen.command == "rotate-key":
         sys.stdout.write(f"{_rotate_key(config)}\n")

@@ -3,6 +3,7 @@
 import mmap
 import os
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ IMAGES_FILE = "images.json"
 """What the images were when training began."""
 LEARNER_FOLDER = "learner"
 """What a learner keeps from round to round."""
+PICTURES_FOLDER = "pictures"
+"""Decoded images that are too many for memory."""
 _TRAINER_FOLDER = "trainer"
 
 
@@ -41,6 +44,30 @@ def make_trainer_folder(state: Path) -> Path:
     except OSError as error:
         raise state_unusable(folder, error) from error
     return folder
+
+
+def pictures_folder(state: Path) -> Path:
+    """Return the folder of decoded images, in the agent's state folder."""
+    return trainer_folder(state) / PICTURES_FOLDER
+
+
+def forget_pictures(state: Path) -> int:
+    """Remove the decoded images of an agent's state folder; return how many bytes they were.
+
+    Raises
+    ------
+    AnchorageError
+        They cannot be removed.
+    """
+    folder = pictures_folder(state)
+    try:
+        nbytes = sum(path.stat().st_size for path in folder.iterdir())
+        rmtree(folder)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise state_unusable(folder, error) from error
+    return nbytes
 
 
 def map_allocated(path: Path, nbytes: int) -> NDArray[np.uint8]:

@@ -73,6 +73,8 @@ class Setup:
     """Whether updates are accounted to a privacy budget."""
     dp_sgd: tuple[float, float] | None = None
     """Maximum norm of one image's gradient, and the noise multiplier; None trains without DP-SGD."""
+    store_pictures: bool = True
+    """Whether decoded images that are too many for memory may be stored on disk."""
     devices: int = 1
     """Devices that train together, with a process each."""
 

@@ -90,6 +90,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "audit", parents=[configured], help="verify that the audit log is whole and as it was written"
     )
     audit.add_argument("action", choices=("verify",), help="what to do")
+    commands.add_parser(
+        "forget", parents=[configured], help="remove the decoded images that the agent has stored; it must not run"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.config is None:
         parser.error("the following arguments are required: --config")

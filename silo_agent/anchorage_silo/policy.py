@@ -116,6 +116,11 @@ class Policy(Document):
         False,
         description="Whether the server learns, with each update, how much processor, memory and GPU memory its training used.",
     )
+    store_pictures: bool = Field(
+        True,
+        description="Whether decoded images may be stored on disk, in the agent's state folder, where they are too many for memory. With false "
+        "nothing is stored, what was stored before is removed when the trainer starts, and images that do not fit into memory are refused.",
+    )
     privacy_budget: PrivacyBudget | None = Field(
         None,
         description="Differential privacy: needs `clipNorm` and `noiseStd`, or `dpSgd` in it. Nothing leaves then but updates with noise. Left out: "

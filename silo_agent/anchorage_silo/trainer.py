@@ -29,8 +29,10 @@ from anchorage_silo.files import (
     LEARNER_FOLDER,
     MODEL_FILES,
     UPDATE_FILE,
+    forget_pictures,
     map_allocated,
     map_existing,
+    pictures_folder,
     state_unusable,
     trainer_folder,
 )
@@ -237,7 +239,7 @@ def _with_privacy(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout
 
 
 def read_images(setup: Setup, run: "RunDescription") -> "ImageSet":
-    """Read the silo's images; they stay decoded in memory.
+    """Read the silo's images; decoded, they stay in memory, or where they are many, on disk, if the policy lets them.
 
     Raises
     ------
@@ -246,10 +248,15 @@ def read_images(setup: Setup, run: "RunDescription") -> "ImageSet":
     """
     from anchorage.api.data import SiloData
     from anchorage.learning.data.held_out import trainable
+    from anchorage.learning.data.picture_store import PictureStore
     from anchorage.methods.study import read_images as read_section
 
     section, labelled = SiloData.model_validate_json(setup.data), setup.labels != "None"
-    images = read_section(section, Path(setup.data_root), run.model, run.seed, labelled=labelled)
+    state = Path(setup.state)
+    if not setup.store_pictures:
+        forget_pictures(state)
+    store = PictureStore(pictures_folder(state)) if setup.store_pictures else None
+    images = read_section(section, Path(setup.data_root), run.model, run.seed, labelled=labelled, store=store)
     return trainable(images, setup.labels, setup.silo, run)
 
 

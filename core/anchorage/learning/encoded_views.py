@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.api.model import ModelSpec
 from anchorage.learning.data.augmentation import Augmentation, augmentation_of
+from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.draws import Draws
 from anchorage.learning.kept_embeddings import KeptEmbeddings
 from anchorage.learning.method import TrainingMethod
@@ -43,7 +43,7 @@ class EncodedViews(Views):
 
     def __init__(
         self,
-        images: NDArray[np.uint8],
+        images: Pictures,
         augmentation: Augmentation,
         device: torch.device,
         draws: Draws,
@@ -99,7 +99,7 @@ class EncodedViews(Views):
             return encoded()
         drawn = None if kind == "plain" else [self._draws.seed, self._draws.silo, views]
         wanted = {"model": self._model.model_dump(mode="json", include=_SEEN_BY), "kind": kind, "drawn": drawn}
-        return self._shelf.of(network.encoder, self.images, wanted, encoded)
+        return self._shelf.of(network.encoder, self.content(), self.device, wanted, encoded)
 
     def _encoded(self, network: Network, kind: str, view: int) -> Tensor:
         drawn = self._draws.torch(f"{kind} views/{view}")
@@ -112,7 +112,7 @@ class EncodedViews(Views):
 
 
 def views_of(
-    images: NDArray[np.uint8],
+    images: Pictures,
     model: ModelSpec,
     method: TrainingMethod,
     device: torch.device,

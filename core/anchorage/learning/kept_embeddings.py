@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from blake3 import blake3
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage import __version__
@@ -30,16 +31,23 @@ class KeptEmbeddings:
         self._folder = folder
 
     def of(
-        self, encoder: torch.nn.Module, images: Tensor, views: Mapping[str, object], encoded: Callable[[], Tensor]
+        self,
+        encoder: torch.nn.Module,
+        images: NDArray[np.uint8],
+        device: torch.device,
+        views: Mapping[str, object],
+        encoded: Callable[[], Tensor],
     ) -> Tensor:
         """Return what was kept, mapped, or what `encoded` returns, which is kept.
 
         Parameters
         ----------
         encoder : Module
-            Its weights, and where it calculates, are part of the name.
-        images : Tensor of uint8, shape [n, channels, H, W]
-            As they are before any view.
+            Its weights are part of the name.
+        images : ndarray of uint8, shape [n, ...]
+            What tells the images from others, as `anchorage.learning.views.Views.content` returns it.
+        device : torch.device
+            Where it calculates, which is part of the name.
         views : mapping of str to anything that JSON can hold
             Which views of them: network, augmentation, kind, generators.
         encoded : callable
@@ -50,10 +58,10 @@ class KeptEmbeddings:
         AnchorageError
             LEARNER_STATE_UNWRITABLE: the folder cannot be written.
         """
-        file = self._folder / f"{_name(encoder, images, views)}.npy"
+        file = self._folder / f"{_name(encoder, images, device, views)}.npy"
         found = _read(file, len(images))
         if found is not None:
-            return found.to(images.device)
+            return found.to(device)
         made = encoded()
         partial = file.with_suffix(f".{secrets.token_hex(4)}.partial")  # lanes may make the same one at once
         try:
@@ -70,12 +78,15 @@ class KeptEmbeddings:
         return made
 
 
-def _name(encoder: torch.nn.Module, images: Tensor, views: Mapping[str, object]) -> str:
-    calculates = [__version__, torch.__version__, images.device.type, torch.backends.cpu.get_cpu_capability()]
+def _name(
+    encoder: torch.nn.Module, images: NDArray[np.uint8], device: torch.device, views: Mapping[str, object]
+) -> str:
+    calculates = [__version__, torch.__version__, device.type, torch.backends.cpu.get_cpu_capability()]
     digest = blake3(json.dumps([calculates, views, list(images.shape)], sort_keys=True).encode())
-    for name, tensor in (*encoder.state_dict().items(), ("images", images)):
+    arrays = {name: tensor.cpu().numpy() for name, tensor in encoder.state_dict().items()}
+    for name, array in (*arrays.items(), ("images", images)):
         digest.update(name.encode())
-        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
+        digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest(16)
 
 

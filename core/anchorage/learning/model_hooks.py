@@ -1,14 +1,15 @@
-"""What the learners ask of the pieces beside a method: task, network, augmentation and data format. Needs no torch until a hook is called."""
+"""What the learners ask of the pieces beside a method: task, network, augmentation, data format, decoder. Needs no torch until a hook is called."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from anchorage.api.data import DataFormat
 from anchorage.api.model import AugmentationKind, NetworkKind
+from anchorage.api.piece import Piece
 from anchorage.api.task import Tally, Task
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from anchorage.api.data import DataSection
     from anchorage.api.model_card import Assessment
     from anchorage.learning.data.augmentation import Augmentation
+    from anchorage.learning.data.decoding import Picture
     from anchorage.learning.data.labels import LabelReader, ReadLabels
     from anchorage.learning.data.listing import Listing
 
@@ -49,7 +51,7 @@ class AugmentationHooks(AugmentationKind):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Chart:
     """A picture of how a model does."""
 
     name: str
@@ -117,13 +119,48 @@ class TaskHooks(Task):
         """Return further figures of a tally for MLflow, by name, such as the recall of each class."""
         return {}
 
-    def pictures(self, assessment: Assessment) -> Iterator[Picture]:
+    def charts(self, assessment: Assessment) -> Iterator[Chart]:
         """Yield the pictures of an assessment, for MLflow and for the report."""
         return iter(())
 
-    def tally_pictures(self, tally: Tally) -> Iterator[Picture]:
+    def tally_charts(self, tally: Tally) -> Iterator[Chart]:
         """Yield the pictures of a round's tally, for MLflow."""
         return iter(())
+
+
+class DecoderHooks(Piece):
+    """A kind of image files; hooks may be called from several threads."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return the version of what decodes: pixels of another one may differ, so that what was stored is decoded anew."""
+
+    @abstractmethod
+    def suffixes(self) -> Collection[str]:
+        """Return how names of its files end, in lower case with a dot: such files are listed as images. Content decides what a file is."""
+
+    @abstractmethod
+    def recognises(self, head: bytes) -> bool:
+        """Return whether a file that begins with these bytes, at most 512, is of this kind."""
+
+    @abstractmethod
+    def picture(self, content: bytes, side: int, channels: int) -> Picture:
+        """Decode a file.
+
+        Parameters
+        ----------
+        content : bytes
+            The whole file.
+        side : int
+            Height and width to which the picture will be fitted, pixels: it may be decoded smaller than it is, but not than that.
+        channels : int
+            What the model takes: 1 for grey, 3 for RGB; a picture may have either.
+
+        Raises
+        ------
+        RefusedImageError
+            The file is damaged, too large, or has what is not read.
+        """
 
 
 class ReaderHooks(DataFormat):

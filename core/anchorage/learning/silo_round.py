@@ -124,8 +124,8 @@ class LocalImages:
         """What pieces compute from the images once per run, by a name of their own."""
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return all images, uint8 [n, channels, H, W], and their labels."""
-        return {"images": self.views.images.cpu().numpy(), "labels": self.labels}
+        """Return what tells all images from others (`Views.content`), and their labels."""
+        return {"images": self.views.content(), "labels": self.labels}
 
 
 @dataclass(frozen=True)

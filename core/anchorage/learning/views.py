@@ -1,5 +1,6 @@
 """Images as a network takes them."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.learning.data.augmentation import Augmentation
+from anchorage.learning.data.stored_pictures import Pictures, StoredPictures
 
 if TYPE_CHECKING:
     from anchorage.learning.models import Network
@@ -26,26 +28,38 @@ class Views:
 
     Parameters
     ----------
-    images : ndarray of uint8, shape [n, channels, H, W]
-        All images; they are kept on the device as they are.
+    images : Pictures, shape [n, channels, H, W]
+        All images. Those in memory are kept on the device as they are; of those in a file a batch is read when it is asked for.
     augmentation : Augmentation
         What fits this kind of image.
     device : torch.device
         Where the network is.
     """
 
-    def __init__(self, images: NDArray[np.uint8], augmentation: Augmentation, device: torch.device) -> None:
+    def __init__(self, images: Pictures, augmentation: Augmentation, device: torch.device) -> None:
         self._augmentation = augmentation
-        self.images = torch.from_numpy(np.ascontiguousarray(images)).to(device)
+        self._images = (
+            images if isinstance(images, StoredPictures) else torch.from_numpy(np.ascontiguousarray(images)).to(device)
+        )
         self.device = device
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self._images)
+
+    def content(self) -> NDArray[np.uint8]:
+        """Return what tells these images from others: the images themselves, or the digests of the files of those that are not in memory."""
+        return self._images.digests if isinstance(self._images, StoredPictures) else self._images.cpu().numpy()
+
+    def unchanged(self, indices: Tensor) -> Tensor:
+        """Return images on the device as they were decoded, uint8 [b, channels, H, W]."""
+        if isinstance(self._images, StoredPictures):
+            return torch.from_numpy(self._images.read(indices.cpu().numpy())).to(self.device)
+        return self._images[indices]
 
     @property
     def ahead(self) -> int:
         """How many images to view at once where several batches are known: many small calls cost much more than one large one."""
-        return _VALUES_AHEAD // self.images[0].numel() if len(self.images) else 1
+        return _VALUES_AHEAD // math.prod(self._images.shape[1:]) if len(self) else 1
 
     def plain(self, indices: Tensor) -> Tensor:
         """Return images float32 [b, channels, H, W] as they are."""
@@ -53,7 +67,7 @@ class Views:
 
     def pixels(self, indices: Tensor) -> Tensor:
         """Return images float32 [b, channels, H, W] as they are, for another encoder than the model's."""
-        return self._augmentation.plain(self.images[indices])
+        return self._augmentation.plain(self.unchanged(indices))
 
     def learnt(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         """Return images as a supervised loss sees them: weakly augmented, float32 [b, channels, H, W]."""
@@ -64,7 +78,7 @@ class Views:
 
     def fractions(self, indices: Tensor) -> Tensor:
         """Return images float32 [b, channels, H, W] in 0 … 1, neither augmented nor normalised."""
-        return self.images[indices].float() / 255
+        return self.unchanged(indices).float() / 255
 
     def weak_mixture(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return weakly augmented mixtures of `fractions`, float32 [b, channels, H, W]."""
@@ -72,15 +86,15 @@ class Views:
 
     def weak(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         """Return weakly augmented images, float32 [b, channels, H, W]."""
-        return self._augmentation.weak(self.images[indices], generator)
+        return self._augmentation.weak(self.unchanged(indices), generator)
 
     def strong(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         """Return strongly augmented images, float32 [b, channels, H, W]."""
-        return self._augmentation.strong(self.images[indices], generator)
+        return self._augmentation.strong(self.unchanged(indices), generator)
 
     def barlow(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return FedBarlow's two views, float32 [b, channels, H, W] each."""
-        return self._augmentation.barlow(self.images[indices], generator)
+        return self._augmentation.barlow(self.unchanged(indices), generator)
 
     def to_device(self, indices: NDArray[np.int64]) -> Tensor:
         """Return indices as a tensor beside the images."""

@@ -23,6 +23,7 @@ from anchorage.transport.bounds import MOST_IMAGES
 
 if TYPE_CHECKING:  # a server that holds no images need not load what reads them
     from anchorage.learning.data import ImageSet
+    from anchorage.learning.data.picture_store import PictureStore
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,15 @@ def round_settings(study: Study) -> RoundSettings:
 
 
 def read_images(
-    section: DataSection, data_root: Path, model: ModelDescription, seed: int, *, labelled: bool = True
+    section: DataSection,
+    data_root: Path,
+    model: ModelDescription,
+    seed: int,
+    *,
+    labelled: bool = True,
+    store: "PictureStore | None" = None,
 ) -> "ImageSet":
-    """Read a data section at the model's size and number of channels; `labelled`: its labels are wanted.
+    """Read a data section at the model's size and number of channels; `labelled`: its labels are wanted; `store`: for many images.
 
     Raises
     ------
@@ -144,5 +151,5 @@ def read_images(
     """
     from anchorage.learning.data import read
 
-    images, _ = read(section, data_root, model, seed, labelled=labelled)
+    images, _ = read(section, data_root, model, seed, labelled=labelled, store=store)
     return images

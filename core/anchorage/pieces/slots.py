@@ -20,7 +20,7 @@ from anchorage.learning.hooks import (
     ServerTrainingHooks,
     WeightingHooks,
 )
-from anchorage.learning.model_hooks import AugmentationHooks, NetworkHooks, ReaderHooks, TaskHooks
+from anchorage.learning.model_hooks import AugmentationHooks, DecoderHooks, NetworkHooks, ReaderHooks, TaskHooks
 
 
 class ImageTask(TaskHooks):
@@ -149,3 +149,9 @@ class Reader(ReaderHooks):
     """A format of images and labels."""
 
     slot: ClassVar[str] = "reader"
+
+
+class Decoder(DecoderHooks):
+    """A kind of image files."""
+
+    slot: ClassVar[str] = "decoder"

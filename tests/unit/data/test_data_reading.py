@@ -253,7 +253,7 @@ def test_missing_folders_and_empty_ones(tmp_path, site):
 
 def test_images_beyond_memory_are_refused_before_they_are_decoded(tmp_path, site, monkeypatch):
     fill(site, 2)
-    monkeypatch.setattr(reading.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 100})())
+    monkeypatch.setattr(reading, "available_bytes", lambda: 100)
     refused(section("ImageFolder"), tmp_path, failures.IMAGES_EXCEED_MEMORY, "imageSize")
 
 

@@ -44,14 +44,3 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(initial: Path, m
     with pytest.raises(AnchorageError, match="for 4 of it") as raised:
         FileModel(initial)
     assert raised.value.failure is MODEL_TOO_LARGE
-
-
-def test_a_control_group_limits_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    machine = memory.available_bytes()
-    assert machine > 1_000_000
-    (tmp_path / "memory.current").write_text("400\n")
-    (tmp_path / "memory.max").write_text("1000\n")
-    assert memory.available_bytes() == 600
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory.available_bytes() > 600

@@ -29,7 +29,7 @@ def private_imports(source: str) -> list[str]:
 
 
 def is_private(name: str) -> bool:
-    return any(part.startswith("_") for part in name.split("."))
+    return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
 
 
 @pytest.mark.parametrize("package", PRODUCT, ids=lambda folder: folder.name)
@@ -47,6 +47,7 @@ def test_no_private_module_of_another_package_is_imported(package: Path) -> None
         ("def f():\n    import torch._dynamo as d", ["torch._dynamo"]),
         ("from numpy import _core", ["numpy._core"]),
         ("import torch, _thread", ["_thread"]),
+        ("from PIL import __version__", []),
         ("from __future__ import annotations\nfrom anchorage._x import y\nfrom . import _z\nimport torch.nn", []),
     ],
 )

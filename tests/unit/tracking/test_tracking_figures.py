@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from anchorage.api.model_card import ClassScores, Interval
 from anchorage.engine.tracking.figures import embeddings, fit_shares, legend_below, line_style
 from anchorage.pieces.task.classification import Classification
-from anchorage.pieces.task.classification_pictures import draw_roc
+from anchorage.pieces.task.classification_charts import draw_roc
 
 
 def assert_whole(figure: Figure) -> None:

@@ -19,7 +19,7 @@ from anchorage.engine.tracking.mlflow_run import RESULTS
 from anchorage.engine.tracking.process import what_is_sent
 from anchorage.engine.tracking.sender import Sending
 from anchorage.methods.model_card import write_card
-from anchorage.pieces.task.classification_pictures import confusion_picture
+from anchorage.pieces.task.classification_charts import confusion_chart
 
 
 def note(run: mlflow.entities.Run) -> str:
@@ -166,7 +166,7 @@ def test_the_headline_of_many_silos_has_the_worst():
 
 
 def test_figures_of_nothing_and_of_many_classes():
-    figure_of(confusion_picture(np.zeros((40, 40), np.int64), [f"class {c}" for c in range(40)]), "none")
+    figure_of(confusion_chart(np.zeros((40, 40), np.int64), [f"class {c}" for c in range(40)]), "none")
     embeddings(np.zeros((1, 3), np.float32), "one image, one dimension", classes(2))
     points = np.outer(np.arange(5.0), [3.0, 4.0]).astype(np.float32)
     plane, share = principal_plane(points)

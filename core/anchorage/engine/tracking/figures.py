@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.task import OutputKind, Task
 from anchorage.api.text import in_percent
-from anchorage.learning.model_hooks import Picture
+from anchorage.learning.model_hooks import Chart
 
 MOST_NAMED = 25
 """Classes, or other lines, whose names a picture has room for."""
@@ -26,12 +26,12 @@ LEGEND_NAME = 64
 _LETTERS_IN_A_ROW = 40
 
 
-def figure_of(picture: Picture, title: str) -> Figure:
-    """Draw a picture of a task with a title above its own."""
+def figure_of(chart: Chart, title: str) -> Figure:
+    """Draw a chart of a task with a title above its own."""
     figure = Figure(figsize=(5.6, 5), layout="constrained")
     axes = figure.subplots()
-    picture.draw(axes)
-    axes.set_title(f"{title}\n{picture.title}")
+    chart.draw(axes)
+    axes.set_title(f"{title}\n{chart.title}")
     return figure
 
 

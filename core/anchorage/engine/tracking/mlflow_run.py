@@ -159,8 +159,8 @@ class MlflowRun:
         elif kind == EMBEDDINGS:
             yield kind, figures.embeddings(array, title, self._task)
         else:
-            for picture in self._task.tally_pictures({kind: array}):
-                yield picture.name, figures.figure_of(picture, title)
+            for chart in self._task.tally_charts({kind: array}):
+                yield chart.name, figures.figure_of(chart, title)
 
     def register(self, role: str, models: Path, known: dict[str, str]) -> str:
         """Register a model and return its version; one that this run registered already only gets the alias.
@@ -224,10 +224,8 @@ class MlflowRun:
 
     def _log_figures(self, role: str, scored: Assessment) -> None:
         title = f"{self._federation}, {role} model, {scored.part} images"
-        for picture in self._task.pictures(scored):
-            self._client.log_figure(
-                self.run_id, figures.figure_of(picture, title), f"figures/{role}/{picture.name}.png"
-            )
+        for chart in self._task.charts(scored):
+            self._client.log_figure(self.run_id, figures.figure_of(chart, title), f"figures/{role}/{chart.name}.png")
 
     def end(self, code: str) -> None:
         """Write the scores, and close the run: finished, or failed with a code of the catalogue."""

@@ -3,11 +3,11 @@
 An image is resized so that its shorter side fits and cropped in the centre, never squeezed: the shape of a lesion is one of its criteria,
 and lesions lie in the middle. Transparent pixels become black. Of several pages or frames, the first counts; EXIF orientation is applied.
 
-Grey images of more than 8 bits do not say how many of them they use, so it is taken from their largest value: the first of `WHITES` that
-is not below it becomes white, 0 black. Unlike the image's own minimum and maximum, this gives images of one scanner one scale as long as
-each uses more than a quarter of the range, and leaves 64 of 256 grey levels or more where any value is above 255. Pixels without a known
-range (floating point, below 0, above 65535) are refused. Of colour of 16 bits Pillow keeps the upper 8, which is the same window of 65535;
-where they hold next to nothing the image is refused.
+A picture of more than 8 bits keeps its levels while it is resized, and gets 256 of them at the end. Grey images of more than 8 bits do not say
+how many of them they use, so it is taken from their largest value: the first of `WHITES` that is not below it becomes white, 0 black. Unlike the
+image's own minimum and maximum, this gives images of one scanner one scale as long as each uses more than a quarter of the range, and leaves 64
+of 256 grey levels or more where any value is above 255. Pixels without a known range (floating point, below 0, above 65535) are refused. Of
+colour of 16 bits Pillow keeps the upper 8, which is the same window of 65535; where they hold next to nothing the image is refused.
 """
 
 import hashlib
@@ -17,8 +17,10 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
@@ -46,6 +48,9 @@ SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffi
 WHITES = (255, 1023, 4095, 16383, 65535)
 """White of grey images of more than 8 bits: what 8, 10, 12, 14 and 16 bits hold."""
 
+DECODER = f"Pillow {PIL.__version__}"
+"""What decodes the files of `FORMATS`: pixels of another version may differ."""
+
 _DAMAGE = (
     OSError,
     ValueError,
@@ -61,8 +66,33 @@ _DAMAGE = (
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """What a decoder makes of a file: pixels of any size.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8 or uint16, shape [h, w] (grey) or [h, w, 3] (RGB)
+        Its content, upright; it may be smaller than in the file, but not than the wanted size.
+    size : tuple of int
+        Width and height in the file.
+    mode : str
+        Name of the pixel format in the file; of those that Pillow has, Pillow's.
+    white : int
+        Value that is white, of pixels of uint16; 0 is black. Of uint8 it is 255.
+    paged : bool
+        Whether the file holds more pages or frames, which are not read.
+    """
+
+    pixels: NDArray[np.uint8] | NDArray[np.uint16]
+    size: tuple[int, int]
+    mode: str
+    white: int = 255
+    paged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
-    """One decoded image.
+    """One decoded image, as a network takes it.
 
     Parameters
     ----------
@@ -75,9 +105,11 @@ class Decoded:
     digest : bytes
         BLAKE2b of the file's bytes.
     white : int or None
-        Value that became white, one of `WHITES`; None where a pixel has no more than 8 bits, or has colour.
+        Value that became white; None where a pixel has no more than 8 bits.
     paged : bool
         Whether the file holds more pages or frames, which are not read.
+    decoder : str
+        What decoded it, with its version.
     """
 
     pixels: NDArray[np.uint8]
@@ -86,6 +118,7 @@ class Decoded:
     digest: bytes
     white: int | None = None
     paged: bool = False
+    decoder: str = DECODER
 
 
 class RefusedImageError(Exception):
@@ -118,12 +151,13 @@ def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], image_size: int,
     height, width = array.shape[:2]
     if not 0 < width * height <= MOST_PIXELS:
         raise _too_many_pixels(f"{width}×{height} pixels")
-    image, white = Image.fromarray(array), None
-    size, mode = image.size, image.mode
-    if mode.startswith("I"):
-        image, white = _windowed(image, negative=False)
-    pixels = _pixels(image, image_size, channels)
-    return Decoded(pixels, size, mode, hashlib.blake2b(array.tobytes()).digest(), white)
+    image = Image.fromarray(array)
+    if image.mode.startswith("I"):
+        pixels, white = _with_levels(image, negative=False)
+        picture = Picture(pixels, image.size, image.mode, white)
+    else:
+        picture = Picture(_opaque(image, channels), image.size, image.mode)
+    return fitted(picture, image_size, channels, hashlib.blake2b(array.tobytes()).digest(), DECODER)
 
 
 def read_content(source: Path | None) -> bytes:
@@ -151,16 +185,37 @@ def read_content(source: Path | None) -> bytes:
 
 
 def decode_bytes(content: bytes, image_size: int, channels: int) -> Decoded:
-    """Decode the content of an image file.
+    """Decode the content of an image file of one of `FORMATS`, and fit it to a model.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    image_size : int
+        Height and width of the result in pixels.
+    channels : int
+        1 for grey, 3 for RGB.
+
+    Raises
+    ------
+    RefusedImageError
+        It cannot be used.
+    """
+    picture = open_picture(content, image_size, channels)
+    return fitted(picture, image_size, channels, hashlib.blake2b(content).digest(), DECODER)
+
+
+def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
+    """Decode the content of an image file by Pillow.
 
     Parameters
     ----------
     content : bytes
         The file; one of `FORMATS`.
     image_size : int
-        Height and width of the result in pixels.
+        Height and width to which it will be fitted, pixels; a JPEG that is much larger is decoded at a fraction of its size.
     channels : int
-        1 for grey, 3 for RGB.
+        1 for grey, 3 for RGB; grey of more than 8 bits stays grey.
 
     Raises
     ------
@@ -174,20 +229,31 @@ def decode_bytes(content: bytes, image_size: int, channels: int) -> Decoded:
                 raise _too_many_pixels(f"{size[0]}×{size[1]} pixels")
             deep, negative = _is_deep_colour(image), _is_negative(image)
             image.draft("L" if channels == 1 else "RGB", (image_size, image_size))
-            upright, white = ImageOps.exif_transpose(image), None
+            upright = ImageOps.exif_transpose(image)
             if mode == "F" or mode.startswith("I"):
-                upright, white = _windowed(upright, negative)
-            elif deep:
+                levels, white = _with_levels(upright, negative)
+                return Picture(levels, size, mode, white, paged)
+            if deep:
                 _refuse_dark(upright)
-            pixels = _pixels(upright, image_size, channels)
+            return Picture(_opaque(upright, channels), size, mode, paged=paged)
     except Image.DecompressionBombError as error:
         raise _too_many_pixels(str(error).split(",")[0]) from error
     except UnidentifiedImageError as error:
-        found = "a DICOM file" if is_dicom(content) else "no image format that is known"
-        raise RefusedImageError("NotAnImage", found) from error
+        raise not_an_image(content) from error
     except (*_DAMAGE, struct.error, zlib.error) as error:
         raise RefusedImageError("Damaged", str(error) or type(error).__name__) from error
-    return Decoded(pixels, size, mode, hashlib.blake2b(content).digest(), white, paged)
+
+
+def recognised(head: bytes) -> bool:
+    """Return whether a file that begins so is of one of `FORMATS`."""
+    Image.init()
+    accepting = (Image.OPEN[name][1] for name in FORMATS)
+    return any(accept is not None and accept(head[:16]) is True for accept in accepting)
+
+
+def not_an_image(content: bytes) -> RefusedImageError:
+    """Return the refusal of content that no decoder knows."""
+    return RefusedImageError("NotAnImage", "a DICOM file" if is_dicom(content) else "no image format that is known")
 
 
 def is_dicom(content: bytes) -> bool:
@@ -199,8 +265,8 @@ def _too_many_pixels(found: str) -> RefusedImageError:
     return RefusedImageError("TooLarge", f"{found}, at most {MOST_PIXELS} pixels are decoded")
 
 
-def _windowed(image: Image.Image, negative: bool) -> tuple[Image.Image, int]:
-    """Return a grey image of more than 8 bits in 8 bits, and the value that became white; a negative, where 0 is white, is turned round."""
+def _with_levels(image: Image.Image, negative: bool) -> tuple[NDArray[np.uint16], int]:
+    """Return a grey image of more than 8 bits with all its levels, and the value that is white; a negative, where 0 is white, is turned round."""
     if image.mode == "F":
         raise RefusedImageError("Unsupported", "floating-point pixels, whose range is not known; save it with 16 bits")
     wide = np.asarray(image)
@@ -209,8 +275,8 @@ def _windowed(image: Image.Image, negative: bool) -> tuple[Image.Image, int]:
         found = f"pixels from {least} to {most}; save it with 16 bits, 0 to {WHITES[-1]}, such as CT with 1024 added"
         raise RefusedImageError("Unsupported", found)
     white = next(white for white in WHITES if most <= white)
-    grey = (wide.astype(np.uint32) * 255 // white).astype(np.uint8)
-    return Image.fromarray(255 - grey if negative else grey), white
+    levels = wide.astype(np.uint16)
+    return (np.uint16(white) - levels if negative else levels), white
 
 
 def _is_negative(image: Image.Image) -> bool:
@@ -251,12 +317,54 @@ def _refuse_dark(image: Image.Image) -> None:
         raise RefusedImageError("Unsupported", found)
 
 
-def _pixels(image: Image.Image, image_size: int, channels: int) -> NDArray[np.uint8]:
-    """Return uint8 [channels, size, size]: shorter side fitted, centre cropped, bilinear with antialiasing."""
-    mode = "L" if channels == 1 else "RGB"
+def _opaque(image: Image.Image, channels: int) -> NDArray[np.uint8]:
+    """Return an image of 8 bits as grey [h, w] or RGB [h, w, 3]; what is transparent becomes black."""
     if image.has_transparency_data:
         seen = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", seen.size, (0, 0, 0, 255)), seen)
-    fitted = ImageOps.fit(image.convert(mode), (image_size, image_size), Image.Resampling.BILINEAR)
-    pixels = np.asarray(fitted, dtype=np.uint8)
-    return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    return np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+
+
+def fitted(picture: Picture, image_size: int, channels: int, digest: bytes, decoder: str) -> Decoded:
+    """Fit a picture to a model: shorter side fitted, centre cropped, bilinear with antialiasing.
+
+    Parameters
+    ----------
+    picture : Picture
+        The picture.
+    image_size, channels : int
+        Height and width of the result in pixels, and 1 for grey or 3 for RGB.
+    digest : bytes
+        Of the file's bytes.
+    decoder : str
+        What decoded it, with its version.
+    """
+    deep = picture.pixels.dtype == np.uint16
+    if deep:
+        image = Image.fromarray(_planes_of_levels(picture, image_size))
+    else:
+        image = Image.fromarray(np.ascontiguousarray(picture.pixels))
+        image = Image.fromarray(_fit(image.convert("L") if channels == 1 and image.mode != "L" else image, image_size))
+    if image.mode != (mode := "L" if channels == 1 else "RGB"):
+        image = image.convert(mode)
+    pixels = np.asarray(image, dtype=np.uint8)
+    pixels = pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    white = picture.white if deep else None
+    return Decoded(pixels, picture.size, picture.mode, digest, white, picture.paged, decoder)
+
+
+def _planes_of_levels(picture: Picture, image_size: int) -> NDArray[np.uint8]:
+    """Return a picture of more than 8 bits fitted, and then with 256 levels."""
+    values = picture.pixels.astype(np.float32) * np.float32(255 / picture.white)
+    if values.ndim == 2:
+        sized = _fit(Image.fromarray(values), image_size)
+    else:
+        sized = np.stack(
+            [_fit(Image.fromarray(plane), image_size) for plane in np.ascontiguousarray(values.transpose(2, 0, 1))], 2
+        )
+    levels: NDArray[np.uint8] = np.rint(sized).clip(0, 255).astype(np.uint8)
+    return levels
+
+
+def _fit(image: Image.Image, image_size: int) -> NDArray[Any]:
+    return np.asarray(ImageOps.fit(image, (image_size, image_size), Image.Resampling.BILINEAR))

@@ -13,7 +13,7 @@ from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import NO_IMAGES
 from anchorage.api.piece import PIECES
-from anchorage.learning.data.decoding import SUFFIXES
+from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.fedmatch import labelled_rows
 from anchorage.learning.data.folders import DICOM, NIFTI, file_of
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
@@ -187,7 +187,7 @@ def _nothing(folder: Path, not_images: Mapping[str, int]) -> str:
     if not not_images:
         return f"{folder} has no images; check path and manifest"
     counted = ", ".join(f"{count} {kind}" for kind, count in islice(not_images.items(), _SHOWN))
-    message = f"{folder} has no images that are read ({', '.join(sorted(SUFFIXES))}), but {sum(not_images.values())} other files ({counted})"
+    message = f"{folder} has no images that are read ({', '.join(sorted(image_suffixes()))}), but {sum(not_images.values())} other files ({counted})"
     if not not_images.keys() & {DICOM, NIFTI}:
         return f"{message}; check path and manifest, or save the images in one of these formats"
     return f"{message}; export DICOM and NIfTI as PNG or TIFF with 16 bits, as docs/data.md shows: they are not read"

@@ -8,7 +8,8 @@ from pathlib import Path, PurePath
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, OUTSIDE_FOLDER
-from anchorage.learning.data.decoding import SUFFIXES, is_dicom
+from anchorage.learning.data.decoders import image_suffixes
+from anchorage.learning.data.decoding import is_dicom
 from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import BadImage, Listing
 
@@ -108,7 +109,7 @@ def find_files(section: DataSection, root: Path) -> Files:
 def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool:
     """Put a file where it belongs; return whether it is a folder to look into."""
     link, folder = entry.is_symlink(), entry.is_dir()
-    image = not folder and PurePath(name).suffix.lower() in SUFFIXES and (link or entry.is_file())
+    image = not folder and PurePath(name).suffix.lower() in image_suffixes() and (link or entry.is_file())
     if link and (folder or image) and _leads_out(Path(entry.path), claim):
         found.outside.append(name)
     elif image:

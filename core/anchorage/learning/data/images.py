@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage.learning.data.labels import Labels, as_integers, is_known, only_known
+from anchorage.learning.data.stored_pictures import Pictures
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +20,8 @@ class ImageSet:
 
     Parameters
     ----------
-    images : ndarray of uint8, shape [n, channels, H, W]
-        Pixels, 0 to 255.
+    images : Pictures, shape [n, channels, H, W]
+        Pixels, 0 to 255, in memory or in a file.
     labels : ndarray, shape [n, ...]
         Labels (`anchorage.learning.data.labels`).
     ids : tuple of str
@@ -37,7 +38,7 @@ class ImageSet:
         Images of each stratum as the site's records tell them, labelled or not; None: nobody told.
     """
 
-    images: NDArray[np.uint8]
+    images: Pictures
     labels: Labels
     ids: tuple[str, ...]
     groups: tuple[str, ...]

@@ -2,15 +2,23 @@
 
 import os
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
-from anchorage.learning.data.decoding import Decoded, RefusedImageError, decode_array, decode_bytes, read_content
+from anchorage.learning.data.decoders import decode_content
+from anchorage.learning.data.decoding import Decoded, RefusedImageError, decode_array, read_content
 from anchorage.learning.data.listing import BadImage, Listing, Source
 
 MOST_THREADS = 4
+_AHEAD = 4 * MOST_THREADS
+"""Images that are decoded, or wait to be, before they are asked for."""
+
+T = TypeVar("T")
 
 
 def decode(listing: Listing, image_size: int, channels: int) -> Iterator[Decoded | BadImage]:
@@ -29,11 +37,21 @@ def decode(listing: Listing, image_size: int, channels: int) -> Iterator[Decoded
     def one(row: int) -> Decoded | BadImage:
         return listing.bad.get(row) or _decode(listing.ids[row], listing.sources[row], image_size, channels)
 
+    return in_order(one, range(len(listing)))
+
+
+def in_order(function: Callable[[int], T], rows: Sequence[int]) -> Iterator[T]:
+    """Yield what a function returns of rows, in their order, computed on up to `MOST_THREADS` threads a few rows ahead."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         pool = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="decode")
         try:
-            yield from pool.map(one, range(len(listing)))
+            remaining = iter(rows)
+            waiting: deque[Future[T]] = deque(pool.submit(function, row) for row in islice(remaining, _AHEAD))
+            while waiting:
+                result = waiting.popleft().result()
+                waiting.extend(pool.submit(function, row) for row in islice(remaining, 1))
+                yield result
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -42,6 +60,6 @@ def _decode(name: str, source: Source, image_size: int, channels: int) -> Decode
     try:
         if isinstance(source, np.ndarray):
             return decode_array(source, image_size, channels)
-        return decode_bytes(read_content(source), image_size, channels)
+        return decode_content(read_content(source), "" if source is None else source.name, image_size, channels)
     except RefusedImageError as refused:
         return BadImage(name, refused.reason, refused.detail)

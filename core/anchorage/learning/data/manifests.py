@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from anchorage.api.data import DataSection
-from anchorage.learning.data.decoding import SUFFIXES
+from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.folders import DICOM, NIFTI, Files, file_of, find_files
 from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import BadImage, Listing, Source
@@ -87,4 +87,4 @@ def _missing(found: Files, name: str, path: PurePosixPath, others: _ByName) -> B
             return found.bad(name, link)
         if found.others.get(link) in (DICOM, NIFTI) or link == str(path):
             return BadImage(name, "Unsupported", f"{link} is no image that is read ({found.others[link]})")
-    return BadImage(name, "Missing", f"no such image ({', '.join(sorted(SUFFIXES))}) below {found.folder}")
+    return BadImage(name, "Missing", f"no such image ({', '.join(sorted(image_suffixes()))}) below {found.folder}")

@@ -1,9 +1,9 @@
 """From a data section to decoded images and a report."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
@@ -19,11 +19,31 @@ from anchorage.learning.data.labels import Labels
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
+from anchorage.learning.data.picture_store import PictureStore, StoreFullError
 from anchorage.learning.data.report import DataReport, Findings
+from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
+from anchorage.transport.memory import available_bytes
 
+IN_MEMORY_BYTES = 512 << 20
+"""Pictures of more bytes lie in a store, where there is one: 3,566 in colour with a side of 224 pixels."""
+_SET = {
+    "format",
+    "claim_name",
+    "path",
+    "manifest",
+    "use",
+    "partition",
+    "partition_file",
+    "test_percent",
+    "validation_percent",
+    "anchors",
+}
+"""Fields of a section by which a store finds its pictures again."""
 _SHOWN = 3
+
+_log = logging.getLogger(__name__)
 
 
 def read(
@@ -34,6 +54,7 @@ def read(
     *,
     labelled: bool = True,
     pools: Pools | None = None,
+    store: PictureStore | None = None,
 ) -> tuple[ImageSet, DataReport]:
     """Read the images that a section means.
 
@@ -51,6 +72,8 @@ def read(
         Whether labels are wanted, as in `Pools.choose`.
     pools : Pools, optional
         What was listed and divided before.
+    store : PictureStore, optional
+        Where pictures lie that take more than `IN_MEMORY_BYTES`, or half of the free memory.
 
     Raises
     ------
@@ -59,13 +82,33 @@ def read(
         As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
     choice = (pools or Pools()).choose(section, root, expect(model.task, TaskHooks), seed, labelled)
-    images, report, _ = read_chosen(choice, section, model)
+    listing = choice.given()
+    pictures = decoded(listing, model) if store is None else _stored(listing, section, root, model, store)
+    images, report, _ = assembled(choice, section, *pictures)
     return images, report
 
 
 def read_chosen(choice: Choice, section: DataSection, model: ModelDescription) -> tuple[ImageSet, DataReport, Labels]:
     """Read images as `read` does, and return behind them the labels that are known of them, [n, ...], of those without a given label, too."""
     return assembled(choice, section, *decoded(choice.given(), model))
+
+
+def _stored(
+    listing: Listing, section: DataSection, root: Path, model: ModelDescription, store: PictureStore
+) -> tuple[Pictures, Findings]:
+    """Return what `decoded` does; pictures of many images lie in the store."""
+    needed = len(listing) * model.channels * model.image_size**2
+    in_memory = any(isinstance(source, np.ndarray) for source in listing.sources)
+    if in_memory or needed <= min(IN_MEMORY_BYTES, available_bytes() // 2):
+        return decoded(listing, model)
+    try:
+        name = f"{root.resolve()}\0{section.model_dump_json(include=_SET)}"
+        return store.read(name, listing, model.image_size, model.channels)
+    except StoreFullError as error:
+        if needed > available_bytes():
+            raise _no_memory(len(listing), needed, f"; {error}") from error
+        _log.warning("%s; they stay in memory", error)
+        return decoded(listing, model)
 
 
 def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[np.uint8], Findings]:
@@ -89,7 +132,7 @@ def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[np.uint8
 
 
 def assembled(
-    choice: Choice, section: DataSection, images: NDArray[np.uint8], findings: Findings
+    choice: Choice, section: DataSection, images: Pictures, findings: Findings
 ) -> tuple[ImageSet, DataReport, Labels]:
     """Return what `read_chosen` does, of what `decoded` returned of the same files, whichever of them had a label then."""
     report = findings.report()
@@ -146,7 +189,7 @@ def check(
 
 def _room(count: int, channels: int, image_size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     needed = count * channels * image_size**2
-    if needed > psutil.virtual_memory().available:
+    if needed > available_bytes():
         raise _no_memory(count, needed)
     try:
         return np.empty((count, channels, image_size, image_size), dtype=np.uint8)
@@ -154,10 +197,10 @@ def _room(count: int, channels: int, image_size: int) -> np.ndarray[tuple[int, .
         raise _no_memory(count, needed) from error
 
 
-def _no_memory(count: int, needed: int) -> AnchorageError:
+def _no_memory(count: int, needed: int, besides: str = "") -> AnchorageError:
     return AnchorageError(
         IMAGES_EXCEED_MEMORY,
-        f"{count} images need {needed / 2**30:.1f} GiB, {psutil.virtual_memory().available / 2**30:.1f} GiB are free; "
+        f"{count} images need {needed / 2**30:.1f} GiB of memory, {available_bytes() / 2**30:.1f} GiB are free{besides}; "
         "lower model.imageSize or use a larger machine",
     )
 

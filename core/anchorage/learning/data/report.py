@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.learning.data.decoding import Decoded
 from anchorage.learning.data.labels import as_integers, is_known
 from anchorage.learning.data.listing import BadImage, Listing
 
@@ -85,6 +84,30 @@ class DataReport:
         }
 
 
+class Decodable(Protocol):
+    """What is counted of an image that can be decoded, as `anchorage.learning.data.decoding.Decoded` says it."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in the file."""
+
+    @property
+    def mode(self) -> str:
+        """Name of the pixel format in the file."""
+
+    @property
+    def digest(self) -> bytes:
+        """BLAKE2b of the file's bytes."""
+
+    @property
+    def white(self) -> int | None:
+        """Value that became white; None where a pixel has no more than 8 bits, or has colour."""
+
+    @property
+    def paged(self) -> bool:
+        """Whether the file holds more pages or frames."""
+
+
 class Findings:
     """Gathers a `DataReport` image by image, without holding on to pixels."""
 
@@ -98,7 +121,7 @@ class Findings:
         self._paged: list[int] = []
         self._same: dict[bytes, list[int]] = {}
 
-    def add(self, row: int, outcome: Decoded | BadImage) -> None:
+    def add(self, row: int, outcome: Decodable | BadImage) -> None:
         """Count the outcome of one row of the listing."""
         if isinstance(outcome, BadImage):
             self._bad.append(outcome)

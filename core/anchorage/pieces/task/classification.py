@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anchorage.api.model_card import Assessment
     from anchorage.learning.data.classes import SiteClasses
     from anchorage.learning.data.labels import ReadLabels
-    from anchorage.learning.model_hooks import Picture
+    from anchorage.learning.model_hooks import Chart
 
 _LEAST = 2
 
@@ -137,14 +137,14 @@ class Classification(ImageTask):
         truths = counts.sum(1)
         return {f"recall/{name}": counts[c, c] / truths[c] for c, name in enumerate(self.classes) if truths[c]}
 
-    def pictures(self, assessment: Assessment) -> Iterator[Picture]:
+    def charts(self, assessment: Assessment) -> Iterator[Chart]:
         """Yield confusion matrix, reliability, and the ROC curve of each class."""
-        from anchorage.pieces.task.classification_pictures import assessment_pictures
+        from anchorage.pieces.task.classification_charts import assessment_charts
 
-        return assessment_pictures(assessment)
+        return assessment_charts(assessment)
 
-    def tally_pictures(self, tally: Tally) -> Iterator[Picture]:
+    def tally_charts(self, tally: Tally) -> Iterator[Chart]:
         """Yield the confusion matrix."""
-        from anchorage.pieces.task.classification_pictures import confusion_picture
+        from anchorage.pieces.task.classification_charts import confusion_chart
 
-        yield confusion_picture(tally["confusion"], self.classes)
+        yield confusion_chart(tally["confusion"], self.classes)

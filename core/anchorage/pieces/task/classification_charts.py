@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anchorage.api.text import in_percent
-from anchorage.learning.model_hooks import Picture
+from anchorage.learning.model_hooks import Chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from anchorage.api.model_card import Assessment, Calibration, ClassScores
 
 
-def assessment_pictures(scored: Assessment) -> Iterator[Picture]:
+def assessment_charts(scored: Assessment) -> Iterator[Chart]:
     """Yield the pictures of an assessment, as far as it has what they show."""
     if scored.confusion is not None:
-        yield confusion_picture(np.array(scored.confusion), [found.name for found in scored.classes])
+        yield confusion_chart(np.array(scored.confusion), [found.name for found in scored.classes])
     if scored.calibration is not None:
         says = f"Expected calibration error {scored.calibration.expected_error:.3f}."
-        yield Picture("reliability", "Reliability", says, partial(draw_reliability, calibration=scored.calibration))
+        yield Chart("reliability", "Reliability", says, partial(draw_reliability, calibration=scored.calibration))
     if any(found.roc for found in scored.classes):
         says = f"Mean area under the curves {scored.macro_auroc.value:.3f}." if scored.macro_auroc else ""
-        yield Picture("roc", "ROC of each class against the rest", says, partial(draw_roc, classes=scored.classes))
+        yield Chart("roc", "ROC of each class against the rest", says, partial(draw_roc, classes=scored.classes))
 
 
-def confusion_picture(counts: NDArray[Any], classes: Sequence[str]) -> Picture:
+def confusion_chart(counts: NDArray[Any], classes: Sequence[str]) -> Chart:
     """Return the picture of a confusion matrix, shape [C, C], rows are true classes."""
     from anchorage.engine.tracking.figures import shortened
 
     share = counts.diagonal() / np.maximum(counts.sum(1), 1)
     right = ", ".join(f"{shortened(name)} {in_percent(value)}%" for name, value in zip(classes, share, strict=True))
     says = f"Share of each true class that was predicted rightly: {right}."
-    return Picture("confusion", "Confusion matrix", says, partial(draw_confusion, counts=counts, classes=classes))
+    return Chart("confusion", "Confusion matrix", says, partial(draw_confusion, counts=counts, classes=classes))
 
 
 def draw_confusion(axes: Axes, counts: NDArray[Any], classes: Sequence[str]) -> None:

@@ -1,0 +1,276 @@
+"""A store of pictures on disk: what a section's images look like at a model's size, so that a second start decodes nothing."""
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.silo import STATE_UNUSABLE
+from anchorage.learning.data.decoders import decode_content, decoders
+from anchorage.learning.data.decoding import Decoded, RefusedImageError, read_content
+from anchorage.learning.data.listed_images import in_order
+from anchorage.learning.data.listing import BadImage, Listing, Source
+from anchorage.learning.data.report import Findings
+from anchorage.learning.data.stored_pictures import Entry, PictureFile, PictureWriter, StoredPictures
+from anchorage.transport.files import partial_path, sync
+
+MOST_BYTES = 256 << 30
+"""Bytes of all sets in a folder; when a set is added, those that were not used for longest go until it fits. The set itself may be larger."""
+_SUFFIX = ".pictures"
+
+_log = logging.getLogger(__name__)
+
+
+class StoreFullError(Exception):
+    """A set of pictures does not fit on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What changes when a file does."""
+
+    path: str
+    nbytes: int
+    modified: int
+
+
+class PictureStore:
+    """Sets of pictures in a folder that only this user may read, a file per set; files may be removed at any time.
+
+    A set is found again by its name, size and channels. Pictures of files whose path, size and time are as they were are taken as they are; of the
+    others the content is compared, and decoded where it is new. Pictures of files that are listed no more go when the set is read again.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files lie; made when it is needed.
+    most : int
+        As `MOST_BYTES`.
+    """
+
+    def __init__(self, folder: Path, most: int = MOST_BYTES) -> None:
+        self._folder, self._most = folder, most
+
+    def read(self, name: str, listing: Listing, image_size: int, channels: int) -> tuple[StoredPictures, Findings]:
+        """Return the pictures of a listing's images that can be used, and what was found of each image.
+
+        Another process that reads the same set is waited for.
+
+        Parameters
+        ----------
+        name : str
+            What the set is, the same whenever it is read.
+        listing : Listing
+            Its files.
+        image_size, channels : int
+            Of the pictures.
+
+        Raises
+        ------
+        StoreFullError
+            They do not fit on the disk.
+        AnchorageError
+            STATE_UNUSABLE: the folder cannot be used.
+        """
+        key = blake3(f"{image_size}\0{channels}\0{name}".encode()).hexdigest(16)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(self._folder / f"{key}.lock"):
+                return _Reading(
+                    self, self._folder / (key + _SUFFIX), listing, (channels, image_size, image_size)
+                ).read()
+        except OSError as error:
+            message = f"pictures cannot be stored in {self._folder}: {error.strerror or error}"
+            raise AnchorageError(STATE_UNUSABLE, message) from error
+
+    def make_room(self, nbytes: int, own: Path) -> None:
+        """Remove sets until so many bytes fit, those first that were not used for longest; what a killed process left goes in any case.
+
+        Raises
+        ------
+        StoreFullError
+            They do not fit without any other set.
+        OSError
+            The folder cannot be used.
+        """
+        for partial in self._folder.glob(f"*{partial_path(Path(_SUFFIX)).name}"):
+            _remove_abandoned(partial)
+        others = [(path.stat(), path) for path in self._folder.glob(f"*{_SUFFIX}") if path != own]
+        held = sum(state.st_size for state, _ in others)
+        for state, path in sorted(others, key=lambda other: other[0].st_mtime_ns):
+            if held + nbytes > self._most or shutil.disk_usage(self._folder).free < nbytes:
+                path.unlink(missing_ok=True)
+                held -= state.st_size
+        if (free := shutil.disk_usage(self._folder).free) < nbytes:
+            needed = f"{nbytes / 2**30:.1f} GiB of pictures"
+            raise StoreFullError(f"{needed} do not fit in {self._folder}, where {free / 2**30:.1f} GiB are free")
+
+
+class _Reading:
+    """One reading of a set, while its lock is held."""
+
+    def __init__(self, store: PictureStore, file: Path, listing: Listing, shape: tuple[int, int, int]) -> None:
+        self._store, self._file, self._listing, self._shape = store, file, listing, shape
+        self._before = _opened(file, shape)
+        self._entries = self._before.entries if self._before else ()
+        current = [(place, entry) for place, entry in enumerate(self._entries) if entry.decoder in decoders()]
+        self._by_state = {_State(entry.path, entry.nbytes, entry.modified): place for place, entry in current}
+        self._by_digest = {entry.digest: place for place, entry in current}
+
+    def read(self) -> tuple[StoredPictures, Findings]:
+        """Decode what is new, and return pictures and findings."""
+        known, unknown = dict[int, int](), dict[int, _State]()
+        for row, source in enumerate(self._listing.sources):
+            if row not in self._listing.bad:
+                state = _state_of(source)
+                if (place := self._by_state.get(state)) is not None:
+                    known[row] = place
+                else:
+                    unknown[row] = state
+        file, places, bad = self._updated(known, unknown)
+        findings = Findings(self._listing)
+        for row in range(len(self._listing)):
+            findings.add(row, bad[row] if row in bad else file.entries[places[row]])
+        return StoredPictures(file, np.array([places[row] for row in findings.good], np.int64)), findings
+
+    def _updated(
+        self, known: Mapping[int, int], unknown: Mapping[int, _State]
+    ) -> tuple[PictureFile, Mapping[int, int], Mapping[int, BadImage]]:
+        """Return a file with the pictures of all rows that can be used, the place of each, and the other rows; the file of before where nothing
+        is new.
+        """
+        bad = dict(self._listing.bad)
+        before = self._before if len(known) == len(self._entries) else None
+        if before is not None and not unknown:
+            os.utime(self._file)
+            return before, known, bad
+        self._store.make_room(int(np.prod(self._shape)) * (len(known) + len(unknown)), self._file)
+        partial = partial_path(self._file)
+        try:
+            with PictureWriter(partial, self._shape) as writer:
+                places = self._write_new(writer, unknown, bad)
+                if before is not None and not places:
+                    os.utime(self._file)
+                    return before, known, bad
+                places |= self._copy(writer, known)
+                writer.finish()
+            sync(partial)
+            partial.replace(self._file)
+            sync(self._file.parent)
+        finally:
+            partial.unlink(missing_ok=True)
+        return PictureFile(self._file), places, bad
+
+    def _write_new(
+        self, writer: PictureWriter, unknown: Mapping[int, _State], bad: dict[int, BadImage]
+    ) -> dict[int, int]:
+        """Write the pictures of files that are new or were changed; return their places, and add the others to `bad`."""
+        places = dict[int, int]()
+        for row, outcome in zip(unknown, in_order(self._decode, tuple(unknown)), strict=True):
+            if isinstance(outcome, BadImage):
+                bad[row] = outcome
+                continue
+            places[row] = len(writer.entries)
+            state = unknown[row]
+            if isinstance(outcome, int):
+                writer.append(self._picture(outcome), replace(self._entries[outcome], **asdict(state)))
+            else:
+                writer.append(outcome.pixels, _entry_of(outcome, state))
+        return places
+
+    def _decode(self, row: int) -> Decoded | int | BadImage:
+        """Decode an image, or return the place of the picture of a file with the same content."""
+        try:
+            source = self._listing.sources[row]
+            assert not isinstance(source, np.ndarray), "pixels in memory are not stored"
+            content = read_content(source)
+            if self._by_digest and (place := self._by_digest.get(hashlib.blake2b(content).digest())) is not None:
+                return place
+            return decode_content(content, Path(source or "").name, self._shape[1], self._shape[0])
+        except RefusedImageError as refused:
+            return BadImage(self._listing.ids[row], refused.reason, refused.detail)
+
+    def _copy(self, writer: PictureWriter, known: Mapping[int, int]) -> dict[int, int]:
+        places = dict[int, int]()
+        for row, place in known.items():
+            places[row] = len(writer.entries)
+            writer.append(self._picture(place), self._entries[place])
+        return places
+
+    def _picture(self, place: int) -> NDArray[np.uint8]:
+        assert self._before is not None, "the place is in it"
+        picture = np.empty(self._shape, np.uint8)
+        self._before.read_into(place, picture)
+        return picture
+
+
+def _opened(file: Path, shape: tuple[int, int, int]) -> PictureFile | None:
+    """Open a file of pictures; None where there is none, or it is damaged."""
+    try:
+        found = PictureFile(file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        _log.warning("%s: %s; the images are decoded anew", file, error)
+        return None
+    return found if found.shape == shape else None
+
+
+def _state_of(source: Source) -> _State:
+    """Return path, size and time of a file; of one that is not there what no file has."""
+    assert not isinstance(source, np.ndarray), "pixels in memory are not stored"
+    try:
+        found = None if source is None else source.stat()
+    except OSError:  # which decoding names
+        found = None
+    return _State(str(source or ""), *((-1, -1) if found is None else (found.st_size, found.st_mtime_ns)))
+
+
+def _entry_of(decoded: Decoded, state: _State) -> Entry:
+    return Entry(
+        state.path,
+        state.nbytes,
+        state.modified,
+        decoded.digest,
+        decoded.size,
+        decoded.mode,
+        decoded.white,
+        decoded.paged,
+        decoded.decoder,
+    )
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold the lock of a set, which ends with this process."""
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _remove_abandoned(partial: Path) -> None:
+    """Remove what a process that was killed left of a set, unless another process writes it now."""
+    try:
+        handle = os.open(partial.with_name(f"{partial.name.split('.')[0]}.lock"), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        partial.unlink(missing_ok=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(handle)

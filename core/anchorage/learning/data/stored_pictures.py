@@ -1,0 +1,231 @@
+"""Pictures in a file: decoded once at a model's size, and read a batch at a time.
+
+A file holds the pictures one after another, then an index (JSON), then its length, its digest and a mark. It is written once and never changed.
+Pictures are read by position and not mapped: what is read of a mapped file counts as this process's memory for as long as there is room, and
+a damaged disk ends a process that maps it without a word.
+"""
+
+import json
+import os
+import weakref
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.silo import STATE_UNUSABLE
+
+_MARK = b"anchorage pictures 1\n"
+_TAIL = 8 + 32 + len(_MARK)
+"""Bytes behind the index: its length, its BLAKE3 digest, the mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of a stored picture."""
+
+    path: str
+    """Its file."""
+    nbytes: int
+    """Size of the file, bytes."""
+    modified: int
+    """When the file was last changed, nanoseconds."""
+    digest: bytes
+    """BLAKE2b of the file's bytes."""
+    size: tuple[int, int]
+    """Width and height in the file."""
+    mode: str
+    """Name of the pixel format in the file."""
+    white: int | None
+    """Value that became white; None where a pixel has no more than 8 bits, or has colour."""
+    paged: bool
+    """Whether the file holds more pages or frames, which are not read."""
+    decoder: str
+    """What decoded it, with its version."""
+
+
+class StoredPictures:
+    """Some pictures of a file, uint8 [n, channels, H, W]; they are in memory only while they are worked on.
+
+    Parameters
+    ----------
+    file : PictureFile
+        The file.
+    rows : ndarray of int64, shape [n]
+        Which of its pictures, in which order.
+    """
+
+    def __init__(self, file: "PictureFile", rows: NDArray[np.int64]) -> None:
+        self._file, self._rows = file, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of pictures, channels, height and width."""
+        return (len(self._rows), *self._file.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pictures together."""
+        return int(np.prod(self.shape))
+
+    @property
+    def digests(self) -> NDArray[np.uint8]:
+        """Digests of the files that were decoded, uint8 [n, 64]."""
+        every = b"".join(self._file.entries[row].digest for row in self._rows)
+        return np.frombuffer(every, np.uint8).reshape(len(self._rows), -1)
+
+    def __getitem__(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> "StoredPictures":
+        """Return some of these pictures, still unread."""
+        return StoredPictures(self._file, self._rows[rows])
+
+    def read(self, rows: NDArray[np.integer] | slice) -> NDArray[np.uint8]:
+        """Read some of these pictures, uint8 [b, channels, H, W].
+
+        Raises
+        ------
+        AnchorageError
+            STATE_UNUSABLE: they cannot be read, or are not as they were written; then the file is removed.
+        """
+        wanted = self._rows[rows].tolist()
+        pictures = np.empty((len(wanted), *self._file.shape), np.uint8)
+        for picture, row in zip(pictures, wanted, strict=True):
+            self._file.read_into(row, picture)
+        return pictures
+
+
+Pictures = NDArray[np.uint8] | StoredPictures
+"""Pictures in memory, or in a file: uint8 [n, channels, H, W]."""
+
+
+class PictureFile:
+    """An open file of pictures; it can be read to its end even after it was removed or replaced.
+
+    Raises
+    ------
+    OSError, ValueError
+        There is no such file, or it is not whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._handle)
+        index = self._read_index()
+        self.shape: tuple[int, int, int] = tuple(index["shape"])
+        """Channels, height and width of each picture."""
+        self._picture_bytes = int(np.prod(self.shape))
+        self.entries = tuple(_entries(index))
+        """What is known of each picture."""
+        self._checks = np.array(index["checks"], np.uint64)
+        self._verified = np.zeros(len(self.entries), np.bool_)
+        if len(self._checks) != len(self.entries) or self._start != self._picture_bytes * len(self.entries):
+            raise ValueError("it has another number of pictures than its index says")
+
+    def _read_index(self) -> dict[str, Any]:
+        whole = os.fstat(self._handle).st_size
+        tail = os.pread(self._handle, _TAIL, max(0, whole - _TAIL))
+        length = int.from_bytes(tail[:8], "little")
+        self._start = whole - _TAIL - length
+        if not tail.endswith(_MARK) or len(tail) != _TAIL or self._start < 0:
+            raise ValueError("it has no end")
+        content = os.pread(self._handle, length, self._start)
+        if blake3(content).digest() != tail[8:40]:
+            raise ValueError("its index is damaged")
+        index: dict[str, Any] = json.loads(content)
+        return index
+
+    def read_into(self, row: int, picture: NDArray[np.uint8]) -> None:
+        """Read one picture; its digest is compared when it is read for the first time.
+
+        Raises
+        ------
+        AnchorageError
+            As `StoredPictures.read`.
+        """
+        try:
+            count = os.preadv(self._handle, [picture.data], row * self._picture_bytes)
+        except OSError as error:
+            raise self._damaged(error.strerror or str(error)) from error
+        if count != self._picture_bytes or not (self._verified[row] or check_of(picture) == self._checks[row]):
+            raise self._damaged(f"picture {row} is not as it was written")
+        self._verified[row] = True
+
+    def _damaged(self, what: str) -> AnchorageError:
+        self._path.unlink(missing_ok=True)
+        return AnchorageError(
+            STATE_UNUSABLE, f"{self._path}: {what}; it was removed: start again, and the images are decoded anew"
+        )
+
+
+class PictureWriter:
+    """Writes a file of pictures, with mode 0600; use it as a context manager.
+
+    Parameters
+    ----------
+    path : Path
+        The file; what it held is lost.
+    shape : tuple of int
+        Channels, height and width of each picture.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, int, int]) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(handle, "wb")
+        self._shape, self._checks = shape, list[int]()
+        self.entries = list[Entry]()
+        """What was written so far."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def append(self, picture: NDArray[np.uint8], entry: Entry) -> None:
+        """Write one picture, uint8 [channels, H, W].
+
+        Raises
+        ------
+        OSError
+            The disk is full, or cannot be written.
+        """
+        self._file.write(np.ascontiguousarray(picture).data)
+        self._checks.append(check_of(picture))
+        self.entries.append(entry)
+
+    def finish(self) -> None:
+        """Write the index; the file is whole then.
+
+        Raises
+        ------
+        OSError
+            As `append`.
+        """
+        rows = [astuple(entry) for entry in self.entries]
+        columns: dict[str, Any] = {field.name: [row[i] for row in rows] for i, field in enumerate(fields(Entry))}
+        columns["digest"] = [digest.hex() for digest in columns["digest"]]
+        content = json.dumps({"shape": self._shape, "checks": self._checks, **columns}).encode()
+        self._file.write(content + len(content).to_bytes(8, "little") + blake3(content).digest() + _MARK)
+        self._file.flush()
+
+
+def check_of(picture: NDArray[np.uint8]) -> int:
+    """Return 8 bytes of BLAKE3 of a picture."""
+    return int.from_bytes(blake3(np.ascontiguousarray(picture).data).digest(8), "little")
+
+
+def _entries(index: dict[str, Any]) -> Iterator[Entry]:
+    columns = [index[field.name] for field in fields(Entry)]
+    for path, nbytes, modified, digest, size, mode, white, paged, decoder in zip(*columns, strict=True):
+        yield Entry(path, nbytes, modified, bytes.fromhex(digest), tuple(size), mode, white, paged, decoder)

@@ -1,0 +1,1 @@
+"""Kinds of image files (docs/writing-a-decoder.md)."""

@@ -1,0 +1,41 @@
+"""The image formats that Pillow reads: BMP, GIF, JPEG, JPEG 2000, PNG, PGM and PPM, TIFF, WebP."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import Decoder
+
+if TYPE_CHECKING:
+    from anchorage.learning.data.decoding import Picture
+
+
+@piece("Pillow")
+class Pillow(Decoder):
+    """The image formats that Pillow reads; see `anchorage.learning.data.decoding`."""
+
+    def version(self) -> str:
+        """Return Pillow's version."""
+        from PIL import __version__
+
+        return __version__
+
+    def suffixes(self) -> Collection[str]:
+        """Return the suffixes of its formats."""
+        from anchorage.learning.data.decoding import SUFFIXES
+
+        return SUFFIXES
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether Pillow's parsers accept these bytes."""
+        from anchorage.learning.data.decoding import recognised
+
+        return recognised(head)
+
+    def picture(self, content: bytes, side: int, channels: int) -> Picture:
+        """Decode a file by Pillow."""
+        from anchorage.learning.data.decoding import open_picture
+
+        return open_picture(content, side, channels)
