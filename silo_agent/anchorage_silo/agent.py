@@ -27,7 +27,6 @@ from anchorage.transport.messages import Profile
 from anchorage.transport.otlp import open_spans
 from anchorage.transport.peer_clock import PeerClock
 from anchorage.transport.pki import Credentials, load_key, silo_uri
-from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.approval import Approvals
 from anchorage_silo.audit import AUDIT_FILE, AuditLog
 from anchorage_silo.audit_witness import AuditWitness
@@ -39,9 +38,8 @@ from anchorage_silo.enrolment import credentials_of, ensure_enrolled, explain, f
 from anchorage_silo.files import state_unusable, trainer_folder
 from anchorage_silo.frames import Setup
 from anchorage_silo.landlock import abi
-from anchorage_silo.limits import Limits
 from anchorage_silo.mapped_buffers import MappedBuffers
-from anchorage_silo.outbound_gate import OutboundGate, extras_of
+from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy, read_policy
 from anchorage_silo.probes import serve_probes
 from anchorage_silo.renewal import CertificateRenewal
@@ -49,6 +47,7 @@ from anchorage_silo.review import Review, read_description
 from anchorage_silo.server_retry import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, ServerRetry
 from anchorage_silo.state import AgentState
 from anchorage_silo.trainer_process import TrainerProcess
+from anchorage_silo.verdict import Past, Request, RequestKind, RunTerms, judge
 
 if TYPE_CHECKING:
     from anchorage.transport.spans import RoundSpans
@@ -206,13 +205,15 @@ def _run_once(
     with closing(TrainerProcess(setup, release=config.release, grants=grants)) as trainer:
         state.waiting = "ReadingImages: the trainer process reads the images"
         samples, fingerprint = trainer.start()
-        policy.check_samples(samples)
+        terms = RunTerms.of(run, config.labels)
+        judge(policy, Request(RequestKind.JOIN, terms, fewest=samples), Past(audit)).enforce()
         guard = BudgetGuard.of(policy, run, config.state)
         if guard is not None:  # a digest of the images is of every single one
             fingerprint, state.epsilon = "", guard.ledger.spent()
         if policy.require_approval:
             audit.record("approval", digest=review.digest)
-        audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest())
+        facts = {"terms": terms.entry(), "fewest": samples}
+        audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest(), facts=facts)
         witness = _compared_witness(config, credentials, audit)
         link = GrpcServerLink(
             server=config.server,
@@ -223,21 +224,8 @@ def _run_once(
             contact=state.contact,
         )
         state.set_joined(samples)
-        methods = [*(stage.method for stage in run.warm_up), run.method]
-        layouts = map(Layout.from_json, (*(stage.up for stage in run.warm_up), run.up))
-        gate = OutboundGate(
-            link,
-            policy,
-            audit,
-            methods,
-            state,
-            Limits.of(run, config.labels),
-            extras_of(layouts),
-            partial(_approved, config, policy, review),
-            guard,
-            run.secure_aggregation is not None,
-            witness.head,
-        )
+        approved = partial(_approved, config, policy, review)
+        gate = OutboundGate(link, policy, audit, terms, state, approved, guard, witness.head)
         secure = None
         if run.secure_aggregation is not None:
             secure = MaskingSilo(run, config.silo, samples, credentials, private=guard is not None)

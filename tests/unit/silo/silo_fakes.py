@@ -3,18 +3,31 @@
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.method import ResolvedMethod
+from anchorage.methods import PRESETS
 from anchorage.transport.messages import Announcement, Assigned, Evaluation, Order, Permit, Task, TaskKind
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
+from anchorage_silo.limits import Limits
+from anchorage_silo.verdict import RunTerms
 
 LAYOUT = Layout.of([("count", "I64", (3,)), ("weight", "F32", (600_000,)), ("bn.running_var", "F32", (5,))])
 WAIT_SECONDS = 120
+MANY = Limits(1_000, 1_000)
+"""More than these tests need."""
+
+
+def terms_of(*methods: str | ResolvedMethod, needed: Limits = MANY, **fields: Any) -> RunTerms:
+    """What a run of these methods asks of a silo."""
+    slots = tuple(PRESETS[each].slots if isinstance(each, str) else each for each in methods)
+    return RunTerms(slots, needed, **fields)
 
 
 def model_of(value: float) -> ModelBytes:

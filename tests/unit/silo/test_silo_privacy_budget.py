@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
+from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, terms_of, train_task
 
 from anchorage.api.data import Partition, SiloData
 from anchorage.api.errors import AnchorageError, transfer
@@ -76,7 +76,9 @@ class Site:
         self.state.set_joined(IMAGES)
         self.link, self.audit = FakeLink(), AuditLog(folder / "audit.jsonl")
         limits = Limits(10_000, 10_000)
-        self.gate = OutboundGate(self.link, self.policy, self.audit, [self.run.method], self.state, limits, guard=guard)
+        self.gate = OutboundGate(
+            self.link, self.policy, self.audit, terms_of(self.run.method, needed=limits), self.state, guard=guard
+        )
         self.learner = learner or FakeLearner()
         private = PrivateLearner(
             self.learner, LAYOUT, LAYOUT, clip_norm=1.0, noise_std=10.0, noise_seed=None, always=True
@@ -280,7 +282,7 @@ class TestGuard:
     def test_methods_that_send_more_are_refused(self, name: str, tmp_path: Path) -> None:
         site = Site(tmp_path, name)
         if name == "SCAFFOLD":
-            site.gate.update_extras = ["control"]  # what the layouts of such an update say
+            site.gate.terms = terms_of(name, extras=("control",))  # what the layouts of such an update say
         assert site.round(1) == "ANC-2217" and not site.learner.trained
 
     def test_no_model_is_scored(self, tmp_path: Path) -> None:

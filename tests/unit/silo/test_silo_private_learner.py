@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from silo_fakes import LAYOUT, FakeLearner, model_of, train_task
+from silo_fakes import LAYOUT, FakeLearner, model_of, terms_of, train_task
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.single import read_document
@@ -18,8 +18,14 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo.policy import DEFAULT_MINIMUM_IMAGES, Policy
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.verdict import Past, Request, RequestKind, judge
 
 ONE = model_of(1.0)
+
+
+def announced(policy: Policy, images: int, *, update: bool = True) -> None:
+    asked = Request(RequestKind.UPDATE, terms_of("FedAvg"), "1.train", 1, "d", frozenset(), images, update, images)
+    judge(policy, asked, Past()).enforce()
 
 
 class TestPrivateLearner:
@@ -167,16 +173,15 @@ class TestPolicyFile:
         self, fields: dict[str, Any], least: int
     ) -> None:
         policy = Policy(**fields)
-        update = Announcement("1.train", {"train": least}, {}, {}, ONE.manifest)
-        policy.check_announcement(update)
+        announced(policy, least)
         if least:
             with pytest.raises(AnchorageError, match="ANC-2212"):
-                policy.check_announcement(replace(update, samples={"train": least - 1}))
+                announced(policy, least - 1)
 
     def test_a_silo_that_trained_on_nothing_may_say_so(self) -> None:
-        Policy().check_announcement(Announcement("1.train", {"train": 0}, {}, {}, None))
+        announced(Policy(), 0, update=False)
         with pytest.raises(AnchorageError, match="fewer than 16 images"):
-            Policy().check_announcement(Announcement("1.train", {"train": 0}, {}, {}, ONE.manifest))
+            announced(Policy(), 0)
 
     @pytest.mark.parametrize(
         ("text", "code"),
