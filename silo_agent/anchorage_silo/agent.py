@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from anchorage import __version__
 from anchorage.api.errors import AnchorageError, silo, transfer
+from anchorage.api.method import ResolvedMethod
 from anchorage.api.run import RunDescription
 from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.interfaces import SiloLearner
@@ -32,7 +34,7 @@ from anchorage_silo.audit import AUDIT_FILE, AuditLog
 from anchorage_silo.audit_witness import AuditWitness
 from anchorage_silo.authorities import TrustedAuthorities
 from anchorage_silo.budget import BudgetGuard
-from anchorage_silo.config import LearnerTrainer, SiloConfig
+from anchorage_silo.config import SiloConfig
 from anchorage_silo.confinement import Grants, words
 from anchorage_silo.enrolment import credentials_of, ensure_enrolled, explain, forget_identity, has_new_token
 from anchorage_silo.files import state_unusable, trainer_folder
@@ -198,7 +200,8 @@ def _run_once(
         The silo cannot take part, or can no longer take part.
     """
     run = read_description(text)
-    setup = _setup(config, policy, text, run)
+    documents = config.model_dump_json(by_alias=True), policy.model_dump_json(by_alias=True, exclude_unset=True)
+    setup = Setup(*documents, text, policy.protection(run.method))
     grants = grants_of(config, policy)
     if grants is None:
         _log.warning("the trainer process is confined by %s", words())
@@ -230,9 +233,9 @@ def _run_once(
         if run.secure_aggregation is not None:
             secure = MaskingSilo(run, config.silo, samples, credentials, private=guard is not None)
         _log.info("joining federation %s with %d images", config.federation, samples)
-        buffers = MappedBuffers(config.state, json.dumps(vars(setup)).encode(), config.shared_weights)
+        buffers = MappedBuffers(config.state, update_terms(config, policy, run.method, text), config.shared_weights)
         spans = open_spans("anchorage-silo", config.federation, run.data_key, silo=config.silo)
-        return carry_out_tasks(gate, trainer, buffers, secure, _feedback(config.state, setup, run), spans)
+        return carry_out_tasks(gate, trainer, buffers, secure, _feedback(config, policy, run), spans)
 
 
 def grants_of(config: SiloConfig, policy: Policy) -> Grants | None:
@@ -303,7 +306,16 @@ def carry_out_tasks(
             spans.close()
 
 
-def _feedback(state: Path, setup: Setup, run: RunDescription) -> ErrorFeedback:
+def update_terms(config: SiloConfig, policy: Policy, method: ResolvedMethod, run: str) -> bytes:
+    """Return on what the bytes of an update depend: `run`, what the configuration says of training, and what the policy has done to the update."""
+    trained = config.model_dump(mode="json", include=config.deciding())
+    budget = policy.model_dump(mode="json", include={"privacy_budget"})
+    return json.dumps(
+        {"config": trained, **budget, "protection": asdict(policy.protection(method)), "run": run}
+    ).encode()
+
+
+def _feedback(config: SiloConfig, policy: Policy, run: RunDescription) -> ErrorFeedback:
     """Return what keeps the losses of this run's encoding, also where the run gets more rounds; those made under other terms are removed.
 
     What was lost before a policy asked for noise must not leave after it.
@@ -313,8 +325,9 @@ def _feedback(state: Path, setup: Setup, run: RunDescription) -> ErrorFeedback:
     AnchorageError
         The folder is not writable.
     """
-    terms = json.dumps({**vars(setup), "run": run.model_dump_json(exclude={"rounds"})})
-    own = state / f"feedback-{hashlib.sha256(terms.encode()).hexdigest()[:16]}"
+    terms = update_terms(config, policy, run.method, run.model_dump_json(exclude={"rounds"}))
+    state = config.state
+    own = state / f"feedback-{hashlib.sha256(terms).hexdigest()[:16]}"
     try:
         for other in set(state.glob("feedback-*")) - {own}:
             rmtree(other)
@@ -327,32 +340,6 @@ def _approved(config: SiloConfig, policy: Policy, review: Review) -> None:
     """Check the approval where the policy asks for one; it may have been withdrawn."""
     if policy.require_approval:
         Approvals(config.state).check(review)
-
-
-def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -> Setup:
-    budget = policy.privacy_budget
-    return Setup(
-        silo=config.silo,
-        labels=config.labels,
-        device=config.device,
-        state=str(config.state),
-        data_root=str(config.data_root),
-        run=text,
-        down=run.down,
-        up=run.up,
-        data=config.data.model_dump_json(by_alias=True) if config.data is not None else "",
-        trainer=config.trainer.model_dump_json(by_alias=True),
-        clip_norm=policy.bound(run.method),
-        noise_std=float(policy.noise_std or 0) or None,
-        noise_ratio=policy.noise_ratio,
-        noise_seed=policy.noise_seed,
-        system_metrics=policy.system_metrics,
-        budgeted=budget is not None,
-        dp_sgd=(float(budget.dp_sgd.clip_norm), float(budget.dp_sgd.noise_multiplier))
-        if budget and budget.dp_sgd
-        else None,
-        devices=config.devices if isinstance(config.trainer, LearnerTrainer) else 1,
-    )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from anchorage.engine.hooks import AggregationHooks
 from anchorage.learning.hooks import expect
 from anchorage_silo.ledger import PrivacyLedger
 from anchorage_silo.limits import Limits
+from anchorage_silo.protection import Protection
 
 RAW_IMAGES = ("raw_images", "raw_labels")
 """Auxiliary data that contains the hospital's images (GlobalMixup): sent only if the policy names it."""
@@ -139,6 +140,16 @@ class Policy(Document):
         asked = expect(method.aggregation, AggregationHooks).bound
         own = None if self.clip_norm is None else float(self.clip_norm)
         return min((norm for norm in (own, asked) if norm is not None), default=None)
+
+    def protection(self, method: ResolvedMethod) -> Protection:
+        """Return what is done to updates of a method before they leave."""
+        return Protection(
+            clip_norm=self.bound(method),
+            noise_std=float(self.noise_std or 0) or None,
+            noise_ratio=self.noise_ratio,
+            noise_seed=self.noise_seed,
+            always=self.privacy_budget is not None,
+        )
 
     @property
     def undecided(self) -> bool:

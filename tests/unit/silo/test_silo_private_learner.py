@@ -18,6 +18,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo.policy import DEFAULT_MINIMUM_IMAGES, Policy
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.protection import Protection
 from anchorage_silo.verdict import Past, Request, RequestKind, judge
 
 ONE = model_of(1.0)
@@ -34,7 +35,10 @@ class TestPrivateLearner:
     ) -> tuple[np.ndarray, dict[str, Any]]:
         buffers, model = MemoryBuffers(), model_of(1.0)
         learner = PrivateLearner(
-            FakeLearner(), LAYOUT, LAYOUT, clip_norm=clip, noise_std=std, noise_seed=seed, noise_ratio=ratio
+            FakeLearner(),
+            LAYOUT,
+            LAYOUT,
+            Protection(clip_norm=clip, noise_std=std, noise_seed=seed, noise_ratio=ratio),
         )
         announced = learner.train(train_task(model), model.buffer(), buffers.update, lambda done, total: None)
         update = buffers.update(LAYOUT.nbytes)
@@ -65,7 +69,7 @@ class TestPrivateLearner:
 
     def test_every_model_of_an_update_is_clipped_and_has_noise_of_its_own(self) -> None:
         buffers, model = MemoryBuffers(), model_of(1.0)
-        private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=0.0, noise_std=0.5, noise_seed=3)
+        private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, Protection(clip_norm=0.0, noise_std=0.5, noise_seed=3))
         task = replace(train_task(model), auxiliary_data={REPETITIONS: np.array(2)})
         announced = RepeatingLearner(private).train(task, model.buffer(), buffers.update, lambda done, total: 0)
         update = buffers.update(2 * LAYOUT.nbytes)
@@ -108,7 +112,10 @@ class TestPrivateLearner:
                 return Announcement(task.id, {"train": 20}, {}, {}, Manifest.of(layout.digest, update))
 
         learner = PrivateLearner(
-            Learner(), layout, layout, clip_norm=None, noise_std=None, noise_seed=3, noise_ratio=ratio
+            Learner(),
+            layout,
+            layout,
+            Protection(clip_norm=None, noise_std=None, noise_seed=3, noise_ratio=ratio),
         )
         learner.train(train_task(ONE), model.buffer(), buffers.update, lambda done, total: None)
         noise = np.log(read_arrays(layout, buffers.update(layout.nbytes))["bn.running_var"] / after)
@@ -124,7 +131,10 @@ class TestPrivateLearner:
 
     def test_an_inactive_silo_stays_inactive(self) -> None:
         learner = PrivateLearner(
-            FakeLearner(inactive=True), LAYOUT, LAYOUT, clip_norm=1.0, noise_std=1.0, noise_seed=None
+            FakeLearner(inactive=True),
+            LAYOUT,
+            LAYOUT,
+            Protection(clip_norm=1.0, noise_std=1.0, noise_seed=None),
         )
         task = Task("t", train_task(ONE).kind, 1, ONE.manifest)
         assert learner.train(task, ONE.buffer(), MemoryBuffers().update, lambda d, t: 0).update is None

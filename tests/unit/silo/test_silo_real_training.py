@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from real_silo import METHOD, MODEL, Silo, setup_of
-from silo_fakes import WAIT_SECONDS
+from silo_fakes import WAIT_SECONDS, changed_setup
 
 from anchorage.api.data import ServerData, SiloData
 from anchorage.api.errors import AnchorageError
@@ -113,7 +113,7 @@ def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, 
         Image.new("L", (8, 8), number).save(tmp_path / "flat" / f"{number}.png")
     section = SiloData(format="ImageFolder", claim_name="flat")
     setups = [setup_of(tmp_path / labels, initial, labels, section) for labels in ("All", "Partial")]
-    first, second = [Setup(**{**vars(setup), "data_root": str(tmp_path)}) for setup in setups]
+    first, second = [changed_setup(setup, dataRoot=str(tmp_path)) for setup in setups]
     trainer = TrainerProcess(first)
     with pytest.raises(AnchorageError, match="ANC-2230.*3 of 3 images"):
         trainer.start()
@@ -146,7 +146,7 @@ def test_images_that_changed_since_training_began_are_refused_unless_allowed(
 ) -> None:
     folder = folder_of(tmp_path / "site", range(60))
     section = SiloData(format="ImageFolder", claim_name="site", on_change=allowed)
-    setup = Setup(**{**vars(setup_of(tmp_path / "state", initial, "All", section)), "data_root": str(tmp_path)})
+    setup = changed_setup(setup_of(tmp_path / "state", initial, "All", section), dataRoot=str(tmp_path))
     (folder / "0" / "0.png").unlink()
     trained = read_by_trainer(setup)  # nothing is trained yet, so images may still change
     folder_of(folder, range(60))
@@ -178,12 +178,12 @@ def test_images_that_the_federation_is_scored_on_are_refused_or_left_out(tmp_pat
         run = RunDescription.model_validate_json(setup.run).model_copy(
             update={"held_out": held_out, "data_key": key.hex()}
         )
-        own = {"data_root": str(tmp_path), "run": run.to_json()}
+        changed = changed_setup(setup, run=run.to_json(), dataRoot=str(tmp_path))
         if samples is None:
             with pytest.raises(AnchorageError, match=r"ANC-1211.*silo a: 2 of 6 images.*4.png"):
-                read_by_trainer(Setup(**{**vars(setup), **own}))
+                read_by_trainer(changed)
         else:
-            assert read_by_trainer(Setup(**{**vars(setup), **own}))[0] == samples
+            assert read_by_trainer(changed)[0] == samples
 
 
 def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]) -> None:
