@@ -261,10 +261,12 @@ def _devices(setup: Setup, config: "SiloConfig", rank: int) -> "DeviceGroup":
 def _build_silo_learner(
     setup: Setup, config: "SiloConfig", run: "RunDescription", images: "ImageSet", devices: "DeviceGroup"
 ) -> "SiloLearner":
+    from anchorage.learning.device import use_threads
     from anchorage.learning.dp_sgd import DpSgd
     from anchorage.learning.learners import Checkpointing, build_silo_learner
     from anchorage_silo.policy import Policy
 
+    use_threads(config.threads)
     state = setup.folder / LEARNER_FOLDER
     state.mkdir(parents=True, exist_ok=True)
     budget = Policy.model_validate_json(setup.policy).privacy_budget

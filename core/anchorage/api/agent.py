@@ -23,6 +23,11 @@ class AgentOptions(Document):
         description="Devices that train together, each on its part of every batch: GPUs, or processes on the CPU. Another number gives another model "
         "in its last digits.",
     )
+    threads: Annotated[int, Field(ge=1, le=256)] = Field(
+        1,
+        description="Processor threads that the calculations of each device use where it is the CPU. More make training of large networks faster, "
+        "and take processors from other programs. Another number gives another model in its last digits.",
+    )
     release: Annotated[Release, TRAINS_ALIKE] = Field(
         "Never",
         description="When the trainer process, which holds the device and the images, ends. BetweenRounds: whenever no task is at hand; the next one "

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 from real_silo import METHOD, MODEL, Silo, setup_of
 from silo_fakes import WAIT_SECONDS, changed_setup
 
@@ -14,6 +15,7 @@ from anchorage.api.data import ServerData, SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
 from anchorage.api.run import RunDescription
+from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.learning.data import read
 from anchorage.learning.data.held_out import describe_held_out
@@ -209,3 +211,21 @@ def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes
     worker.join()
     assert "1.train" not in link.announcements
     assert link.announcements["2.train"].update == expected
+
+
+def test_as_many_threads_calculate_as_the_configuration_says_and_give_the_same_bits(
+    tmp_path: Path, initial: ModelBytes
+) -> None:
+    used, updates = set(), []
+    for name in ("a", "b"):
+        learner, *_ = build_learner(changed_setup(setup_of(tmp_path / name, initial), threads=2))
+        buffers = MemoryBuffers()
+
+        def progress(done: int, total: int) -> int:
+            used.add(torch.get_num_threads())
+            return 0
+
+        learner.train(Task("1.train", TaskKind.TRAIN, 1, initial.manifest), initial.buffer(), buffers.update, progress)
+        updates.append(buffers.update(initial.layout.nbytes).tobytes())
+    build_learner(setup_of(tmp_path / "one", initial))  # the default again, for other tests of this process
+    assert used == {2} and updates[0] == updates[1]
