@@ -49,11 +49,12 @@ from anchorage.transport.tensors.codings import BlockCoding, Coding, TopCoding
 from anchorage.transport.tensors.encoded import Encoding
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo.audit import AuditLog
-from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.protection import Protection
 from anchorage_silo.state import AgentState
+from anchorage_silo.verdict import RunTerms
 
 IMAGES, SIDE = 60, 8
 CLASSES = tuple("0123456789")
@@ -179,11 +180,11 @@ class Federation:
             clip, noise = (float(text) if text else None for text in (policy.clip_norm, policy.noise_std))
             learner = PrivateLearner(
                 learner, layout, layout,
-                clip_norm=clip, noise_std=noise, noise_ratio=policy.noise_ratio, noise_seed=self.updates,
-            )  # fmt: skip
+                Protection(clip_norm=clip, noise_std=noise, noise_ratio=policy.noise_ratio, noise_seed=self.updates),
+)  # fmt: skip
             state, audit = AgentState(Path(folder, "silo.crt")), AuditLog(Path(folder, "audit.jsonl"))
             state.set_joined(len(held))
-            gate = OutboundGate(server, policy, audit, [self.method], state, Limits.of(self.run, "All"))
+            gate = OutboundGate(server, policy, audit, RunTerms.of(self.run, "All"), state)
             worker = SiloWorker(gate, learner, MemoryBuffers(), admit=gate.admit)
             task = Task("1.train", TaskKind.TRAIN, 1, server.model.manifest)
             worker.handle(Assigned(task))

@@ -26,6 +26,7 @@ from anchorage.simulation.images import DecodedImages
 from anchorage.simulation.run import Simulation
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.protection import Protection
 from fedctl.research.study import StudyFile, cells_of
 
 
@@ -38,7 +39,10 @@ def figures(study: Study, data_root: Path, ratio: float, decoded: DecodedImages)
         down, up = Layout.from_json(run.down), Layout.from_json(run.up)
         own = zlib.crc32(f"{seed} {silo}".encode())
         return PrivateLearner(
-            learner, down, up, clip_norm=None, noise_std=None, noise_ratio=ratio or None, noise_seed=own
+            learner,
+            down,
+            up,
+            Protection(clip_norm=None, noise_std=None, noise_ratio=ratio or None, noise_seed=own),
         )
 
     with (

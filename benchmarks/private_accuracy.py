@@ -29,6 +29,7 @@ from anchorage.methods import resolve
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.protection import Protection
 
 CLASSES = tuple("0123456789")
 SILOS, PER_SILO, ROUNDS, DELTA = 3, 400, 15, 1e-5
@@ -83,8 +84,8 @@ def accuracy(images: ImageSet, protect: dict[str, Any]) -> float:
             )  # fmt: skip
             if "noise_std" in protect:
                 learner = PrivateLearner(
-                    learner, layout, layout, clip_norm=CLIP, noise_std=protect["noise_std"], noise_seed=number, always=True
-                )  # fmt: skip
+                    learner, layout, layout, Protection(clip_norm=CLIP, noise_std=protect["noise_std"], noise_seed=number, always=True),
+)  # fmt: skip
             silos.append(learner)
         weights, update = server.initialise(), np.empty(layout.nbytes, np.uint8)
 

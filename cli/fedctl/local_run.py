@@ -266,7 +266,7 @@ def local_silos(study: Study, root: Path) -> list[LocalSilo]:
             "labels": silo.spec.labels,
             "data": silo.spec.managed.data.model_dump(mode="json", by_alias=True, exclude_unset=True),
         }
-        settings |= silo.spec.managed.model_dump(include={"devices", "release"}, exclude_defaults=True)
+        settings |= silo.spec.managed.stated()
         if silo.spec.managed.policy:
             settings["policy"] = str(root / silo.spec.managed.policy)
         silos.append(LocalSilo(silo.metadata.name, settings))

@@ -92,9 +92,7 @@ def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) 
         "probesListen": f"0.0.0.0:{names.PROBES_PORT}",
         "stay": True,
         "patienceSeconds": 0,
-        # only where they say something: an agent of the release before does not know every field
-        **({"devices": managed.devices} if managed.devices > 1 else {}),
-        **({"release": managed.release} if managed.release != "Never" else {}),
+        **managed.stated(),
         "policy": own or f"{names.CONFIG_FOLDER}/{names.POLICY_FILE}",
     }
 

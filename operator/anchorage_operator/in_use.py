@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import yaml
 
+from anchorage.api.agent import option_names
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.objects import read_objects
 from anchorage.transport.kube.resources import Json, kube_object
@@ -21,7 +22,7 @@ from anchorage_operator.yaml_text import as_yaml
 
 CLUSTER_ONLY = ("suspend", "deletionPolicy", "admission", "server", "queueName")
 """Fields of a Federation's spec that the server does not see, so that a change of them does not restart it."""
-OF_THE_POD = ("resources", "storage", "pod", "policy", "release")
+OF_THE_POD = ("resources", "storage", "pod", "policy", *option_names(deciding=False))
 """Fields of a Silo's ``managed`` that do not decide what its agent trains on."""
 
 Typed = TypeVar("Typed", Federation, Silo)
@@ -134,7 +135,7 @@ def _trained_on(text: str) -> Json | None:
     return {
         "federation": agent.get("federation"),
         "labels": agent.get("labels"),
-        "managed": {"data": agent.get("data"), **({"devices": agent["devices"]} if "devices" in agent else {})},
+        "managed": {name: agent[name] for name in ("data", *option_names(deciding=True)) if name in agent},
     }
 
 

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from anchorage import __version__
 from anchorage.api.errors import AnchorageError, silo, transfer
+from anchorage.api.method import ResolvedMethod
 from anchorage.api.run import RunDescription
 from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.interfaces import SiloLearner
@@ -27,21 +29,19 @@ from anchorage.transport.messages import Profile
 from anchorage.transport.otlp import open_spans
 from anchorage.transport.peer_clock import PeerClock
 from anchorage.transport.pki import Credentials, load_key, silo_uri
-from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.approval import Approvals
 from anchorage_silo.audit import AUDIT_FILE, AuditLog
 from anchorage_silo.audit_witness import AuditWitness
 from anchorage_silo.authorities import TrustedAuthorities
 from anchorage_silo.budget import BudgetGuard
-from anchorage_silo.config import LearnerTrainer, SiloConfig
+from anchorage_silo.config import SiloConfig
 from anchorage_silo.confinement import Grants, words
 from anchorage_silo.enrolment import credentials_of, ensure_enrolled, explain, forget_identity, has_new_token
 from anchorage_silo.files import state_unusable, trainer_folder
 from anchorage_silo.frames import Setup
 from anchorage_silo.landlock import abi
-from anchorage_silo.limits import Limits
 from anchorage_silo.mapped_buffers import MappedBuffers
-from anchorage_silo.outbound_gate import OutboundGate, extras_of
+from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy, read_policy
 from anchorage_silo.probes import serve_probes
 from anchorage_silo.renewal import CertificateRenewal
@@ -49,6 +49,7 @@ from anchorage_silo.review import Review, read_description
 from anchorage_silo.server_retry import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, ServerRetry
 from anchorage_silo.state import AgentState
 from anchorage_silo.trainer_process import TrainerProcess
+from anchorage_silo.verdict import Past, Request, RequestKind, RunTerms, judge
 
 if TYPE_CHECKING:
     from anchorage.transport.spans import RoundSpans
@@ -199,20 +200,23 @@ def _run_once(
         The silo cannot take part, or can no longer take part.
     """
     run = read_description(text)
-    setup = _setup(config, policy, text, run)
+    documents = config.model_dump_json(by_alias=True), policy.model_dump_json(by_alias=True, exclude_unset=True)
+    setup = Setup(*documents, text, policy.protection(run.method))
     grants = grants_of(config, policy)
     if grants is None:
         _log.warning("the trainer process is confined by %s", words())
     with closing(TrainerProcess(setup, release=config.release, grants=grants)) as trainer:
         state.waiting = "ReadingImages: the trainer process reads the images"
         samples, fingerprint = trainer.start()
-        policy.check_samples(samples)
+        terms = RunTerms.of(run, config.labels)
+        judge(policy, Request(RequestKind.JOIN, terms, fewest=samples), Past(audit)).enforce()
         guard = BudgetGuard.of(policy, run, config.state)
         if guard is not None:  # a digest of the images is of every single one
             fingerprint, state.epsilon = "", guard.ledger.spent()
         if policy.require_approval:
             audit.record("approval", digest=review.digest)
-        audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest())
+        facts = {"terms": terms.entry(), "fewest": samples}
+        audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest(), facts=facts)
         witness = _compared_witness(config, credentials, audit)
         link = GrpcServerLink(
             server=config.server,
@@ -223,28 +227,15 @@ def _run_once(
             contact=state.contact,
         )
         state.set_joined(samples)
-        methods = [*(stage.method for stage in run.warm_up), run.method]
-        layouts = map(Layout.from_json, (*(stage.up for stage in run.warm_up), run.up))
-        gate = OutboundGate(
-            link,
-            policy,
-            audit,
-            methods,
-            state,
-            Limits.of(run, config.labels),
-            extras_of(layouts),
-            partial(_approved, config, policy, review),
-            guard,
-            run.secure_aggregation is not None,
-            witness.head,
-        )
+        approved = partial(_approved, config, policy, review)
+        gate = OutboundGate(link, policy, audit, terms, state, approved, guard, witness.head)
         secure = None
         if run.secure_aggregation is not None:
             secure = MaskingSilo(run, config.silo, samples, credentials, private=guard is not None)
         _log.info("joining federation %s with %d images", config.federation, samples)
-        buffers = MappedBuffers(config.state, json.dumps(vars(setup)).encode(), config.shared_weights)
+        buffers = MappedBuffers(config.state, update_terms(config, policy, run.method, text), config.shared_weights)
         spans = open_spans("anchorage-silo", config.federation, run.data_key, silo=config.silo)
-        return carry_out_tasks(gate, trainer, buffers, secure, _feedback(config.state, setup, run), spans)
+        return carry_out_tasks(gate, trainer, buffers, secure, _feedback(config, policy, run), spans)
 
 
 def grants_of(config: SiloConfig, policy: Policy) -> Grants | None:
@@ -315,7 +306,16 @@ def carry_out_tasks(
             spans.close()
 
 
-def _feedback(state: Path, setup: Setup, run: RunDescription) -> ErrorFeedback:
+def update_terms(config: SiloConfig, policy: Policy, method: ResolvedMethod, run: str) -> bytes:
+    """Return on what the bytes of an update depend: `run`, what the configuration says of training, and what the policy has done to the update."""
+    trained = config.model_dump(mode="json", include=config.deciding())
+    budget = policy.model_dump(mode="json", include={"privacy_budget"})
+    return json.dumps(
+        {"config": trained, **budget, "protection": asdict(policy.protection(method)), "run": run}
+    ).encode()
+
+
+def _feedback(config: SiloConfig, policy: Policy, run: RunDescription) -> ErrorFeedback:
     """Return what keeps the losses of this run's encoding, also where the run gets more rounds; those made under other terms are removed.
 
     What was lost before a policy asked for noise must not leave after it.
@@ -325,8 +325,9 @@ def _feedback(state: Path, setup: Setup, run: RunDescription) -> ErrorFeedback:
     AnchorageError
         The folder is not writable.
     """
-    terms = json.dumps({**vars(setup), "run": run.model_dump_json(exclude={"rounds"})})
-    own = state / f"feedback-{hashlib.sha256(terms.encode()).hexdigest()[:16]}"
+    terms = update_terms(config, policy, run.method, run.model_dump_json(exclude={"rounds"}))
+    state = config.state
+    own = state / f"feedback-{hashlib.sha256(terms).hexdigest()[:16]}"
     try:
         for other in set(state.glob("feedback-*")) - {own}:
             rmtree(other)
@@ -339,33 +340,6 @@ def _approved(config: SiloConfig, policy: Policy, review: Review) -> None:
     """Check the approval where the policy asks for one; it may have been withdrawn."""
     if policy.require_approval:
         Approvals(config.state).check(review)
-
-
-def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -> Setup:
-    budget = policy.privacy_budget
-    return Setup(
-        silo=config.silo,
-        labels=config.labels,
-        device=config.device,
-        state=str(config.state),
-        data_root=str(config.data_root),
-        run=text,
-        down=run.down,
-        up=run.up,
-        data=config.data.model_dump_json(by_alias=True) if config.data is not None else "",
-        trainer=config.trainer.model_dump_json(by_alias=True),
-        clip_norm=policy.bound(run.method),
-        noise_std=float(policy.noise_std or 0) or None,
-        noise_ratio=policy.noise_ratio,
-        noise_seed=policy.noise_seed,
-        system_metrics=policy.system_metrics,
-        store_pictures=policy.store_pictures,
-        budgeted=budget is not None,
-        dp_sgd=(float(budget.dp_sgd.clip_norm), float(budget.dp_sgd.noise_multiplier))
-        if budget and budget.dp_sgd
-        else None,
-        devices=config.devices if isinstance(config.trainer, LearnerTrainer) else 1,
-    )
 
 
 @contextmanager

@@ -5,8 +5,9 @@ Entries name what was sent; they never hold values of images, weights or keys.
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from anchorage.api.errors import AnchorageError, silo
 from anchorage_silo.chained_log import ChainedFile, ChainedLog, Entry, Reading
@@ -20,6 +21,51 @@ ROLLBACK = "rollback"
 
 _COUNTED = ("announce", "evaluation")
 _KEPT = (*_COUNTED, "reveal", ROLLBACK)
+
+
+class SentMessages:
+    """What entries of a log say was sent, by which limits are counted."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._sent: dict[str, set[tuple[str, str, str]]] = {kind: set() for kind in _KEPT}
+        self._missing = dict.fromkeys(_COUNTED, 0)
+        self.missing_run = ""
+        """The run that segments which are not here any more ended with; empty where none are missing."""
+
+    def sent(self, kind: str, *, whole: bool) -> frozenset[tuple[str, str]]:
+        """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
+        return frozenset((task, digest) for run, task, digest in self._sent[kind] if whole or run == self._run)
+
+    def missing(self, kind: str) -> int:
+        """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
+        return self._missing[kind]
+
+    def note(self, entry: Entry) -> None:
+        """Count an entry."""
+        if entry["kind"] == "join":
+            self._run = entry["digest"]
+        elif entry["kind"] in self._sent:
+            self._sent[entry["kind"]].add((self._run, entry["task"], entry["digest"]))
+
+    def note_missing(self, opening: Entry, path: Path) -> None:
+        """Count the entries of segments that are not here, from the first line that is.
+
+        Raises
+        ------
+        AnchorageError
+            The line does not say how many there were.
+        """
+        run, counts = opening.get("run"), {kind: opening.get(kind) for kind in _COUNTED}
+        self._missing = {kind: count for kind, count in counts.items() if isinstance(count, int)}
+        if not isinstance(run, str) or len(self._missing) < len(counts):
+            raise AnchorageError(silo.AUDIT_BROKEN, f"the first line of {path} is none of a segment")
+        self._run = self.missing_run = run
+
+    def opening(self) -> Entry:
+        """Return what a segment says of those before it, for the day when they are not here any more."""
+        counts = {kind: len({entry[1:] for entry in self._sent[kind]}) + self._missing[kind] for kind in _COUNTED}
+        return {"run": self._run, **counts}
 
 
 class AuditLog:
@@ -44,9 +90,7 @@ class AuditLog:
         self.path = path
         self._now, self._segment_bytes = now, segment_bytes
         self._lock = threading.Lock()
-        self._run, self._empty = "", True
-        self._sent: dict[str, set[tuple[str, str, str]]] = {kind: set() for kind in _KEPT}
-        self._missing_run, self._missing = "", dict.fromkeys(_COUNTED, 0)
+        self._messages, self._empty = SentMessages(), True
         self._log = ChainedLog(_file(path), self._note)
 
     @property
@@ -58,11 +102,11 @@ class AuditLog:
     def sent(self, kind: str, *, whole: bool) -> frozenset[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
         with self._lock:
-            return frozenset((task, digest) for run, task, digest in self._sent[kind] if whole or run == self._run)
+            return self._messages.sent(kind, whole=whole)
 
     def missing(self, kind: str) -> int:
         """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
-        return self._missing[kind]
+        return self._messages.missing(kind)
 
     def record(
         self,
@@ -73,6 +117,7 @@ class AuditLog:
         auxiliary: Iterable[str] = (),
         digest: str = "",
         code: str = "",
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Append an entry; call it before the message is sent.
 
@@ -91,6 +136,8 @@ class AuditLog:
             Digest of the update, of the model that was scored, of what was approved, of the run's name, or the hash that the server keeps.
         code : str
             Code of the reported failure.
+        facts : mapping, optional
+            What else a policy has rules on, by which `anchorage-silo policy check` judges the entry (`policy_check`).
 
         Raises
         ------
@@ -98,11 +145,11 @@ class AuditLog:
             The log cannot be written, or segments with lines of the run are not here; the message must not be sent.
         """
         with self._lock:
-            if kind == "join" and digest == self._missing_run != "":
+            if kind == "join" and digest == self._messages.missing_run != "":
                 found = f"segments of {self.path} with lines of this run were moved away; put them back"
                 raise AnchorageError(silo.AUDIT_BROKEN, found)
             entry: Entry = {"time": self._now(), "kind": kind, "task": task, "bytes": nbytes}
-            entry |= {"auxiliary": sorted(auxiliary), "digest": digest, "code": code}
+            entry |= {"auxiliary": sorted(auxiliary), "digest": digest, "code": code, **(facts or {})}
             self._log.continue_in(self._opening, self._segment_bytes)
             self._log.append(entry)
             self._note(entry)
@@ -113,23 +160,15 @@ class AuditLog:
             self._log.close()
 
     def _opening(self) -> Entry:
-        """Return what a segment says of those before it, for the day when they are not here any more."""
-        counts = {kind: len({entry[1:] for entry in self._sent[kind]}) + self._missing[kind] for kind in _COUNTED}
         opening = {"time": self._now(), "kind": "segment", "task": "", "bytes": 0, "auxiliary": [], "code": ""}
-        return opening | {"run": self._run} | counts
+        return opening | self._messages.opening()
 
     def _note(self, entry: Entry) -> None:
         first, self._empty = self._empty, False
         if first and entry["kind"] == "segment":
-            run, counts = entry.get("run"), {kind: entry.get(kind) for kind in _COUNTED}
-            self._missing = {kind: count for kind, count in counts.items() if isinstance(count, int)}
-            if not isinstance(run, str) or len(self._missing) < len(counts):
-                raise AnchorageError(silo.AUDIT_BROKEN, f"the first line of {self.path} is none of a segment")
-            self._run = self._missing_run = run
-        elif entry["kind"] == "join":
-            self._run = entry["digest"]
-        elif entry["kind"] in self._sent:
-            self._sent[entry["kind"]].add((self._run, entry["task"], entry["digest"]))
+            self._messages.note_missing(entry, self.path)
+        else:
+            self._messages.note(entry)
 
 
 def verified(path: Path) -> Reading:

@@ -1,17 +1,15 @@
-"""What a privacy budget refuses, spends, and takes out of an announcement."""
+"""What updates cost of a privacy budget, and what it takes out of an announcement."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.method import Local
 from anchorage.api.metric_names import EPSILON
 from anchorage.api.run import RunDescription
 from anchorage.engine.accounting import Mechanism
-from anchorage.engine.repeating import repetitions_of
 from anchorage.learning.poisson import PoissonBatches
-from anchorage.methods.preset import auxiliary_arrays
-from anchorage.transport.messages import Announcement, Task, TaskKind
+from anchorage.transport.messages import Announcement
 from anchorage_silo.ledger import PrivacyLedger
 from anchorage_silo.policy import Policy, PrivacyBudget
 
@@ -36,35 +34,19 @@ class BudgetGuard:
         budget = policy.privacy_budget
         return None if budget is None else cls(policy, budget, run, budget.open(state))
 
-    def admit(self, task: Task, images: int, extras: Sequence[str]) -> Mechanism:
-        """Return what a task will cost on so many images; `extras` is what updates carry beside the network's parameters.
+    def check(self, mechanism: Mechanism, task: str) -> None:
+        """Check that a mechanism fits into what is left of the budget.
 
         Raises
         ------
         AnchorageError
-            Something would leave that is not accounted, or the budget does not allow another update.
+            It does not; or the ledger cannot be read.
         """
-        method = self.run.stage(task.round).method
-        asked = [*(array.name for array in auxiliary_arrays(method, up=True)), *extras]
-        if "plainWeights" not in method.facts():
-            asked.append("weights that are not by numbers of images")
-        if task.kind is not TaskKind.TRAIN:
-            asked = ["a model's score on the images"]
-        if asked:
-            found = f"method {method.name} asks for {', '.join(asked)}: not accounted under privacyBudget"
-            raise AnchorageError(silo.NOT_ACCOUNTED, found)
-        mechanism = self.mechanism(task.round, images, repetitions_of(task))
-        self.ledger.check(mechanism, federation=self.run.federation, task=task.id)
-        return mechanism
+        self.ledger.check(mechanism, federation=self.run.federation, task=task)
 
     def mechanism(self, round_number: int, images: int, repetitions: int = 1) -> Mechanism:
         """Return what an update of a round costs on so many images."""
-        local, dp_sgd = self.run.stage(round_number).method.local, self.budget.dp_sgd
-        if dp_sgd is None:
-            noise = float(self.policy.noise_std or 0) / (2 * float(self.policy.clip_norm or 0))
-            return Mechanism(noise, steps=repetitions)
-        batches = PoissonBatches.of(images, local.batch_size, local.epochs, local.steps)
-        return Mechanism(float(dp_sgd.noise_multiplier), batches.rate, batches.steps * repetitions)
+        return mechanism_of(self.policy, self.budget, self.run.stage(round_number).method.local, images, repetitions)
 
     def spend(self, announcement: Announcement, mechanism: Mechanism, images: int) -> tuple[Announcement, float]:
         """Write down what an update costs; return its announcement with nothing that was computed of the images, and the ε spent so far.
@@ -84,3 +66,12 @@ class BudgetGuard:
         spent = self.ledger.spend(mechanism, federation=federation, task=announcement.task, digest=update.digest)
         metrics = {EPSILON: spent, "delta": self.ledger.delta}
         return replace(announcement, samples={"train": images}, metrics=metrics), spent
+
+
+def mechanism_of(policy: Policy, budget: PrivacyBudget, local: Local, images: int, repetitions: int) -> Mechanism:
+    """Return what an update costs that `local` trains on so many images."""
+    if budget.dp_sgd is None:
+        noise = float(policy.noise_std or 0) / (2 * float(policy.clip_norm or 0))
+        return Mechanism(noise, steps=repetitions)
+    batches = PoissonBatches.of(images, local.batch_size, local.epochs, local.steps)
+    return Mechanism(float(budget.dp_sgd.noise_multiplier), batches.rate, batches.steps * repetitions)

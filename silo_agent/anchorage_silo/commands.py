@@ -1,4 +1,4 @@
-"""Commands for the people at a hospital: review, approve, rotate-key, audit verify, forget."""
+"""Commands for the people at a hospital: review, approve, policy check, rotate-key, audit verify, forget."""
 
 import argparse
 import sys
@@ -18,6 +18,7 @@ from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of
 from anchorage_silo.files import forget_pictures, pictures_folder
 from anchorage_silo.policy import read_policy
+from anchorage_silo.policy_check import PolicyCheck
 from anchorage_silo.renewal import ask_for_new_key
 from anchorage_silo.review import Review
 from anchorage_silo.server_retry import ServerRetry
@@ -30,8 +31,8 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
     Raises
     ------
     AnchorageError
-        The silo is not enrolled, the server refuses it or does not answer, what is to be approved is out of date, the audit log was changed, or
-        an agent runs whose images are to be forgotten.
+        The silo is not enrolled, the server refuses it or does not answer, what is to be approved is out of date, the audit log was changed, a
+        policy that is checked would have refused something, or an agent runs whose images are to be forgotten.
     """
     if chosen.command == "audit":
         _verify_audit(config)
@@ -40,6 +41,9 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
         with lock_state_folder(config.state):
             nbytes = forget_pictures(config.state)
         sys.stdout.write(f"removed {nbytes / 1e6:.1f} MB of decoded images from {pictures_folder(config.state)}\n")
+        return
+    if chosen.command == "policy":
+        _check_policy(chosen, config)
         return
     if chosen.command == "rotate-key":
         sys.stdout.write(f"{_rotate_key(config)}\n")
@@ -73,6 +77,15 @@ def _rotate_key(config: SiloConfig) -> str:
         return "the new key is made; the running agent takes it within a minute, and its log says so"
     shown = key_fingerprint(credentials.certificate.read_bytes())
     return f"the key was changed, and the former one is refused from now on; SHA-256 of the key: {shown}"
+
+
+def _check_policy(chosen: argparse.Namespace, config: SiloConfig) -> None:
+    """Say what a policy would have done with the requests in the audit log."""
+    check = PolicyCheck.of(read_policy(chosen.file), config.state / AUDIT_FILE)
+    text = check.model_dump_json(by_alias=True, indent=2) if chosen.output == "json" else "\n".join(check.words())
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+    check.enforce()
 
 
 def _verify_audit(config: SiloConfig) -> None:

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from anchorage.api.base import Decimal, Devices, Document, Name, Release
+from anchorage.api.agent import TRAINS_ALIKE, SiteOptions
+from anchorage.api.base import Decimal, Document, Name
 from anchorage.api.data import SiloData
 
 Address = Annotated[
@@ -37,62 +38,51 @@ class NullTrainer(Document):
     samples: Annotated[int, Field(ge=0)] = Field(100, description="Number of images to report.")
 
 
-class SiloConfig(Document):
+class SiloConfig(SiteOptions):
     """Configuration of an agent: identity, addresses, folders, images and policy."""
 
     silo: Name = Field(description="Name of the silo in the federation.")
     federation: Name = Field(description="Name of the federation.")
-    server: Address = Field(description="Address of the server for silos, host:port.")
-    enrolment: Address = Field(description="Address of the server for enrolment, host:port.")
-    authority: Path = Field(description="Certificate of the federation's certificate authority (ca.pem).")
-    proxy: Proxy | None = Field(
+    server: Annotated[Address, TRAINS_ALIKE] = Field(description="Address of the server for silos, host:port.")
+    enrolment: Annotated[Address, TRAINS_ALIKE] = Field(description="Address of the server for enrolment, host:port.")
+    authority: Annotated[Path, TRAINS_ALIKE] = Field(
+        description="Certificate of the federation's certificate authority (ca.pem)."
+    )
+    proxy: Annotated[Proxy | None, TRAINS_ALIKE] = Field(
         None,
         description="HTTP proxy (http://host:port) for every connection to the server; it must allow CONNECT. Left out: none; "
         "environment variables are ignored.",
     )
-    patience_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = Field(
+    patience_seconds: Annotated[int, Field(ge=0, le=31_536_000), TRAINS_ALIKE] = Field(
         120,
         description="Seconds to wait at the start for a server that does not answer. 0: without limit; then the agent also waits until "
         "the silo is a member.",
     )
-    token: Path | None = Field(
+    token: Annotated[Path | None, TRAINS_ALIKE] = Field(
         None, description="File with the one-time enrolment token; needed until the silo is enrolled."
     )
     state: Path = Field(description="The agent's own folder: key, certificate, buffers and audit log.")
-    shared_weights: Path | None = Field(
+    shared_weights: Annotated[Path | None, TRAINS_ALIKE] = Field(
         None,
         description="Folder in which agents of several federations keep frozen weights by digest, so that each is fetched once. Left out: none.",
     )
     labels: Literal["None", "All", "Partial"] = Field(description="Which images have labels that may be used.")
     data: SiloData | None = Field(None, description="Images of the silo.")
     data_root: Path = Field(Path(), description="Folder below which claimName names a folder.")
-    policy: Path | None = Field(
+    policy: Annotated[Path | None, TRAINS_ALIKE] = Field(
         None,
         description="File with the hospital's policy. Left out: the least that the shown federation needs, with relative noise, and raw images "
         "never leave.",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Device for training. auto: a GPU if there is one, else the CPU."
-    )
-    devices: Devices = Field(
-        1,
-        description="Devices that train together, each on its part of every batch: GPUs, or processes on the CPU. Another number gives another "
-        "model in its last digits.",
-    )
-    release: Release = Field(
-        "Never",
-        description="When the trainer process, which holds the device and the images, ends. BetweenRounds: whenever no task is at hand; the "
-        "next one starts it again.",
-    )
     trainer: Annotated[LearnerTrainer | NullTrainer, Field(discriminator="type")] = Field(
         LearnerTrainer(type="Learner"), description="Kind of trainer."
     )
-    probes_listen: Address | None = Field(
+    probes_listen: Annotated[Address | None, TRAINS_ALIKE] = Field(
         None,
         description="Address for /healthz, /readyz and /metrics, unencrypted, for the agent's own cluster only. Left out: no port "
         "is opened.",
     )
-    stay: bool = Field(
+    stay: Annotated[bool, TRAINS_ALIKE] = Field(
         False, description="Run as a service: stay after the run is over, and exit with code 0 on SIGTERM."
     )
 

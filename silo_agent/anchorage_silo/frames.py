@@ -5,9 +5,14 @@ Models and updates do not pass through frames; they are in files that both proce
 
 import json
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import cached_property
+from pathlib import Path
 from typing import IO, Any
+
+from anchorage_silo.files import trainer_folder
+from anchorage_silo.protection import Protection
 
 LIMIT_BYTES = 256 << 20
 """Maximum frame size; a task with its auxiliary data (raw anchor embeddings) is far smaller."""
@@ -17,7 +22,7 @@ class Kind(Enum):
     """Type of a frame; the value is its byte on the pipe."""
 
     SETUP = b"S"
-    """To the trainer, as the first frame: `Setup` as JSON."""
+    """To the trainer, as the first frame: `Setup.to_json`."""
     TASK = b"T"
     """To the trainer: `anchorage.transport.grpc.convert.encode_task`."""
     CANCEL = b"C"
@@ -40,43 +45,47 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Setup:
-    """Settings of a trainer process, sent to it once at its start."""
+    """Documents from which a trainer process is set up, whole, sent to it once at its start."""
 
-    silo: str
-    labels: str
-    device: str
-    state: str
-    """The agent's state folder."""
-    data_root: str
-    """Folder below which a data section's ``claimName`` names a folder."""
+    config: str
+    """The agent's configuration (`anchorage_silo.config.SiloConfig`), JSON."""
+    policy: str
+    """The hospital's policy (`anchorage_silo.policy.Policy`), JSON."""
     run: str
     """Description of the run, JSON."""
-    down: str
-    """Layout of the model, JSON."""
-    up: str
-    """Layout of an update, JSON."""
-    data: str
-    """Data section of the configuration, JSON; empty without one."""
-    trainer: str
-    """Trainer section of the configuration, JSON."""
-    clip_norm: float | None = None
-    """Maximum Euclidean norm of an update's change; None does not clip."""
-    noise_std: float | None = None
-    """Standard deviation of the noise added to an update; None adds none."""
-    noise_ratio: float | None = None
-    """Norm of the noise added to each array of an update, as a multiple of the norm of that array's change; None adds none."""
-    noise_seed: int | None = None
-    """Seed of the noise; None draws from the operating system."""
-    system_metrics: bool = False
-    """Whether announcements say what training used."""
-    budgeted: bool = False
-    """Whether updates are accounted to a privacy budget."""
-    dp_sgd: tuple[float, float] | None = None
-    """Maximum norm of one image's gradient, and the noise multiplier; None trains without DP-SGD."""
-    store_pictures: bool = True
-    """Whether decoded images that are too many for memory may be stored on disk."""
-    devices: int = 1
-    """Devices that train together, with a process each."""
+    protection: Protection = field(default_factory=Protection)
+    """What policy and run together ask to be done to updates."""
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "Setup":
+        """Read what `to_json` wrote."""
+        values = json.loads(content)
+        return cls(**{**values, "protection": Protection(**values["protection"])})
+
+    def to_json(self) -> bytes:
+        """Return it as the content of a frame."""
+        return json.dumps(asdict(self)).encode()
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The configuration as plain values, for what needs no pydantic."""
+        values: dict[str, Any] = json.loads(self.config)
+        return values
+
+    @property
+    def folder(self) -> Path:
+        """The trainer's folder."""
+        return trainer_folder(Path(self.plain["state"]))
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a learner, which has images and devices; else a constant is added."""
+        return bool(self.plain["trainer"]["type"] == "Learner")
+
+    @property
+    def devices(self) -> int:
+        """Number of processes that train together."""
+        return int(self.plain["devices"]) if self.trains else 1
 
 
 class FrameWriter:

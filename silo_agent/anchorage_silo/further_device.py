@@ -4,7 +4,6 @@ It reads the same images, is given the same train tasks, and takes the same step
 nothing, and ends when the trainer process ends.
 """
 
-import json
 import os
 import signal
 import sys
@@ -19,8 +18,9 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.convert import decode_task
 from anchorage.transport.messages import Task, TaskKind
-from anchorage_silo.files import MODEL_FILES, map_existing, trainer_folder
+from anchorage_silo.files import MODEL_FILES, map_existing
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
+from anchorage_silo.protection import Protection
 from anchorage_silo.trainer import build_learner, exit_on_exception, print_exception
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ class FurtherDevice:
         what = ""
         try:
             if kind is Kind.SETUP:
-                setup = replace(
-                    Setup(**json.loads(content)), clip_norm=None, noise_std=None, noise_ratio=None
-                )  # the update is not its own
-                self._state = trainer_folder(Path(setup.state))
+                setup = replace(Setup.from_json(content), protection=Protection())  # the update is not its own
+                self._state = setup.folder
                 self._learner = build_learner(setup, self._rank)[0]
             else:
                 what = TaskKind.TRAIN

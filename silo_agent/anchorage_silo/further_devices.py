@@ -1,14 +1,12 @@
 """The processes of a silo's second and further devices, as the trainer process sees them: started and fed with its own tasks."""
 
-import json
 import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import IO
 
-from anchorage_silo.files import state_unusable, trainer_folder
+from anchorage_silo.files import state_unusable
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 
 COMMAND = (sys.executable, "-m", "anchorage_silo.further_device")
@@ -39,7 +37,7 @@ class FurtherDevices:
         AnchorageError
             The state folder is not writable.
         """
-        rendezvous = trainer_folder(Path(setup.state)) / RENDEZVOUS_FILE
+        rendezvous = setup.folder / RENDEZVOUS_FILE
         try:
             rendezvous.unlink(missing_ok=True)
         except OSError as error:
@@ -51,7 +49,7 @@ class FurtherDevices:
                 raise AssertionError("Popen returned no pipes")
             self._feeds.append(FrameWriter(process.stdin))
             threading.Thread(target=self._follow, args=(process.stdout, rank), daemon=True).start()
-        self.send(Kind.SETUP, json.dumps(vars(setup)).encode())
+        self.send(Kind.SETUP, setup.to_json())
 
     def send(self, kind: Kind, content: bytes) -> None:
         """Give every process a frame."""

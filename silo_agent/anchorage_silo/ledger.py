@@ -105,13 +105,7 @@ class PrivacyLedger:
         return fits
 
     def _fitting(self, entries: Sequence[Entry], mechanism: Mechanism) -> float:
-        """Return the ε after a mechanism."""
-        spent = _mechanisms(entries)
-        total = epsilon([*spent, mechanism], self.delta)
-        if total > self.epsilon:
-            found = f"epsilon {epsilon(spent, self.delta):.4g} of {self.epsilon:g} is spent (delta {self.delta:g}), and would be {total:.4g}"
-            raise AnchorageError(silo.PRIVACY_BUDGET_SPENT, found)
-        return total
+        return epsilon_after(_mechanisms(entries), mechanism, self.epsilon, self.delta)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -125,6 +119,21 @@ class PrivacyLedger:
             yield
         finally:
             os.close(handle)
+
+
+def epsilon_after(spent: Sequence[Mechanism], mechanism: Mechanism, most: float, delta: float) -> float:
+    """Return the ε at `delta` after a further mechanism.
+
+    Raises
+    ------
+    AnchorageError
+        It is more than `most`.
+    """
+    total = epsilon([*spent, mechanism], delta)
+    if total > most:
+        found = f"epsilon {epsilon(spent, delta):.4g} of {most:g} is spent (delta {delta:g}), and would be {total:.4g}"
+        raise AnchorageError(silo.PRIVACY_BUDGET_SPENT, found)
+    return total
 
 
 def _mechanisms(entries: Sequence[Entry]) -> list[Mechanism]:

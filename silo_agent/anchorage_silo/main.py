@@ -78,7 +78,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     review = commands.add_parser(
         "review", parents=[configured], help="say what the federation would do here, and its digest"
     )
-    review.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the answer")
+    policy = commands.add_parser(
+        "policy", parents=[configured], help="play a policy file against the requests in the audit log"
+    )
+    policy.add_argument("action", choices=("check",), help="what to do")
+    policy.add_argument("file", type=Path, metavar="FILE", help="the policy, YAML")
+    for answering in (review, policy):
+        answering.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the answer")
     approve = commands.add_parser(
         "approve", parents=[configured], help="approve what review showed (policy: requireApproval)"
     )

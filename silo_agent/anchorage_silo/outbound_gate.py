@@ -3,17 +3,13 @@
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.errors.learning import PIECE_WRONG
-from anchorage.api.method import ResolvedMethod
 from anchorage.api.piece_faults import without_text
-from anchorage.engine.accounting import Mechanism
 from anchorage.engine.repeating import repetitions_of
-from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
 from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
@@ -21,53 +17,39 @@ from anchorage.transport.secure_aggregation.member import ProtocolError
 from anchorage.transport.secure_aggregation.wire import Lost, content_of, read
 from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
-from anchorage.transport.tensors.layout import LORA, MOMENTS, Layout
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.budget import BudgetGuard
-from anchorage_silo.limits import Limits
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
+from anchorage_silo.verdict import Past, Request, RequestKind, RunTerms, judge
 
 TOLD_CODES = ("ANC-13", "ANC-21", "ANC-22")
 """Prefixes of failures whose own message the server receives, of learning, transfer and policy; of all others, whose messages name files, it
 receives the catalogue's text."""
+_REQUESTS = {TaskKind.TRAIN: RequestKind.UPDATE, TaskKind.EVALUATE: RequestKind.SCORES}
 _PATH = re.compile(r"(?<![\w.])[~/\\]|\b[A-Za-z]:[\\/]")
 
 _log = logging.getLogger(__name__)
-
-
-def extras_of(layouts: Iterable[Layout]) -> list[str]:
-    """Return what updates of these layouts carry beside the network's parameters, in a policy's vocabulary."""
-    beside = {name for layout in layouts for name in layout.by_name.keys() - layout.of_network().by_name.keys()}
-    return sorted(
-        {"moments" if name.startswith(MOMENTS) else "control" for name in beside if not name.startswith(LORA)}
-    )
 
 
 @dataclass(eq=False)
 class OutboundGate:
     """A `ServerLink` that enforces the hospital's policy and records every outbound message in the audit log.
 
-    `methods` are the methods of all stages of the run, as its description resolves them, and `needed` the least that it needs. `update_extras`
-    names what an update carries beside the network's parameters, in the policy's vocabulary (``control``, ``moments``). `check_approval` raises
-    AnchorageError while the hospital has not approved what it must approve. `guard` keeps the policy's privacy budget.
-    `secure` says that updates leave masked. `audit_head` returns the signed head of the audit log, which goes with what is sent.
+    `terms` is what the run's description asks of the silo. `check_approval` raises AnchorageError while the hospital has not approved what it must
+    approve. `guard` keeps the policy's privacy budget. `audit_head` returns the signed head of the audit log, which goes with what is sent.
     """
 
     link: ServerLink
     policy: Policy
     audit: AuditLog
-    methods: Sequence[ResolvedMethod]
+    terms: RunTerms
     state: AgentState
-    needed: Limits
-    update_extras: Sequence[str] = ()
     check_approval: Callable[[], None] = lambda: None
     guard: BudgetGuard | None = None
-    secure: bool = False
     audit_head: Callable[[], SignedHead | None] = lambda: None
-    _cost: Mechanism | None = field(default=None, init=False)
+    _tasks: dict[str, Request] = field(default_factory=dict, init=False)
     _progressing: str = field(default="", init=False)
-    _scored: dict[str, str] = field(default_factory=dict, init=False)
     _steps: dict[str, tuple[str, str, str]] = field(default_factory=dict, init=False)
 
     def admit(self, task: Task) -> None:
@@ -80,25 +62,23 @@ class OutboundGate:
             privacy budget is spent, or does not account all that is asked for; or it would receive more bytes than the run needs.
         """
         self.check_approval()
-        self.needed.check_size(task)
-        self.policy.check_secure(self.secure)
-        for method in self.methods:
-            self.policy.check_method(method)
-        self.policy.check_auxiliary_data(self.update_extras)
+        self.terms.needed.check_size(task)
+        request = Request(
+            _REQUESTS.get(task.kind, RequestKind.STEP), self.terms, task.id, task.round, images=self.state.samples
+        )
+        if task.kind is TaskKind.TRAIN:
+            request = replace(request, repetitions=repetitions_of(task))
+        elif task.kind is TaskKind.EVALUATE:
+            request = replace(request, digest=task.model.digest)
+        self._tasks[task.id] = request
+        self._judge(request)
         if task.kind.step:
             self._admit_step(task)
-            return
-        if task.kind is TaskKind.TRAIN:
-            self.policy.check_rounds(self.audit, self.needed, task.id)
-            if (times := repetitions_of(task)) > self.needed.repetitions:
-                found = f"task {task.id} asks for {times} trainings, the run's description for {self.needed.repetitions} at most"
-                raise AnchorageError(silo.ROUNDS_USED_UP, found)
-        else:
-            self._scored[task.id] = task.model.digest
-            self.policy.check_evaluations(self.audit, self.needed, task.id, task.model.digest)
-        if self.guard is not None:
-            cost = self.guard.admit(task, self.state.samples, self.update_extras)
-            self._cost = cost if task.kind is TaskKind.TRAIN else self._cost
+
+    def _judge(self, request: Request) -> None:
+        """Raise AnchorageError where the policy refuses the request."""
+        past = Past(self.audit) if self.guard is None else Past(self.audit, self.guard.check)
+        judge(self.policy, request, past).enforce()
 
     def _admit_step(self, task: Task) -> None:
         """Check a step of secure aggregation: a round's sum is revealed for one set of silos, or two sums would differ by one silo's update."""
@@ -136,24 +116,28 @@ class OutboundGate:
             The policy refuses it, it is out of bounds, or the audit log cannot be written.
         """
         digest = announcement.update.digest if announcement.update else ""
-        self.policy.check_rounds(self.audit, self.needed, announcement.task, digest)
-        self.policy.check_announcement(announcement)
+        trained = announcement.samples.get("train", 0)
+        fewest = min(trained, announcement.samples.get("smallest_group", trained))
+        asked = self._tasks.get(announcement.task) or Request(RequestKind.UPDATE, self.terms, announcement.task)
+        request = replace(
+            asked,
+            digest=digest,
+            auxiliary=announcement.auxiliary,
+            fewest=fewest,
+            update=announcement.trained,
+            trained=trained,
+        )
+        self._judge(request)
         check_announcement(announcement, self.state.samples)
-        self._check_declared(announcement.auxiliary)
         if self.guard is not None:
-            if self._cost is None:
+            if request.round is None:
                 raise AssertionError(f"task {announcement.task} was not admitted")
-            announcement, self.state.epsilon = self.guard.spend(announcement, self._cost, self.state.samples)
-        self.audit.record("announce", announcement.task, auxiliary=announcement.auxiliary, digest=digest)
+            cost = self.guard.mechanism(request.round, self.state.samples, request.repetitions)
+            announcement, self.state.epsilon = self.guard.spend(announcement, cost, self.state.samples)
+        facts = {"round": request.round, "fewest": fewest, "trained": trained if announcement.trained else None}
+        self.audit.record("announce", announcement.task, auxiliary=announcement.auxiliary, digest=digest, facts=facts)
         self.link.announce(replace(announcement, audit_head=self.audit_head()))
         self.state.count_trained(announcement.task)
-
-    def _check_declared(self, names: Iterable[str]) -> None:
-        """Refuse auxiliary data that no piece of the run's methods declares: the hospital could not have known of it."""
-        declared = {array.name for method in self.methods for array in auxiliary_arrays(method, up=True)}
-        if unknown := sorted(name for name in names if not any(fnmatchcase(name, each) for each in declared)):
-            found = f"auxiliary data {', '.join(unknown)} is declared by no piece of the run's methods"
-            raise AnchorageError(silo.AUXILIARY_DATA_REFUSED, found)
 
     def push(self, task: str, update: ChunkSource) -> None:
         """Send an update.
@@ -176,26 +160,30 @@ class OutboundGate:
             The policy refuses it, it is out of bounds, or the audit log cannot be written.
         """
         if evaluation.answer:
+            self._tasks.pop(evaluation.task, None)
             kind, name, digest = self._steps.pop(evaluation.task)
             check_evaluation(evaluation, self.state.samples)
             self.audit.record(kind, name, nbytes=len(evaluation.answer), digest=digest)
             self.link.report(replace(evaluation, audit_head=self.audit_head()))
             return
-        task, tally, digest = evaluation.task, evaluation.tally, self._scored.pop(evaluation.task, "")
-        self.policy.check_evaluations(self.audit, self.needed, task, digest)
-        self.policy.check_evaluation(evaluation)
+        task, tally, fewest = evaluation.task, evaluation.tally, evaluation.images
+        asked = self._tasks.pop(task, None) or Request(RequestKind.SCORES, self.terms, task, digest="")
+        request = replace(asked, auxiliary=frozenset(tally), fewest=fewest)
+        self._judge(request)
         check_evaluation(evaluation, self.state.samples)
+        facts, digest = {"round": request.round, "fewest": fewest}, request.digest or ""
         nbytes = sum(array.nbytes for array in tally.values())
-        self.audit.record("evaluation", task, nbytes=nbytes, auxiliary=tuple(tally), digest=digest)
+        self.audit.record("evaluation", task, nbytes=nbytes, auxiliary=tuple(tally), digest=digest, facts=facts)
         self.link.report(replace(evaluation, audit_head=self.audit_head()))
         self.state.count("evaluated")
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Report a failed task: with all details in the local log, without file names and the text of an exception in a piece to the server."""
-        self._scored.pop(task, None)
+        asked = self._tasks.pop(task, None)
         self._steps.pop(task, None)
         _log.error("%s %s: %s", code, task, message)
-        self.audit.record("failure", task, code=code)
+        facts = {"request": asked.kind, "round": asked.round} if asked is not None else {}
+        self.audit.record("failure", task, code=code, facts=facts)
         self.state.count("failed")
         message = without_text(message) if code == PIECE_WRONG.code else message
         told = code.startswith(TOLD_CODES if self.guard is None else "ANC-22") and not _PATH.search(message)

@@ -1,6 +1,5 @@
-"""The hospital's policy file: limits on what leaves the hospital, whatever the federation asks for."""
+"""The hospital's policy file: limits on what leaves the hospital, whatever the federation asks for; `verdict` judges requests by it."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -8,17 +7,13 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from anchorage.api.base import AboveZero, Document, PositiveDecimal, Share
-from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.method import MethodName, ResolvedMethod
 from anchorage.api.single import read_document
 from anchorage.engine.hooks import AggregationHooks
 from anchorage.learning.hooks import expect
-from anchorage.methods import PRESETS
-from anchorage.methods.preset import auxiliary_arrays
-from anchorage.transport.messages import Announcement, Evaluation
-from anchorage_silo.audit import AuditLog
 from anchorage_silo.ledger import PrivacyLedger
 from anchorage_silo.limits import Limits
+from anchorage_silo.protection import Protection
 
 RAW_IMAGES = ("raw_images", "raw_labels")
 """Auxiliary data that contains the hospital's images (GlobalMixup): sent only if the policy names it."""
@@ -146,44 +141,21 @@ class Policy(Document):
             raise ValueError("found a delta of 1, which protects nothing; take one far below 1 / number of images")
         return self
 
-    def check_method(self, method: ResolvedMethod) -> None:
-        """Check a method as the run's description resolves it.
-
-        Raises
-        ------
-        AnchorageError
-            The policy does not allow it, or it sends more than the allowed method of this name.
-        """
-        if self.allowed_methods is None:
-            return
-        if method.name not in self.allowed_methods or method.name not in PRESETS:
-            allowed = ", ".join(self.allowed_methods) or "none"
-            raise AnchorageError(
-                silo.METHOD_REFUSED, f"method {method.name} is not allowed here (allowedMethods: {allowed})"
-            )
-        sent = {array.name for array in auxiliary_arrays(method, up=True)}
-        if further := sorted(sent - {array.name for array in PRESETS[method.name].up}):
-            found = f"under the name {method.name} the run also sends {', '.join(further)}"
-            raise AnchorageError(silo.METHOD_REFUSED, f"{found}, which that method does not (allowedMethods)")
-
-    def check_secure(self, secure: bool) -> None:
-        """Check whether updates leave masked.
-
-        Raises
-        ------
-        AnchorageError
-            They do not, and the policy requires it.
-        """
-        if self.require_secure_aggregation and not secure:
-            raise AnchorageError(
-                silo.SECURE_AGGREGATION_MISSING, "updates would leave unmasked (requireSecureAggregation)"
-            )
-
     def bound(self, method: ResolvedMethod) -> float | None:
         """Return the norm to which an update's change is scaled down: the lesser of the policy's and the method's; None: neither has one."""
         asked = expect(method.aggregation, AggregationHooks).bound
         own = None if self.clip_norm is None else float(self.clip_norm)
         return min((norm for norm in (own, asked) if norm is not None), default=None)
+
+    def protection(self, method: ResolvedMethod) -> Protection:
+        """Return what is done to updates of a method before they leave."""
+        return Protection(
+            clip_norm=self.bound(method),
+            noise_std=float(self.noise_std or 0) or None,
+            noise_ratio=self.noise_ratio,
+            noise_seed=self.noise_seed,
+            always=self.privacy_budget is not None,
+        )
 
     @property
     def undecided(self) -> bool:
@@ -211,92 +183,6 @@ class Policy(Document):
         most = self.maximum_rounds if self.maximum_evaluations is None else self.maximum_evaluations
         return replace(needed, updates=updates, evaluations=needed.evaluations if most is None else most)
 
-    def check_rounds(self, audit: AuditLog, needed: Limits, task: str, digest: str | None = None) -> None:
-        """Check the number of updates; `digest` is that of the update, None before there is one.
-
-        Raises
-        ------
-        AnchorageError
-            The maximum number of updates has been announced.
-        """
-        sent = audit.sent("announce", whole=self.maximum_rounds is not None)
-        most, rule = self.limits(needed).updates, _rule("maximumRounds", self.maximum_rounds)
-        before = 0 if self.maximum_rounds is None else audit.missing("announce")
-        self._check_sent(sent, before, most, task, digest, f"updates were announced ({rule}: {most})")
-
-    def check_evaluations(self, audit: AuditLog, needed: Limits, task: str, digest: str) -> None:
-        """Check the number of models that were scored; `digest` is that of the model.
-
-        Raises
-        ------
-        AnchorageError
-            The maximum number of models has been scored.
-        """
-        own = self.maximum_rounds if self.maximum_evaluations is None else self.maximum_evaluations
-        sent, most = audit.sent("evaluation", whole=own is not None), self.limits(needed).evaluations
-        before, rule = 0 if own is None else audit.missing("evaluation"), _rule("maximumEvaluations", own)
-        self._check_sent(sent, before, most, task, digest, f"models were scored ({rule}: {most})")
-
-    @staticmethod
-    def _check_sent(
-        sent: Collection[tuple[str, str]], before: int, most: int, task: str, digest: str | None, found: str
-    ) -> None:
-        """Refuse what would be one more, `before` counted; a server may give two tasks the same name, but what is sent for them differs."""
-        again = (task, digest) in sent if digest is not None else any(task == name for name, _ in sent)
-        if before + len(sent) >= most and not again:
-            raise AnchorageError(silo.ROUNDS_USED_UP, f"{before + len(sent)} {found}")
-
-    def check_samples(self, samples: int) -> None:
-        """Check the number of images that a message reports on.
-
-        Raises
-        ------
-        AnchorageError
-            There are too few images; the message does not say how many.
-        """
-        if self.minimum_samples is not None and samples < self.minimum_samples:
-            found = f"the message would report on fewer than {self.minimum_samples} images (minimumSamples)"
-            raise AnchorageError(silo.TOO_FEW_SAMPLES, found)
-
-    def check_announcement(self, announcement: Announcement) -> None:
-        """Check an announcement.
-
-        Raises
-        ------
-        AnchorageError
-            It contains more than the policy allows.
-        """
-        self.check_auxiliary_data(announcement.auxiliary)
-        trained = announcement.samples.get("train", 0)
-        self.check_samples(min(trained, announcement.samples.get("smallest_group", trained)))
-        if announcement.trained and trained < self.least_images:
-            found = f"the update would come from fewer than {self.least_images} images (the policy states neither noise nor minimumSamples)"
-            raise AnchorageError(silo.TOO_FEW_SAMPLES, found)
-
-    def check_evaluation(self, evaluation: Evaluation) -> None:
-        """Check an evaluation.
-
-        Raises
-        ------
-        AnchorageError
-            It contains more than the policy allows.
-        """
-        self.check_auxiliary_data(evaluation.tally)
-        self.check_samples(evaluation.images)
-
-    def check_auxiliary_data(self, names: Collection[str]) -> None:
-        """Check the names of auxiliary data.
-
-        Raises
-        ------
-        AnchorageError
-            The policy does not allow one of them.
-        """
-        allowed = self.allowed_auxiliary_data
-        if refused := sorted(filter(self.refuses, set(names))):
-            found = f"auxiliary data {', '.join(refused)} is not allowed here (allowedAuxiliaryData: {', '.join(allowed or ()) or 'none'})"
-            raise AnchorageError(silo.AUXILIARY_DATA_REFUSED, found)
-
     def refuses(self, name: str) -> bool:
         """Return whether auxiliary data of a name may not leave."""
         return name in RAW_IMAGES if self.allowed_auxiliary_data is None else name not in self.allowed_auxiliary_data
@@ -311,7 +197,3 @@ def read_policy(path: Path | None) -> Policy:
         The file is unreadable, or no policy.
     """
     return Policy() if path is None else read_document(path, Policy)
-
-
-def _rule(name: str, own: int | None) -> str:
-    return name if own is not None else f"the run's description; {name} of the policy sets another limit"

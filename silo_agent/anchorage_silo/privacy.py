@@ -1,7 +1,7 @@
 """Clipping and noise on an update, as the hospital's policy asks, before the update is announced."""
 
 import math
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from anchorage.learning.randomness import generator
 from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
+from anchorage_silo.protection import Protection
 from anchorage_silo.segments import FLOATS, Segments, arrays_of
 
 if TYPE_CHECKING:  # the engine behind it is no part of a trainer's process
@@ -35,23 +36,15 @@ class PrivateLearner:
 
     Delta and noise are added in float64, and rounded as a part of the model. Numbers that are no floats stay as received where there is noise.
 
-    `clip_norm` is the maximum norm of the delta (None does not clip), `noise_std` the standard deviation of the noise (None adds none).
-    `noise_ratio` adds to each array noise whose norm is about so many times that of the array's delta, in place of `noise_std`, to variances in
-    their logarithms: one that noise took to near 0 would blow up whatever the channel sees. A delta that is not
-    finite stays as it is, and the server refuses it. The ratio is told with the update's metrics, as it explains a model that learns more slowly.
-    `noise_seed` is for tests; None draws from the operating system, so that no two runs are equal. With `always` an update leaves whatever came of
-    the training: where it gave none, or one that is not finite, the delta is 0.
+    Relative noise is added to variances in their logarithms: one that noise took to near 0 would blow up whatever the channel sees. A delta that is
+    not finite stays as it is, and the server refuses it. The ratio is told with the update's metrics, as it explains a model that learns more
+    slowly. With `Protection.always` the delta is 0 where training gave none, or one that is not finite.
     """
 
     learner: "SiloLearner"
     down: Layout
     up: Layout
-    _: KW_ONLY
-    clip_norm: float | None
-    noise_std: float | None
-    noise_seed: int | None
-    noise_ratio: float | None = None
-    always: bool = False
+    protection: Protection
 
     def __post_init__(self) -> None:
         self._segments = Segments(self.down, self.up)
@@ -60,14 +53,14 @@ class PrivateLearner:
         """Train, then clip and noise the update and announce its new digest."""
         announcement = self.learner.train(task, model, out, progress)
         if announcement.update is None or not announcement.trained:
-            if not self.always:
+            if not self.protection.always:
                 return announcement
             whole, scale = out(self.up.nbytes), 0.0
         else:
             whole = out(announcement.update.nbytes)
             scale = self._scale(model, whole[: self.up.nbytes])
         self._change(task, model, whole[: self.up.nbytes], scale)
-        told = {NOISE_RATIO: self.noise_ratio} if self.noise_ratio else {}
+        told = {NOISE_RATIO: self.protection.noise_ratio} if self.protection.noise_ratio else {}
         return replace(
             announcement, update=Manifest.of(self.up.digest, whole), metrics={**announcement.metrics, **told}
         )
@@ -78,7 +71,7 @@ class PrivateLearner:
 
     def _scale(self, model: Bytes, update: Bytes) -> float:
         """Return what the delta is multiplied by."""
-        if self.clip_norm is None:
+        if self.protection.clip_norm is None:
             return 1.0
         squares = 0.0
         for old, new, floating in self._segments.walk(model, update):
@@ -87,25 +80,25 @@ class PrivateLearner:
                 squares += float(delta @ delta)
         norm = math.sqrt(squares)
         if not math.isfinite(norm):
-            return 0.0 if self.always else 1.0  # such a delta stays as it is, and the server refuses it
-        return min(1.0, self.clip_norm / norm) if norm else 1.0
+            return 0.0 if self.protection.always else 1.0  # such a delta stays as it is, and the server refuses it
+        return min(1.0, self.protection.clip_norm / norm) if norm else 1.0
 
     def _change(self, task: Task, model: Bytes, update: Bytes, scale: float) -> None:
         """Scale the delta and add noise."""
-        if scale == 1 and not self.noise_std and not self.noise_ratio:
+        if scale == 1 and not self.protection.noise_std and not self.protection.noise_ratio:
             return
-        seed = self.noise_seed
+        seed = self.protection.noise_seed
         draws = np.random.default_rng() if seed is None else generator(seed, "noise", task.round, _repetition_of(task))
         for old, new, floating in self._segments.walk(model, update):
             if floating:
                 delta = scale * np.subtract(new, old, dtype=np.float64) if scale else 0.0
-                noise = draws.normal(0.0, self.noise_std, new.shape) if self.noise_std else 0.0
+                noise = draws.normal(0.0, self.protection.noise_std, new.shape) if self.protection.noise_std else 0.0
                 new[:] = old + (delta + noise)  # rounded after the noise, whatever the weights' size
-            elif self.noise_std:
+            elif self.protection.noise_std:
                 new[:] = old
-        if self.noise_ratio:
-            self._add_relative_noise(model, update, draws, self.noise_ratio)
-        for entry in self.up.tensors if self.noise_std or self.noise_ratio else ():
+        if self.protection.noise_ratio:
+            self._add_relative_noise(model, update, draws, self.protection.noise_ratio)
+        for entry in self.up.tensors if self.protection.noise_std or self.protection.noise_ratio else ():
             if entry.name.endswith(VARIANCES) and entry.dtype in FLOATS:
                 variance = update[entry.offset : entry.offset + entry.nbytes].view(FLOATS[entry.dtype])
                 np.maximum(variance, 0, out=variance)

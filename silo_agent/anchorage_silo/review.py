@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from pydantic import Field, ValidationError
@@ -26,8 +27,8 @@ from anchorage_silo.config import SiloConfig
 from anchorage_silo.confinement import words
 from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
-from anchorage_silo.outbound_gate import extras_of
 from anchorage_silo.policy import Policy
+from anchorage_silo.verdict import Past, Request, RequestKind, RunTerms, extras_of, judge
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Leaving(Document):
     when: str = Field(description="How often it leaves.")
     reveals: str = Field(description="What it is, and what it reveals.")
     refused: bool = Field(False, description="Whether the hospital's policy refuses it.")
+    reason: str = Field("", description="Why the policy refuses it, with the code of the failure; empty: it does not.")
 
 
 class Stage(Document):
@@ -118,7 +120,9 @@ class Review(Document):
             classes=tuple(run.model.task.outputs),
             initial=run.model.initial or run.model.weights or "",
             mode=run.mode,
-            stages=tuple(_stage(run, config, policy, *stage) for stage in stages_of(run)),
+            stages=tuple(
+                _stage(run, config, policy, number, method, up) for number, (method, up, _) in enumerate(stages_of(run))
+            ),
             updates=limits.updates,
             evaluations=limits.evaluations,
             protection=_protection(policy, run.method),
@@ -150,7 +154,7 @@ class Review(Document):
             yield f"{stage.method}, {stage.rounds} rounds: {stage.summary}"
             yield f"  computed here: {stage.training}"
             for array in stage.leaves:
-                refused = " REFUSED by the policy" if array.refused else ""
+                refused = f" REFUSED by the policy: {array.reason}" if array.refused else ""
                 yield f"  leaves {array.when}: {array.name}, {array.size}: {array.reveals}{refused}"
             yield f"  the server learns: {stage.server_learns}; other silos learn: {stage.silos_learn}"
         digest = "" if self.privacy else ", and a keyed digest that shows whether they change"
@@ -190,61 +194,52 @@ def read_description(text: str) -> RunDescription:
 
 
 def _stage(
-    run: RunDescription, config: SiloConfig, policy: Policy, method: ResolvedMethod, up: str, rounds: int
+    run: RunDescription, config: SiloConfig, policy: Policy, number: int, method: ResolvedMethod, up: str
 ) -> Stage:
     layout, preset, budgeted = Layout.from_json(up), PRESETS.get(method.name), policy.privacy_budget is not None
-    control = bool(extras_of([layout]))
-    leaves = [
-        Leaving(
-            name="update",
-            size=f"{layout.nbytes:,} bytes, {len(layout.tensors)} arrays"
-            + (f", {coding.words}" if (coding := expect(method.encoding, EncodingHooks).coding()) else ""),
-            when="once a round",
-            reveals="the model's weights after training here" + (", with control variates" if control else "")
-            + "; a hostile server can read images out of them, see Protection",
-            refused=control and (budgeted or policy.refuses("control")),
-        ),
-        Leaving(
-            name="counts and figures",
-            size="a few numbers",
-            when="once a round",
-            reveals="the number of images and the privacy loss so far" if budgeted
-            else "how many images were trained on, had labels and were accepted, the loss, the time",
-        ),
-    ]  # fmt: skip
-    leaves += [
-        Leaving(
-            name=array.name, size=array.shape, when="once a round", reveals=array.meaning, refused=budgeted or policy.refuses(array.name)
-        )
-        for array in auxiliary_arrays(method, up=True)
-    ]  # fmt: skip
+    last, before = run.ends[number], run.ends[number - 1] if number else 0
+    asked = Request(RequestKind.UPDATE, RunTerms.of(run, config.labels), round=last)
+
+    def leaving(
+        name: str, size: str, when: str, reveals: str, *sent: str, kind: RequestKind = RequestKind.UPDATE
+    ) -> Leaving:
+        refusal = judge(policy, replace(asked, kind=kind, auxiliary=frozenset(sent)), Past()).refusal
+        found = "" if refusal is None else str(refusal)
+        return Leaving(name=name, size=size, when=when, reveals=reveals, refused=bool(found), reason=found)
+
+    coding = expect(method.encoding, EncodingHooks).coding()
+    size = f"{layout.nbytes:,} bytes, {len(layout.tensors)} arrays" + (f", {coding.words}" if coding else "")
+    control = ", with control variates" if extras_of([layout]) else ""
+    weights = f"the model's weights after training here{control}; a hostile server can read images out of them, see Protection"
+    figures = (
+        "the number of images and the privacy loss so far"
+        if budgeted
+        else "how many images were trained on, had labels and were accepted, the loss, the time"
+    )
+    often = "once a round"
+    leaves = [leaving("update", size, often, weights), leaving("counts and figures", "a few numbers", often, figures)]
+    for array in auxiliary_arrays(method, up=True):
+        leaves.append(leaving(array.name, array.shape, often, array.meaning, array.name))
     weigher = weigher_of(method, run)
     if weigher.evaluated:
         counted = {array.name: array.shape for array in auxiliary_arrays(method, up=True)}.get(VALIDATION, "counts")
-        reveals = "how the other silos' models do on its validation images"
-        leaves.append(_scores(VALIDATION, counted, "for every other silo's update", reveals, policy))
+        when, reveals = "for every other silo's update", "how the other silos' models do on its validation images"
+        leaves.append(leaving(VALIDATION, counted, when, reveals, VALIDATION, kind=RequestKind.SCORES))
     if run.silo_percent and config.labels != "None":
         where = f"of the {run.silo_percent} % that it keeps from training"
-        leaves += [
-            _scores(
-                a.name, f"{' × '.join(map(str, a.shape))} {a.dtype}", "once a round", f"{a.meaning}, {where}", policy
-            )
-            for a in run.model.task.tally_arrays()
-        ]
+        for summed in run.model.task.tally_arrays():
+            size = f"{' × '.join(map(str, summed.shape))} {summed.dtype}".strip()
+            reveals = f"{summed.meaning}, {where}"
+            leaves.append(leaving(summed.name, size, often, reveals, summed.name, kind=RequestKind.SCORES))
     return Stage(
         method=method.name,
         summary=preset.summary if preset else "a method that this version does not know by name",
         training=_training(method, config.labels, weigher.repetitions),
-        rounds=rounds,
+        rounds=last - before,
         leaves=tuple(leaves),
         server_learns=preset.reveals_to_server if preset else "what the arrays above reveal",
         silos_learn=preset.reveals_to_silos if preset else "not declared",
     )
-
-
-def _scores(name: str, size: str, when: str, reveals: str, policy: Policy) -> Leaving:
-    refused = policy.privacy_budget is not None or policy.refuses(name)
-    return Leaving(name=name, size=size, when=when, reveals=reveals, refused=refused)
 
 
 def _training(method: ResolvedMethod, labels: str, repetitions: int) -> str:

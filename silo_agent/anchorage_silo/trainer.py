@@ -34,7 +34,6 @@ from anchorage_silo.files import (
     map_existing,
     pictures_folder,
     state_unusable,
-    trainer_folder,
 )
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.further_devices import RENDEZVOUS_FILE, FurtherDevices
@@ -47,7 +46,12 @@ if TYPE_CHECKING:  # a null trainer imports neither pydantic nor the engine nor 
     from anchorage.engine.interfaces import SiloLearner
     from anchorage.learning.data import ImageSet
     from anchorage.learning.data.fingerprints import Fingerprint
+    from anchorage.learning.data.picture_store import PictureStore
     from anchorage.learning.device_group import DeviceGroup
+    from anchorage_silo.config import SiloConfig
+
+NO_POLICY = "{}"
+"""A policy that states nothing."""
 
 T = TypeVar("T")
 
@@ -77,7 +81,7 @@ class Trainer:
         while (frame := read_frame(self._stream)) is not None:
             match frame:
                 case (Kind.SETUP, content):
-                    self._submit(TaskKind.TRAIN, self._set_up, Setup(**json.loads(content)))
+                    self._submit(TaskKind.TRAIN, self._set_up, Setup.from_json(content))
                 case (Kind.TASK, content):
                     task = decode_task(content)
                     if task.kind is TaskKind.TRAIN:
@@ -94,10 +98,10 @@ class Trainer:
 
     def _set_up(self, setup: Setup) -> None:
         try:
-            self._state = trainer_folder(Path(setup.state))
+            self._state = setup.folder
             self._further.start(setup)
             learner, samples, self._fingerprint = build_learner(setup)
-            self._learner = MeasuredLearner(learner) if setup.system_metrics else learner
+            self._learner = MeasuredLearner(learner) if _measured(setup) else learner
         except AnchorageError as error:
             self._report_failure("", error)
         else:
@@ -180,108 +184,117 @@ def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Finge
     AnchorageError
         The images are unusable.
     """
-    trainer = json.loads(setup.trainer)
-    if trainer["type"] == "Null":
+    if not setup.trains:
+        trainer = setup.plain["trainer"]
         return _null_learner(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"], None
     from anchorage.api.run import RunDescription
     from anchorage.engine.stages import staged
     from anchorage.learning.data.fingerprints import Fingerprint
+    from anchorage_silo.config import SiloConfig
 
-    run = RunDescription.model_validate_json(setup.run)
-    images = read_images(setup, run)
+    run, config = RunDescription.model_validate_json(setup.run), SiloConfig.model_validate_json(setup.config)
+    images = read_images(config, run, store_of(setup))
     fingerprint = Fingerprint.of(images, bytes.fromhex(run.data_key))
-    if json.loads(setup.data)["onChange"] == "Refuse":
+    if config.data is not None and config.data.on_change == "Refuse":
         remedy = "restore them, or set onChange: Allow in its data section"
-        fingerprint.compare(
-            trainer_folder(Path(setup.state)) / IMAGES_FILE, f"the images of silo {setup.silo}", remedy=remedy
-        )
-
-    devices = _devices(setup, rank)
+        fingerprint.compare(setup.folder / IMAGES_FILE, f"the images of silo {config.silo}", remedy=remedy)
+    devices = _devices(setup, config, rank)
 
     def build(run: RunDescription) -> "SiloLearner":
-        learner = _build_silo_learner(setup, run, images, devices)
-        return _with_privacy(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
+        learner = _build_silo_learner(setup, config, run, images, devices)
+        return _with_protection(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
 
     return staged(run, build), len(images.ids), fingerprint
+
+
+def _measured(setup: Setup) -> bool:
+    """Return whether the policy lets the server learn what training uses."""
+    if setup.policy == NO_POLICY:
+        return False
+    from anchorage_silo.policy import Policy
+
+    return Policy.model_validate_json(setup.policy).system_metrics
 
 
 def _null_learner(setup: Setup, step: float, samples: int) -> "SiloLearner":
     """Build the null learner; with a warm-up or repeated training, one per stage with the layouts of that stage."""
 
-    def build(run: "RunDescription | Setup") -> "SiloLearner":
-        down, up = Layout.from_json(run.down), Layout.from_json(run.up)
-        return _with_privacy(setup, NullLearner(down, up, step, samples), down, up)
+    def build(down: str, up: str) -> "SiloLearner":
+        layouts = Layout.from_json(down), Layout.from_json(up)
+        return _with_protection(setup, NullLearner(*layouts, step, samples), *layouts)
 
     run = json.loads(setup.run)
     weighting = run.get("method", {}).get("weighting", {})  # read plainly: needs no pydantic
     if not run.get("warmUp") and not weighting.keys() & {"subConsensus", "plugin"}:
-        return build(setup)
+        return build(run["down"], run["up"])
     from anchorage.api.run import RunDescription
     from anchorage.engine.stages import staged
 
-    return staged(RunDescription.model_validate_json(setup.run), build)
+    return staged(RunDescription.model_validate_json(setup.run), lambda stage: build(stage.down, stage.up))
 
 
-def _with_privacy(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> "SiloLearner":
-    """Wrap the learner with the policy's clipping and noise."""
-    if setup.clip_norm is None and setup.noise_std is None and setup.noise_ratio is None:
-        return learner
-    return PrivateLearner(
-        learner,
-        down,
-        up,
-        clip_norm=setup.clip_norm,
-        noise_std=setup.noise_std,
-        noise_seed=setup.noise_seed,
-        noise_ratio=setup.noise_ratio,
-        always=setup.budgeted,
-    )
+def _with_protection(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> "SiloLearner":
+    """Wrap the learner with what is done to its updates before they leave."""
+    return PrivateLearner(learner, down, up, setup.protection) if setup.protection.changes_updates else learner
 
 
-def read_images(setup: Setup, run: "RunDescription") -> "ImageSet":
-    """Read the silo's images; decoded, they stay in memory, or where they are many, on disk, if the policy lets them.
+def store_of(setup: Setup) -> "PictureStore | None":
+    """Return where decoded images are stored that are too many for memory; None, and nothing is left there, where the policy forbids it."""
+    from anchorage.learning.data.picture_store import PictureStore
+    from anchorage_silo.policy import Policy
+
+    state = Path(setup.plain["state"])
+    if Policy.model_validate_json(setup.policy).store_pictures:
+        return PictureStore(pictures_folder(state))
+    forget_pictures(state)
+    return None
+
+
+def read_images(config: "SiloConfig", run: "RunDescription", store: "PictureStore | None") -> "ImageSet":
+    """Read the silo's images; decoded, they stay in memory, or where they are many, in `store`.
 
     Raises
     ------
     AnchorageError
         The images are unreadable, there are none, they lack labels that the configuration declares, or the federation is scored on some.
     """
-    from anchorage.api.data import SiloData
     from anchorage.learning.data.held_out import trainable
-    from anchorage.learning.data.picture_store import PictureStore
     from anchorage.methods.study import read_images as read_section
 
-    section, labelled = SiloData.model_validate_json(setup.data), setup.labels != "None"
-    state = Path(setup.state)
-    if not setup.store_pictures:
-        forget_pictures(state)
-    store = PictureStore(pictures_folder(state)) if setup.store_pictures else None
-    images = read_section(section, Path(setup.data_root), run.model, run.seed, labelled=labelled, store=store)
-    return trainable(images, setup.labels, setup.silo, run)
+    if config.data is None:
+        raise AssertionError("a configuration without images trains nothing")
+    labelled = config.labels != "None"
+    images = read_section(config.data, config.data_root, run.model, run.seed, labelled=labelled, store=store)
+    return trainable(images, config.labels, config.silo, run)
 
 
-def _devices(setup: Setup, rank: int) -> "DeviceGroup":
+def _devices(setup: Setup, config: "SiloConfig", rank: int) -> "DeviceGroup":
     from anchorage.learning.device_group import DeviceGroup
 
-    return DeviceGroup.join(rank, setup.devices, trainer_folder(Path(setup.state)) / RENDEZVOUS_FILE, setup.device)
+    return DeviceGroup.join(rank, setup.devices, setup.folder / RENDEZVOUS_FILE, config.device)
 
 
 def _build_silo_learner(
-    setup: Setup, run: "RunDescription", images: "ImageSet", devices: "DeviceGroup"
+    setup: Setup, config: "SiloConfig", run: "RunDescription", images: "ImageSet", devices: "DeviceGroup"
 ) -> "SiloLearner":
+    from anchorage.learning.device import use_threads
     from anchorage.learning.dp_sgd import DpSgd
     from anchorage.learning.learners import Checkpointing, build_silo_learner
+    from anchorage_silo.policy import Policy
 
-    state = trainer_folder(Path(setup.state)) / LEARNER_FOLDER
+    use_threads(config.threads)
+    state = setup.folder / LEARNER_FOLDER
     state.mkdir(parents=True, exist_ok=True)
+    budget = Policy.model_validate_json(setup.policy).privacy_budget
+    image = budget.dp_sgd if budget is not None else None
     return build_silo_learner(
         run=run,
-        silo=setup.silo,
-        labels=setup.labels,
+        silo=config.silo,
+        labels=config.labels,
         images=images,
         state=state,
-        device=setup.device,
-        dp_sgd=DpSgd(*setup.dp_sgd) if setup.dp_sgd else None,
+        device=config.device,
+        dp_sgd=DpSgd(float(image.clip_norm), float(image.noise_multiplier)) if image is not None else None,
         checkpointing=Checkpointing() if devices.leads else Checkpointing(math.inf),
         devices=devices,
     )

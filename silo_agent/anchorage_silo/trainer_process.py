@@ -166,11 +166,11 @@ class TrainerProcess:
         release: Release = "Never",
         grants: Grants | None = None,
     ) -> None:
-        make_trainer_folder(Path(setup.state))
-        self._setup = json.dumps(vars(setup)).encode()
-        stages = json.loads(setup.run).get("warmUp", ()) if setup.run else ()
-        sizes = [(stage["last"], Layout.from_json(stage["up"]).nbytes) for stage in stages]
-        self._update_bytes = [*sizes, (math.inf, Layout.from_json(setup.up).nbytes)]
+        make_trainer_folder(Path(setup.plain["state"]))
+        self._setup = setup.to_json()
+        run = json.loads(setup.run)
+        sizes = [(stage["last"], Layout.from_json(stage["up"]).nbytes) for stage in run.get("warmUp", ())]
+        self._update_bytes = [*sizes, (math.inf, Layout.from_json(run["up"]).nbytes)]
         self._command = command if grants is None else grants.command(command)
         self._environment = trainer_environment(os.environ) if grants is None else os.environ
         self._release = release

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_options import other_options
 from helm_charts import AUTHORITY, DATA, ENROLMENT, SITE, Helm, Values, container, of_kind
 
+from anchorage.api.agent import SiteOptions
 from anchorage.api.single import read_document
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.policy import Policy
@@ -67,6 +69,15 @@ def test_the_agent_reads_its_configuration(helm: Helm, tmp_path: Path) -> None:
     assert (read.probes_listen, read.stay, read.patience_seconds) == ("0.0.0.0:8080", True, 0)
     assert (read.proxy, read.policy) == (None, None)
     assert (tmp_path / "ca.pem").read_text(encoding="utf-8").strip() == AUTHORITY.strip()
+
+
+def test_every_option_of_an_agent_reaches_its_configuration(helm: Helm, tmp_path: Path) -> None:
+    options = other_options(SiteOptions)
+    read = config(helm.template("silo-agent", silo(**options)), tmp_path)
+    assert {
+        name: getattr(read, field) for field, name in zip(SiteOptions.model_fields, options, strict=True)
+    } == options
+    assert config(helm.template("silo-agent", SITE), tmp_path).stated() == {}
 
 
 def test_agents_of_several_federations_share_a_claim(helm: Helm, tmp_path: Path) -> None:

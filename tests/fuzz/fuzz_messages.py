@@ -43,6 +43,7 @@ from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.review import read_description
 from anchorage_silo.state import AgentState
+from anchorage_silo.verdict import RunTerms
 
 CLASSES = ("a", "b")
 
@@ -168,7 +169,7 @@ def _gate(folder: Path) -> OutboundGate:
     state = AgentState(folder / "silo.crt")
     state.set_joined(1000)
     log = AuditLog(folder / "gate.jsonl")
-    return OutboundGate(cast(Any, None), Policy(), log, [RUN.method], state, Limits.of(RUN, "All"))
+    return OutboundGate(cast(Any, None), Policy(), log, RunTerms.of(RUN, "All"), state)
 
 
 _TASKS = (

@@ -29,10 +29,10 @@ from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_
 from anchorage_server.held_heads import HeldHeads
 from anchorage_server.learner import choose_learners
 from anchorage_silo.audit import AuditLog
-from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
+from anchorage_silo.verdict import COUNTS, RunTerms
 
 WAIT_SECONDS = 120.0
 
@@ -114,16 +114,16 @@ def _behind_its_gate(
     link: GrpcServerLink, learner: SiloLearner, run: RunDescription, folder: Path, images: int, labels: str
 ) -> tuple[SiloWorker, AuditLog]:
     """Let out only what the methods' own names and declarations allow."""
-    methods = [*(stage.method for stage in run.warm_up), run.method]
-    arrays = {array.name for method in methods for array in PRESETS[method.name].up}
+    terms = RunTerms.of(run, labels)
+    arrays = {array.name for method in terms.methods for array in PRESETS[method.name].up}
     policy = Policy(
-        allowed_methods=tuple({method.name for method in methods}),
-        allowed_auxiliary_data=(*arrays, "confusion"),
+        allowed_methods=tuple({method.name for method in terms.methods}),
+        allowed_auxiliary_data=(*arrays, *terms.extras, COUNTS),
         relative_noise="0",
     )
     audit, joined = AuditLog(folder / "audit.jsonl"), AgentState(folder / "silo.pem")
     joined.set_joined(images)
-    gate = OutboundGate(link, policy, audit, methods, joined, Limits.of(run, labels))
+    gate = OutboundGate(link, policy, audit, terms, joined)
     feedback = ErrorFeedback(folder / "feedback")
     return SiloWorker(gate, learner, MemoryBuffers(), threads=True, admit=gate.admit, feedback=feedback), audit
 

@@ -20,9 +20,7 @@ silo.yaml: |
   {{- if .Values.policy }}
   policy: /etc/anchorage/policy.yaml
   {{- end }}
-  device: {{ .Values.device }}
-  devices: {{ .Values.devices }}
-  release: {{ .Values.release }}
+  {{- include "silo-agent.options" . | nindent 2 }}
   probesListen: "0.0.0.0:8080"
   stay: true
   patienceSeconds: 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from blake3 import blake3
 
+from anchorage.api.agent import option_names
 from anchorage.api.base import Document
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.method import MethodSpec
@@ -72,8 +73,8 @@ SILO: Mapping[str, Verdict] = {
     "spec.managed.data": Verdict.FROZEN,
     "spec.managed.data.onChange": Verdict.FREE,
     "spec.managed.resources": Verdict.FREE,
-    "spec.managed.devices": Verdict.FROZEN,
-    "spec.managed.release": Verdict.FREE,
+    **{f"spec.managed.{name}": Verdict.FROZEN for name in option_names(deciding=True)},
+    **{f"spec.managed.{name}": Verdict.FREE for name in option_names(deciding=False)},
     "spec.managed.policy": Verdict.FREE,
     "spec.managed.storage": Verdict.FREE,
     "spec.managed.pod": Verdict.FREE,

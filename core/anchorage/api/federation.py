@@ -4,18 +4,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from anchorage.api.agent import AgentOptions
 from anchorage.api.base import (
     ADDRESS_PATTERN,
     HOST_PATTERN,
     LAYER_PATTERN,
     TITLE_PATTERN,
     TRACKING_URI_PATTERN,
-    Devices,
     Document,
     Fraction,
     Metadata,
     Name,
-    Release,
 )
 from anchorage.api.data import PathBelow, ServerData, SiloData
 from anchorage.api.method import MethodName, MethodSpec
@@ -267,25 +266,24 @@ class Federation(Document):
     status: FederationStatus | None = Field(None, description="What was observed.")
 
 
-class Managed(Document):
-    """An agent that runs beside the server: on this machine or in this cluster."""
+class ManagedPod(Document):
+    """Images and pod of an agent that runs beside the server."""
 
     data: SiloData = Field(description="The silo's images.")
-    resources: Resources = Field(Resources(), description="Resources of the pod.")
-    devices: Devices = Field(
-        1,
-        description="Devices that train together, each on its part of every batch; 2 and more ask for as many nvidia.com/gpu where `resources` "
-        "names no device and `pod` claims none. Another number gives another model in its last digits.",
-    )
-    release: Release = Field(
-        "Never",
-        description="BetweenRounds: end the process that holds the device whenever no task is at hand, and start it with the next one.",
+    resources: Resources = Field(
+        Resources(),
+        description="Resources of the pod.\n\nWith several `devices`, as many nvidia.com/gpu are asked for where no device is named here and `pod` "
+        "claims none.",
     )
     policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
     storage: SiloStorage = Field(SiloStorage(), description="The agent's volume.")
     pod: PodOverrides = Field(
         PodOverrides(), description="Overrides of the agent's pod: PodOverrides in docs/federation.md."
     )
+
+
+class Managed(AgentOptions, ManagedPod):
+    """An agent that runs beside the server: on this machine or in this cluster."""
 
     @model_validator(mode="after")
     def _a_gpu_each(self) -> Self:

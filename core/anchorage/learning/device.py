@@ -70,19 +70,30 @@ def own_stream(name: str) -> None:
         torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 
+_threads = 1
+"""CPU threads of each calculation of this process."""
+
+
+def use_threads(number: int) -> None:
+    """Have each later calculation of this process use so many CPU threads."""
+    global _threads
+    _threads = number
+
+
 @contextmanager
 def calculation() -> Iterator[None]:
-    """Run learning in this thread: one CPU thread, deterministic convolutions, lack of memory and exceptions in pieces as failures of the catalogue.
+    """Run learning in this thread: deterministic convolutions, lack of memory and exceptions in pieces as failures of the catalogue.
 
-    The number of threads changes the order of sums, and so the bytes of a model. It is one, in a silo's process as in the simulator:
-    silos run beside each other, and both give the same model. OpenMP keeps the number per thread, so it is set in every call.
+    The number of CPU threads changes the order of sums, and so the bytes of a model. Unless `use_threads` sets another, it is one, in a silo's
+    process as in the simulator: silos run beside each other, and both give the same model. OpenMP keeps
+    the number per thread, so it is set in every call.
 
     Raises
     ------
     AnchorageError
         The memory does not suffice, or a piece of the method raised an exception.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(_threads)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     with naming_pieces(), _memory_errors():

@@ -5,6 +5,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import yaml
+from agent_options import other_options
 from left_run import DOCUMENTS, condition, leave, record
 
 from anchorage.api.errors import AnchorageError, commands
@@ -118,6 +120,17 @@ def test_results_are_tracked_where_the_documents_say(left: Workdir, file: Path) 
         update = {"conditions": (condition("Tracked", status),), "tracking": place.model_copy(update={"uri": uri})}
         leave(left, last_status(left).model_copy(update=update))
         assert is_tracked(left, federation) is complete
+
+
+def test_every_option_of_an_agent_reaches_its_configuration(file: Path, tmp_path: Path) -> None:
+    options = other_options()
+    documents = list(yaml.safe_load_all(DOCUMENTS))
+    for document in documents:
+        if document["kind"] == "Silo":
+            document["spec"]["managed"] |= options
+    file.write_text(yaml.safe_dump_all(documents))
+    for silo in local_silos(validate_study(file), tmp_path):
+        assert {name: silo.settings[name] for name in silo.settings.keys() - {"labels", "data"}} == options
 
 
 def test_a_silo_without_images_here_is_refused(file: Path, tmp_path: Path) -> None:

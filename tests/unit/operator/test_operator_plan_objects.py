@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from agent_options import other_options
 from plan_world import (
     AUTHORITY,
     NOW,
@@ -30,6 +31,7 @@ from plan_world import (
 )
 from pod_security import violations
 
+from anchorage.api.agent import AgentOptions
 from anchorage.api.files import load_federation
 from anchorage.api.single import read_document
 from anchorage.api.status import StoredModel, TrackingStatus
@@ -103,12 +105,18 @@ def test_several_devices_are_asked_for_and_told_to_the_agent(
     assert (agent.devices, agent.release) == (4, "BetweenRounds")
 
 
+def test_every_option_of_an_agent_reaches_its_configuration(tmp_path: Path) -> None:
+    options = other_options()
+    observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a", **options)}))
+    (tmp_path / "silo.yaml").write_text(observed.children["ConfigMap", "a-silo"]["data"]["silo.yaml"])
+    agent = read_document(tmp_path / "silo.yaml", SiloConfig)
+    assert agent.stated() == options
+
+
 def test_an_agent_of_the_release_before_reads_the_configuration_of_one_device() -> None:
-    observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a", devices=1, release="Never")}))
-    assert (
-        not {"devices", "release"}
-        & yaml.safe_load(observed.children["ConfigMap", "a-silo"]["data"]["silo.yaml"]).keys()
-    )
+    defaults = {field.alias: field.default for field in AgentOptions.model_fields.values()}
+    observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a", **defaults)}))
+    assert not defaults.keys() & yaml.safe_load(observed.children["ConfigMap", "a-silo"]["data"]["silo.yaml"]).keys()
 
 
 def test_nothing_changes_nothing() -> None:

@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.errors import AnchorageError
 from anchorage.engine.aggregation.fixed_point_mean import fixed_point_mean
 from anchorage.methods import validate_study
 from anchorage.transport.secure_aggregation.fixed_point import RangeError, encode
 from anchorage.transport.secure_aggregation.masks import Mask, add_masks
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, write_arrays
-from anchorage_silo.policy import Policy
 
 LAYOUT = Layout.of([("count", "I64", ()), ("weight", "F32", (5,)), ("flag", "BOOL", (3,))])
 FLAGS, COUNT = np.zeros(3, bool), np.array(7)
@@ -115,11 +114,3 @@ def test_what_needs_single_updates_is_refused_with_its_line(
 def test_what_needs_sums_alone_is_accepted(method: str, tmp_path: Path) -> None:
     study = validate_study(federation(tmp_path, method, ROUNDS))
     assert study.federation.spec.protocol.secure_aggregation is not None
-
-
-def test_a_policy_may_insist() -> None:
-    policy = Policy(require_secure_aggregation=True)
-    policy.check_secure(True)
-    with pytest.raises(AnchorageError) as refused:
-        policy.check_secure(False)
-    assert refused.value.failure is silo.SECURE_AGGREGATION_MISSING

@@ -1,10 +1,9 @@
 """A silo with a real trainer process and a server that is a list of messages."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-from silo_fakes import FakeLink
+from silo_fakes import FakeLink, setup_with
 
 from anchorage.api.base import Release
 from anchorage.api.data import Partition, SiloData
@@ -19,7 +18,6 @@ from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo.confinement import Grants
-from anchorage_silo.files import trainer_folder
 from anchorage_silo.frames import Setup
 from anchorage_silo.landlock import abi
 from anchorage_silo.mapped_buffers import MappedBuffers
@@ -48,10 +46,10 @@ def setup_of(
         federation="derm", seed=5, model=MODEL, method=method, down=layout, up=layout, rounds=3, mode="Synchronous"
     )
     section = section or SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
-    return Setup(
-        silo="a", labels=labels, device="cpu", state=str(state), data_root=str(state), run=run.to_json(),
-        down=layout, up=layout, data=section.model_dump_json(by_alias=True), trainer='{"type": "Learner"}',
-    )  # fmt: skip
+    own = {"labels": labels, "device": "cpu", "dataRoot": str(state)}
+    return setup_with(
+        state, run.to_json(), data=section.model_dump(by_alias=True, mode="json", exclude_none=True), **own
+    )
 
 
 class Silo:
@@ -63,15 +61,14 @@ class Silo:
         disturb: Callable[["Silo", str], None] = lambda silo, task: None,
         release: Release = "Never",
     ) -> None:
-        own = str(trainer_folder(Path(setup.state)))
-        claim = json.loads(setup.data).get("claimName")
-        images = str(Path(setup.data_root, claim)) if claim else ""
-        grants = Grants(own, images, hidden=(setup.state,), network=setup.devices > 1) if abi() else None
+        state, claim = setup.plain["state"], setup.plain["data"].get("claimName")
+        images = str(Path(setup.plain["dataRoot"], claim)) if claim else ""
+        grants = Grants(str(setup.folder), images, hidden=(state,), network=setup.devices > 1) if abi() else None
         self.trainer = TrainerProcess(setup, release=release, grants=grants)
         self.link = FakeLink()
         self.samples, self.fingerprint = self.trainer.start()
         self.link.progress = lambda task, done, total: disturb(self, task) or 0  # type: ignore[method-assign]
-        self.worker = SiloWorker(self.link, self.trainer, MappedBuffers(Path(setup.state)))
+        self.worker = SiloWorker(self.link, self.trainer, MappedBuffers(Path(state)))
 
     def round(self, number: int, model: ModelBytes) -> tuple[Announcement, bytes]:
         """Train once in round 1, twice in round 2, and so on."""

@@ -1,20 +1,39 @@
 """A server and a learner as simple as can be."""
 
+import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.method import ResolvedMethod
+from anchorage.methods import PRESETS
 from anchorage.transport.messages import Announcement, Assigned, Evaluation, Order, Permit, Task, TaskKind
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
+from anchorage_silo.config import SiloConfig
+from anchorage_silo.frames import Setup
+from anchorage_silo.limits import Limits
+from anchorage_silo.policy import Policy
+from anchorage_silo.verdict import RunTerms
 
 LAYOUT = Layout.of([("count", "I64", (3,)), ("weight", "F32", (600_000,)), ("bn.running_var", "F32", (5,))])
 WAIT_SECONDS = 120
+MANY = Limits(1_000, 1_000)
+"""More than these tests need."""
+
+
+def terms_of(*methods: str | ResolvedMethod, needed: Limits = MANY, **fields: Any) -> RunTerms:
+    """What a run of these methods asks of a silo."""
+    slots = tuple(PRESETS[each].slots if isinstance(each, str) else each for each in methods)
+    return RunTerms(slots, needed, **fields)
 
 
 def model_of(value: float) -> ModelBytes:
@@ -34,6 +53,19 @@ def train_task(model: ModelBytes, round_number: int = 1) -> Task:
 
 def evaluate_task(model: ModelBytes, round_number: int = 1) -> Task:
     return Task(f"{round_number}.evaluate.{model.digest[:8]}", TaskKind.EVALUATE, round_number, model.manifest)
+
+
+def setup_with(state: Path, run: str, policy: Policy | None = None, **config: Any) -> Setup:
+    """What sets up a trainer of an agent with this configuration beside what every agent needs."""
+    needed = {"silo": "a", "federation": "derm", "server": "s:1", "enrolment": "s:2", "authority": "ca.pem"}
+    whole = SiloConfig.model_validate_json(json.dumps({**needed, "state": str(state), "labels": "None", **config}))
+    text = (policy or Policy()).model_dump_json(by_alias=True, exclude_unset=True)
+    return Setup(whole.model_dump_json(by_alias=True), text, run)
+
+
+def changed_setup(setup: Setup, *, run: str | None = None, **config: Any) -> Setup:
+    """The same with other values in the configuration, or for another run."""
+    return replace(setup, config=json.dumps({**setup.plain, **config}), run=setup.run if run is None else run)
 
 
 class FakeLink:

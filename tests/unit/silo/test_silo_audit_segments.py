@@ -6,19 +6,24 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from silo_fakes import terms_of
 
 from anchorage.api.errors import AnchorageError
 from anchorage_silo.audit import AuditLog, verified
 from anchorage_silo.commands import describe_log
-from anchorage_silo.limits import Limits
 from anchorage_silo.policy import Policy
+from anchorage_silo.verdict import Past, Request, RequestKind, judge
 
 SEGMENT_BYTES = 1000
-LIMITS = Limits(updates=100, evaluations=100)
 
 
 def opened(folder: Path) -> AuditLog:
     return AuditLog(folder / "audit.jsonl", lambda: 12.5, segment_bytes=SEGMENT_BYTES)
+
+
+def update_of(policy: Policy, log: AuditLog, task: str, digest: str) -> None:
+    asked = Request(RequestKind.UPDATE, terms_of("FedAvg"), task, 9, digest, frozenset(), 20, trained=20)
+    judge(policy, asked, Past(log)).enforce()
 
 
 @pytest.fixture
@@ -102,11 +107,11 @@ def test_segments_that_were_moved_away_are_named_and_still_counted(folder: Path)
         log.record("join", digest="three")
         here = len(log.sent("announce", whole=True))
         assert log.missing("announce") == 12 - here > 0
-        Policy(maximum_rounds=13).check_rounds(log, LIMITS, "9.train", "new")
+        update_of(Policy(maximum_rounds=13), log, "9.train", "new")
         log.record("announce", "9.train", digest="new")
         with pytest.raises(AnchorageError, match="ANC-2213.*13 updates were announced"):
-            Policy(maximum_rounds=13).check_rounds(log, LIMITS, "10.train", "newer")
-        Policy().check_rounds(log, LIMITS, "10.train", "newer")
+            update_of(Policy(maximum_rounds=13), log, "10.train", "newer")
+        update_of(Policy(), log, "10.train", "newer")
         for number in range(6):  # a further segment goes on counting
             log.record("announce", f"{number}.train", digest=f"three{number}")
     (folder / "audit.3.jsonl").unlink()

@@ -4,13 +4,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from real_silo import METHOD, MODEL, Silo, setup_of
-from silo_fakes import WAIT_SECONDS
+from silo_fakes import WAIT_SECONDS, changed_setup
 
 from anchorage.api.errors import AnchorageError
 from anchorage.engine.silo import SiloWorker
@@ -34,7 +33,7 @@ def silo_of(tmp_path: Path, initial: ModelBytes) -> Iterator[Callable[..., Silo]
     silos = []
 
     def make(name: str, *disturb: Callable[[Silo, str], None]) -> Silo:
-        silos.append(Silo(replace(setup_of(tmp_path / name, initial), devices=2), *disturb))
+        silos.append(Silo(changed_setup(setup_of(tmp_path / name, initial), devices=2), *disturb))
         return silos[-1]
 
     yield make
@@ -98,7 +97,7 @@ def test_a_training_that_was_withdrawn_is_followed_by_one_of_all_devices(
 
 
 def test_what_is_wrong_at_a_further_device_is_told_at_the_start(tmp_path: Path, initial: ModelBytes) -> None:
-    trainer = TrainerProcess(replace(setup_of(tmp_path / "a", initial), devices=2, device="cuda"))
+    trainer = TrainerProcess(changed_setup(setup_of(tmp_path / "a", initial), devices=2, device="cuda"))
     with pytest.raises(AnchorageError, match="ANC-1304"):
         trainer.start()
     trainer.close()

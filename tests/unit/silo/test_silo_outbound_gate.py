@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
+from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, terms_of, train_task
 
 from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.engine.buffers import MemoryBuffers
@@ -19,10 +19,10 @@ from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.audit import AuditLog, verified
-from anchorage_silo.limits import Limits
-from anchorage_silo.outbound_gate import OutboundGate, extras_of
+from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
+from anchorage_silo.verdict import extras_of
 
 ONE, TWO = model_of(1.0), model_of(2.0)
 CERTIFICATE = Path("silo.crt")
@@ -39,8 +39,6 @@ def joined() -> AgentState:
     return state
 
 
-MANY = Limits(1_000, 1_000)
-"""More than these tests need."""
 NONE = policy_of(allowedAuxiliaryData=[])
 
 
@@ -66,7 +64,7 @@ def announcement(task: str = "1.train", train: int = 10, **auxiliary: np.ndarray
 
 class TestGate:
     def test_a_whole_task_leaves_a_trail_of_names_only(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
+        gate = OutboundGate(link, Policy(), audit, terms_of("FedAvg"), joined())
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task, scored = train_task(ONE), evaluate_task(TWO)
         worker.handle(Assigned(task))
@@ -92,7 +90,7 @@ class TestGate:
             lines, last = audit.head
             return SignedHead(lines, bytes.fromhex(last), b"")
 
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY, audit_head=head)
+        gate = OutboundGate(link, Policy(), audit, terms_of("FedAvg"), joined(), audit_head=head)
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task, scored = train_task(ONE), evaluate_task(TWO)
         worker.handle(Assigned(task))
@@ -103,9 +101,7 @@ class TestGate:
 
     def test_auxiliary_data_is_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
-        OutboundGate(link, Policy(), audit, [PRESETS["SemiAnAgg"].slots], joined(), MANY).announce(
-            announcement(similarity=secret)
-        )
+        OutboundGate(link, Policy(), audit, terms_of("SemiAnAgg"), joined()).announce(announcement(similarity=secret))
         assert lines(tmp_path)[0]["auxiliary"] == ["similarity"]
         text = (tmp_path / "audit.jsonl").read_text()
         assert "0.1234" not in text and "0.25" not in text
@@ -129,7 +125,7 @@ class TestGate:
     def test_what_the_policy_refuses_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
     ) -> None:
-        gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
+        gate = OutboundGate(link, policy_of(**fields), audit, terms_of("FedAvg"), joined())
         with pytest.raises(AnchorageError, match=code):
             gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
         assert link.said == [] and lines(tmp_path) == []
@@ -149,8 +145,8 @@ class TestGate:
             (named, behind, ""),
             (policy_of(minimumSamples=4), means, ""),
         ]:
-            methods = [PRESETS[name].slots for name in ("GlobalMixup", "FedMix")]
-            gate = OutboundGate(link, policy, audit, methods, joined(), MANY)
+            terms = terms_of("GlobalMixup", "FedMix")
+            gate = OutboundGate(link, policy, audit, terms, joined())
             if not code:
                 gate.announce(said)
                 continue
@@ -162,7 +158,7 @@ class TestGate:
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
         policy = policy_of(allowedAuxiliaryData=["similarity", "validation"], minimumSamples=4, maximumRounds=1)
-        gate = OutboundGate(link, policy, audit, [PRESETS["SemiAnAgg"].slots], joined(), MANY)
+        gate = OutboundGate(link, policy, audit, terms_of("SemiAnAgg"), joined())
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.report(Evaluation("t", {"validation": np.array([3, 4])}, 4))
@@ -171,8 +167,8 @@ class TestGate:
     def test_a_refusal_is_a_failed_task_with_its_code_in_the_log(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        methods = [PRESETS[name].slots for name in ("FedAvg", "FedAnchor")]  # a warm-up, and what follows
-        gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, joined(), MANY)
+        terms = terms_of("FedAvg", "FedAnchor")  # a warm-up, and what follows
+        gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, terms, joined())
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
         worker.handle(Assigned(task))
@@ -188,11 +184,11 @@ class TestGate:
             (("control.encoder.w",), ["control"]),
             (("beside.moments.sums",), ["moments"]),
         ]:
-            assert extras_of([Layout.of([*network, *((name, "F64", (2,)) for name in beside)])]) == named
+            assert list(extras_of([Layout.of([*network, *((name, "F64", (2,)) for name in beside)])])) == named
 
     def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
         for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:
-            gate = OutboundGate(link, policy, audit, [PRESETS["FedAvg"].slots], joined(), MANY, ["control"])
+            gate = OutboundGate(link, policy, audit, terms_of("FedAvg", extras=("control",)), joined())
             if allowed:
                 gate.admit(train_task(ONE))
                 continue
@@ -203,7 +199,7 @@ class TestGate:
         def worker() -> tuple[SiloWorker, AuditLog]:
             audit = AuditLog(tmp_path / "audit.jsonl")
             gate = OutboundGate(
-                link, policy_of(maximumRounds=2, maximumEvaluations=9), audit, [PRESETS["FedAvg"].slots], joined(), MANY
+                link, policy_of(maximumRounds=2, maximumEvaluations=9), audit, terms_of("FedAvg"), joined()
             )
             return SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit), audit
 
@@ -221,7 +217,7 @@ class TestGate:
     ) -> None:
         for number in (1, 1, 2, 3):
             audit = AuditLog(tmp_path / "audit.jsonl")
-            gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
+            gate = OutboundGate(link, policy_of(**fields), audit, terms_of("FedAvg"), joined())
             worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
             worker.handle(Assigned(evaluate_task(ONE, number)))
             audit.close()
@@ -233,15 +229,15 @@ class TestGate:
         plain, mixing = PRESETS["FedAvg"].slots, PRESETS["FedMix"].slots.input_mixing
         proximal = plain.model_copy(update={"regulariser": PRESETS["FedProx"].slots.regulariser})
         policy = policy_of(allowedMethods=["FedAvg"])
-        OutboundGate(link, policy, audit, [plain, proximal], joined(), MANY).admit(train_task(ONE))
-        gate = OutboundGate(link, policy, audit, [plain.model_copy(update={"input_mixing": mixing})], joined(), MANY)
+        OutboundGate(link, policy, audit, terms_of(plain, proximal), joined()).admit(train_task(ONE))
+        gate = OutboundGate(link, policy, audit, terms_of(plain.model_copy(update={"input_mixing": mixing})), joined())
         with pytest.raises(AnchorageError, match=r"ANC-2210.*under the name FedAvg the run also sends mean_images"):
             gate.admit(train_task(ONE))
 
     def test_an_array_that_no_piece_declares_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path
     ) -> None:
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["SemiAnAgg"].slots], joined(), MANY)
+        gate = OutboundGate(link, Policy(), audit, terms_of("SemiAnAgg"), joined())
         with pytest.raises(AnchorageError, match=r"ANC-2211.*features is declared by no piece"):
             gate.announce(announcement(similarity=np.zeros(2), features=np.zeros((9, 64))))
         assert link.said == [] and lines(tmp_path) == []
@@ -251,7 +247,7 @@ class TestGate:
     ) -> None:
         told: list[str] = []
         monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
+        gate = OutboundGate(link, Policy(), audit, terms_of("FedAvg"), joined())
         code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
         gate.fail("t", code, "/data/patient-7.jpg is damaged")
         gate.fail("t", "ANC-2204", "exit status -9")
@@ -270,7 +266,7 @@ class TestGate:
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
+        gate = OutboundGate(link, Policy(), audit, terms_of("FedAvg"), joined())
         write = os.write
         with monkeypatch.context() as full:
             full.setattr("anchorage_silo.chained_log.os.write", lambda file, line: write(file, line[:20]))
@@ -283,7 +279,7 @@ class TestGate:
     def test_nothing_leaves_before_the_disk_has_it(
         self, link: FakeLink, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
+        gate = OutboundGate(link, Policy(), audit, terms_of("FedAvg"), joined())
 
         def broken(file: int) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -1,5 +1,6 @@
 """Decoded images in an agent's state folder: what stores them, and what removes them."""
 
+import json
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
@@ -43,7 +44,8 @@ def setup(tmp_path: Path, initial: ModelBytes) -> Setup:
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (8, 8), np.uint8)).save(folder / f"{number}.png")
     section = SiloData(format="ImageFolder", claim_name="site")
-    return replace(setup_of(tmp_path / "state", initial, "All", section), data_root=str(tmp_path))
+    made = setup_of(tmp_path / "state", initial, "All", section)
+    return replace(made, config=json.dumps({**made.plain, "dataRoot": str(tmp_path)}))
 
 
 @pytest.fixture
@@ -51,21 +53,21 @@ def config(setup: Setup, tmp_path: Path) -> Iterator[SiloConfig]:
     file = tmp_path / "silo.yaml"
     file.write_text(
         f"silo: a\nfederation: derm\nserver: localhost:1\nenrolment: localhost:2\nauthority: ca.pem\n"
-        f"state: {setup.state}\nlabels: All\ndataRoot: {tmp_path}\n"
+        f"state: {setup.plain['state']}\nlabels: All\ndataRoot: {tmp_path}\n"
         "data: {format: ImageFolder, claimName: site}\n"
     )
     yield read_document(file, SiloConfig)
 
 
 def stored(setup: Setup) -> list[Path]:
-    return list(pictures_folder(Path(setup.state)).glob("*.pictures"))
+    return list(pictures_folder(Path(setup.plain["state"])).glob("*.pictures"))
 
 
 def test_a_trainer_stores_pictures_unless_the_policy_forbids_it(setup: Setup) -> None:
     first = build_learner(setup)
     assert len(stored(setup)) == 1
-    second = build_learner(replace(setup, store_pictures=False))
-    assert not pictures_folder(Path(setup.state)).exists(), "what was stored before is removed"
+    second = build_learner(replace(setup, policy='{"storePictures": false}'))
+    assert not pictures_folder(Path(setup.plain["state"])).exists(), "what was stored before is removed"
     assert first[1:] == second[1:]
 
 

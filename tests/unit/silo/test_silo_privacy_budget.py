@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
+from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, setup_with, terms_of, train_task
 
 from anchorage.api.data import Partition, SiloData
 from anchorage.api.errors import AnchorageError, transfer
@@ -36,6 +36,7 @@ from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.protection import Protection
 from anchorage_silo.review import Review
 from anchorage_silo.state import AgentState
 from anchorage_silo.trainer import build_learner
@@ -76,10 +77,15 @@ class Site:
         self.state.set_joined(IMAGES)
         self.link, self.audit = FakeLink(), AuditLog(folder / "audit.jsonl")
         limits = Limits(10_000, 10_000)
-        self.gate = OutboundGate(self.link, self.policy, self.audit, [self.run.method], self.state, limits, guard=guard)
+        self.gate = OutboundGate(
+            self.link, self.policy, self.audit, terms_of(self.run.method, needed=limits), self.state, guard=guard
+        )
         self.learner = learner or FakeLearner()
         private = PrivateLearner(
-            self.learner, LAYOUT, LAYOUT, clip_norm=1.0, noise_std=10.0, noise_seed=None, always=True
+            self.learner,
+            LAYOUT,
+            LAYOUT,
+            Protection(clip_norm=1.0, noise_std=10.0, noise_seed=None, always=True),
         )
         self.worker = SiloWorker(self.gate, private, MemoryBuffers(), admit=self.gate.admit)
 
@@ -280,7 +286,7 @@ class TestGuard:
     def test_methods_that_send_more_are_refused(self, name: str, tmp_path: Path) -> None:
         site = Site(tmp_path, name)
         if name == "SCAFFOLD":
-            site.gate.update_extras = ["control"]  # what the layouts of such an update say
+            site.gate.terms = terms_of(name, extras=("control",))  # what the layouts of such an update say
         assert site.round(1) == "ANC-2217" and not site.learner.trained
 
     def test_no_model_is_scored(self, tmp_path: Path) -> None:
@@ -353,10 +359,9 @@ def test_the_trainer_does_what_the_policy_says(tmp_path: Path) -> None:
     layout = initial.layout.to_json()
     run = run_of(model=model, down=layout, up=layout).to_json()
     section = SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
-    setup = Setup(
-        silo="a", labels="All", device="cpu", state=str(tmp_path), data_root=str(tmp_path), run=run, down=layout, up=layout,
-        data=section.model_dump_json(by_alias=True), trainer='{"type": "Learner"}', budgeted=True, dp_sgd=(1.0, 1.0),
-    )  # fmt: skip
-    learner, _, _ = build_learner(Setup(**json.loads(json.dumps(vars(setup)))))
+    policy = policy_of(dpSgd={"clipNorm": "1", "noiseMultiplier": "1"})
+    data = section.model_dump(by_alias=True, mode="json", exclude_none=True)
+    setup = setup_with(tmp_path, run, policy, labels="All", device="cpu", dataRoot=str(tmp_path), data=data)
+    learner, _, _ = build_learner(Setup.from_json(setup.to_json()))
     with pytest.raises(AnchorageError, match="ANC-2217.*batchNorm"):
         learner.train(train_task(initial), initial.buffer(), MemoryBuffers().update, lambda done, total: 0)

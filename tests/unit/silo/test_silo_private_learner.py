@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from silo_fakes import LAYOUT, FakeLearner, model_of, train_task
+from silo_fakes import LAYOUT, FakeLearner, model_of, terms_of, train_task
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.single import read_document
@@ -18,8 +18,15 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo.policy import DEFAULT_MINIMUM_IMAGES, Policy
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.protection import Protection
+from anchorage_silo.verdict import Past, Request, RequestKind, judge
 
 ONE = model_of(1.0)
+
+
+def announced(policy: Policy, images: int, *, update: bool = True) -> None:
+    asked = Request(RequestKind.UPDATE, terms_of("FedAvg"), "1.train", 1, "d", frozenset(), images, update, images)
+    judge(policy, asked, Past()).enforce()
 
 
 class TestPrivateLearner:
@@ -28,7 +35,10 @@ class TestPrivateLearner:
     ) -> tuple[np.ndarray, dict[str, Any]]:
         buffers, model = MemoryBuffers(), model_of(1.0)
         learner = PrivateLearner(
-            FakeLearner(), LAYOUT, LAYOUT, clip_norm=clip, noise_std=std, noise_seed=seed, noise_ratio=ratio
+            FakeLearner(),
+            LAYOUT,
+            LAYOUT,
+            Protection(clip_norm=clip, noise_std=std, noise_seed=seed, noise_ratio=ratio),
         )
         announced = learner.train(train_task(model), model.buffer(), buffers.update, lambda done, total: None)
         update = buffers.update(LAYOUT.nbytes)
@@ -59,7 +69,7 @@ class TestPrivateLearner:
 
     def test_every_model_of_an_update_is_clipped_and_has_noise_of_its_own(self) -> None:
         buffers, model = MemoryBuffers(), model_of(1.0)
-        private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=0.0, noise_std=0.5, noise_seed=3)
+        private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, Protection(clip_norm=0.0, noise_std=0.5, noise_seed=3))
         task = replace(train_task(model), repetitions=2)
         announced = RepeatingLearner(private).train(task, model.buffer(), buffers.update, lambda done, total: 0)
         update = buffers.update(2 * LAYOUT.nbytes)
@@ -102,7 +112,10 @@ class TestPrivateLearner:
                 return Announcement(task.id, {"train": 20}, {}, {}, Manifest.of(layout.digest, update))
 
         learner = PrivateLearner(
-            Learner(), layout, layout, clip_norm=None, noise_std=None, noise_seed=3, noise_ratio=ratio
+            Learner(),
+            layout,
+            layout,
+            Protection(clip_norm=None, noise_std=None, noise_seed=3, noise_ratio=ratio),
         )
         learner.train(train_task(ONE), model.buffer(), buffers.update, lambda done, total: None)
         noise = np.log(read_arrays(layout, buffers.update(layout.nbytes))["bn.running_var"] / after)
@@ -118,7 +131,10 @@ class TestPrivateLearner:
 
     def test_an_inactive_silo_stays_inactive(self) -> None:
         learner = PrivateLearner(
-            FakeLearner(inactive=True), LAYOUT, LAYOUT, clip_norm=1.0, noise_std=1.0, noise_seed=None
+            FakeLearner(inactive=True),
+            LAYOUT,
+            LAYOUT,
+            Protection(clip_norm=1.0, noise_std=1.0, noise_seed=None),
         )
         task = Task("t", train_task(ONE).kind, 1, ONE.manifest)
         assert learner.train(task, ONE.buffer(), MemoryBuffers().update, lambda d, t: 0).update is None
@@ -167,16 +183,15 @@ class TestPolicyFile:
         self, fields: dict[str, Any], least: int
     ) -> None:
         policy = Policy(**fields)
-        update = Announcement("1.train", {"train": least}, {}, {}, ONE.manifest)
-        policy.check_announcement(update)
+        announced(policy, least)
         if least:
             with pytest.raises(AnchorageError, match="ANC-2212"):
-                policy.check_announcement(replace(update, samples={"train": least - 1}))
+                announced(policy, least - 1)
 
     def test_a_silo_that_trained_on_nothing_may_say_so(self) -> None:
-        Policy().check_announcement(Announcement("1.train", {"train": 0}, {}, {}, None))
+        announced(Policy(), 0, update=False)
         with pytest.raises(AnchorageError, match="fewer than 16 images"):
-            Policy().check_announcement(Announcement("1.train", {"train": 0}, {}, {}, ONE.manifest))
+            announced(Policy(), 0)
 
     @pytest.mark.parametrize(
         ("text", "code"),

@@ -7,13 +7,15 @@ from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 from real_silo import METHOD, MODEL, Silo, setup_of
-from silo_fakes import WAIT_SECONDS
+from silo_fakes import WAIT_SECONDS, changed_setup
 
 from anchorage.api.data import ServerData, SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
 from anchorage.api.run import RunDescription
+from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.learning.data import read
 from anchorage.learning.data.held_out import describe_held_out
@@ -113,7 +115,7 @@ def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, 
         Image.new("L", (8, 8), number).save(tmp_path / "flat" / f"{number}.png")
     section = SiloData(format="ImageFolder", claim_name="flat")
     setups = [setup_of(tmp_path / labels, initial, labels, section) for labels in ("All", "Partial")]
-    first, second = [Setup(**{**vars(setup), "data_root": str(tmp_path)}) for setup in setups]
+    first, second = [changed_setup(setup, dataRoot=str(tmp_path)) for setup in setups]
     trainer = TrainerProcess(first)
     with pytest.raises(AnchorageError, match="ANC-2230.*3 of 3 images"):
         trainer.start()
@@ -146,7 +148,7 @@ def test_images_that_changed_since_training_began_are_refused_unless_allowed(
 ) -> None:
     folder = folder_of(tmp_path / "site", range(60))
     section = SiloData(format="ImageFolder", claim_name="site", on_change=allowed)
-    setup = Setup(**{**vars(setup_of(tmp_path / "state", initial, "All", section)), "data_root": str(tmp_path)})
+    setup = changed_setup(setup_of(tmp_path / "state", initial, "All", section), dataRoot=str(tmp_path))
     (folder / "0" / "0.png").unlink()
     trained = read_by_trainer(setup)  # nothing is trained yet, so images may still change
     folder_of(folder, range(60))
@@ -178,12 +180,12 @@ def test_images_that_the_federation_is_scored_on_are_refused_or_left_out(tmp_pat
         run = RunDescription.model_validate_json(setup.run).model_copy(
             update={"held_out": held_out, "data_key": key.hex()}
         )
-        own = {"data_root": str(tmp_path), "run": run.to_json()}
+        changed = changed_setup(setup, run=run.to_json(), dataRoot=str(tmp_path))
         if samples is None:
             with pytest.raises(AnchorageError, match=r"ANC-1211.*silo a: 2 of 6 images.*4.png"):
-                read_by_trainer(Setup(**{**vars(setup), **own}))
+                read_by_trainer(changed)
         else:
-            assert read_by_trainer(Setup(**{**vars(setup), **own}))[0] == samples
+            assert read_by_trainer(changed)[0] == samples
 
 
 def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]) -> None:
@@ -209,3 +211,21 @@ def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes
     worker.join()
     assert "1.train" not in link.announcements
     assert link.announcements["2.train"].update == expected
+
+
+def test_as_many_threads_calculate_as_the_configuration_says_and_give_the_same_bits(
+    tmp_path: Path, initial: ModelBytes
+) -> None:
+    used, updates = set(), []
+    for name in ("a", "b"):
+        learner, *_ = build_learner(changed_setup(setup_of(tmp_path / name, initial), threads=2))
+        buffers = MemoryBuffers()
+
+        def progress(done: int, total: int) -> int:
+            used.add(torch.get_num_threads())
+            return 0
+
+        learner.train(Task("1.train", TaskKind.TRAIN, 1, initial.manifest), initial.buffer(), buffers.update, progress)
+        updates.append(buffers.update(initial.layout.nbytes).tobytes())
+    build_learner(setup_of(tmp_path / "one", initial))  # the default again, for other tests of this process
+    assert used == {2} and updates[0] == updates[1]

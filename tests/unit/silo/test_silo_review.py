@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
+from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, terms_of, train_task
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.model import ModelDescription
@@ -64,7 +64,7 @@ def review_of(run: RunDescription, config: SiloConfig, **policy: Any) -> Review:
 def gate_of(folder: Path, link: FakeLink, needed: Limits, policy: Policy, name: str = "FedAvg") -> OutboundGate:
     state = AgentState(folder / "silo.crt")
     state.set_joined(1000)
-    return OutboundGate(link, policy, AuditLog(folder / "audit.jsonl"), [PRESETS[name].slots], state, needed)
+    return OutboundGate(link, policy, AuditLog(folder / "audit.jsonl"), terms_of(name, needed=needed), state)
 
 
 class TestReview:
@@ -87,6 +87,19 @@ class TestReview:
         (similarity,) = (leaf for leaf in told.stages[0].leaves if leaf.name == "similarity")
         assert similarity.refused and "REFUSED" in words
         assert not told.stages[0].leaves[0].refused
+
+    @pytest.mark.parametrize(
+        ("policy", "code"),
+        [
+            ({"allowedMethods": ["FedAnchor"]}, "ANC-2210"),
+            ({"requireSecureAggregation": True}, "ANC-2224"),
+            ({"maximumRounds": 0}, "ANC-2213"),
+        ],
+    )
+    def test_says_that_the_policy_refuses_the_run(self, policy: dict[str, Any], code: str, config: SiloConfig) -> None:
+        (stage,) = review_of(run_of("SemiAnAgg"), config, **policy).stages
+        assert all(leaf.refused and leaf.reason.startswith(code) for leaf in stage.leaves)
+        assert not any(leaf.refused or leaf.reason for leaf in review_of(run_of("SemiAnAgg"), config).stages[0].leaves)
 
     @pytest.mark.parametrize(("policy", "least"), [({}, 16), ({"clipNorm": "1"}, 16), ({"minimumSamples": 4}, 4)])
     def test_says_what_protects_where_nobody_has_decided(

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from silo_fakes import FakeLink, model_of, train_task
-from test_silo_outbound_gate import MANY, joined, policy_of
+from silo_fakes import FakeLink, model_of, terms_of, train_task
+from test_silo_outbound_gate import joined, policy_of
 
 from anchorage.api.errors import AnchorageError
-from anchorage.methods import PRESETS
 from anchorage.transport.messages import Evaluation, Task, TaskKind
 from anchorage.transport.secure_aggregation.wire import Lost, as_auxiliary_data
 from anchorage.transport.tensors.chunks import Manifest
@@ -28,9 +27,7 @@ def asked(folder: Path, task: Task, run: str = RUN) -> None:
     log = AuditLog(folder / "audit.jsonl", now=lambda: 12.5)
     try:
         log.record("join", digest=run)
-        gate = OutboundGate(
-            FakeLink(model_of(1.0)), Policy(), log, [PRESETS["FedAvg"].slots], joined(), MANY, secure=True
-        )
+        gate = OutboundGate(FakeLink(model_of(1.0)), Policy(), log, terms_of("FedAvg", secure=True), joined())
         gate.admit(task)
         gate.report(Evaluation(task.id, answer=b"{}"))
     finally:
@@ -50,7 +47,7 @@ def test_a_round_is_revealed_for_one_set_of_silos_even_after_a_restart(tmp_path:
 def test_a_hospital_may_require_that_its_updates_are_hidden(tmp_path: Path, secure: bool) -> None:
     log = AuditLog(tmp_path / "audit.jsonl", now=lambda: 12.5)
     policy, model = policy_of(requireSecureAggregation=True), model_of(1.0)
-    gate = OutboundGate(FakeLink(model), policy, log, [PRESETS["FedAvg"].slots], joined(), MANY, secure=secure)
+    gate = OutboundGate(FakeLink(model), policy, log, terms_of("FedAvg", secure=secure), joined())
     try:
         if secure:
             gate.admit(train_task(model))

@@ -1,3 +1,4 @@
+import json
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from silo_fakes import LAYOUT, WAIT_SECONDS, FakeLink, evaluate_task, model_of, train_task
+from silo_fakes import LAYOUT, WAIT_SECONDS, FakeLink, changed_setup, evaluate_task, model_of, setup_with, train_task
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
@@ -44,10 +45,8 @@ def ignore(done: int, total: int) -> int:
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    return Setup(
-        silo="a", labels="None", device="cpu", state=str(tmp_path), data_root="", run="{}", data="",
-        down=LAYOUT.to_json(), up=LAYOUT.to_json(), trainer='{"type": "Null", "step": "0.5", "samples": 7}',
-    )  # fmt: skip
+    run = json.dumps({"down": LAYOUT.to_json(), "up": LAYOUT.to_json()})
+    return setup_with(tmp_path, run, trainer={"type": "Null", "step": "0.5", "samples": 7})
 
 
 @pytest.fixture
@@ -130,7 +129,7 @@ class TestNullLearner:
         run = RunDescription(
             federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", warm_up=(stage,), **own
         )
-        learner, samples, _ = trainer.build_learner(replace(setup, run=run.to_json()))
+        learner, samples, _ = trainer.build_learner(changed_setup(setup, run=run.to_json()))
         assert samples == 7
         for number, layout in ((1, first), (2, LAYOUT)):
             model = ModelBytes.from_arrays(layout, {n: a for n, a in ONE.arrays().items() if n in layout.by_name})
@@ -143,7 +142,7 @@ class TestNullLearner:
         slots, own = resolve(MethodSpec(name="RSCFed")), {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
         spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
         run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **own)
-        learner, *_ = trainer.build_learner(replace(setup, run=run.to_json()))
+        learner, *_ = trainer.build_learner(changed_setup(setup, run=run.to_json()))
         task, buffers = replace(train_task(ONE), repetitions=3), MemoryBuffers()
         announcement = learner.train(task, ONE.buffer(), buffers.update, ignore)
         models = np.split(buffers.update(3 * LAYOUT.nbytes), 3)
@@ -271,7 +270,9 @@ class TestProcess:
         assert running.pid == pid
 
     def test_images_that_cannot_be_used_are_known_before_the_silo_joins(self, setup: Setup, tmp_path: Path) -> None:
-        running = TrainerProcess(replace(setup, labels="fail"), (sys.executable, str(DOUBLE), str(tmp_path / "marker")))
+        running = TrainerProcess(
+            changed_setup(setup, labels="All"), (sys.executable, str(DOUBLE), str(tmp_path / "marker"))
+        )
         with pytest.raises(AnchorageError, match="ANC-2230.*no images"):
             running.start()
         running.close()
@@ -353,16 +354,15 @@ class TestProcess:
 
     def test_dies_with_its_agent(self, setup: Setup, tmp_path: Path) -> None:
         code = (
-            "import sys, os, json\n"
+            "import sys, os\n"
             "from anchorage_silo.frames import Setup\n"
             "from anchorage_silo.trainer_process import TrainerProcess\n"
-            "running = TrainerProcess(Setup(**json.loads(sys.stdin.read())))\n"
+            "running = TrainerProcess(Setup.from_json(sys.stdin.buffer.read()))\n"
             "running.start()\n"
             "print(running.pid, flush=True)\n"
             "os.kill(os.getpid(), 9)\n"
         )
-        text = trainer.json.dumps(vars(setup))
-        found = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=120)
+        found = subprocess.run([sys.executable, "-c", code], input=setup.to_json(), capture_output=True, timeout=120)
         end = time.monotonic() + WAIT_SECONDS
         try:
             child = psutil.Process(int(found.stdout))

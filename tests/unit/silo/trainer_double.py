@@ -46,7 +46,7 @@ class Moody(NullLearner):
 
 
 def build(setup: Setup) -> tuple[NullLearner, int, None]:
-    if setup.labels == "fail":
+    if setup.plain["labels"] == "All":
         raise AnchorageError(IMAGES_UNLABELLED, "no images")
     learner, samples, fingerprint = build_learner(setup)
     learner.__class__ = Moody

@@ -1,7 +1,7 @@
 """What the charts say about their values.
 
 From the models beside this file come, for each chart, ``values.schema.json`` (what Helm refuses), ``values.yaml`` (the defaults, with
-comments) and the table in ``README.md``.
+comments) and the table in ``README.md``, and for the agent the template that writes its options into its configuration.
 """
 
 from collections.abc import Mapping
@@ -29,4 +29,5 @@ def files(root: Path) -> Mapping[Path, str | None]:
         made[folder / "values.schema.json"] = schema_text(model)
         made[folder / "values.yaml"] = values_text(model)
         made[readme] = replace_between((root / readme).read_text(encoding="utf-8"), BEGIN, END, table(model))
+    made[Path("charts/silo-agent/templates/_options.tpl")] = silo_agent_chart.options_template()
     return made

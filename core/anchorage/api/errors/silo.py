@@ -136,6 +136,13 @@ AUDIT_ROLLED_BACK = failure(
     "Find out who did it, and put back the newest copy of all files audit.* before the agent starts. It trains on either way; its log then has a "
     "line `rollback`, which `anchorage-silo audit verify` finds.",
 )
+POLICY_WOULD_REFUSE = failure(
+    4,
+    "ANC-2226 PolicyWouldRefuse",
+    "The policy that was checked would have refused requests in the audit log.",
+    "Read the reasons in the output. If these messages should leave in future, change the named fields of the policy; else the policy does what it "
+    "should. Nothing was sent or changed.",
+)
 IMAGES_UNLABELLED = failure(
     3,
     "ANC-2230 ImagesUnlabelled",

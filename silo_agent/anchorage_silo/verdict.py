@@ -1,0 +1,322 @@
+"""The policy's verdict on one request: the one place that decides what may leave, for the gate, `review` and `policy check`."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from anchorage.api.errors import AnchorageError, Failure, silo
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.piece import TOLD_TO_SILOS
+from anchorage.api.run import RunDescription
+from anchorage.engine.accounting import Mechanism
+from anchorage.methods import PRESETS
+from anchorage.methods.preset import auxiliary_arrays
+from anchorage.transport.tensors.layout import LORA, MOMENTS, Layout
+from anchorage_silo.audit import SentMessages
+from anchorage_silo.budget import mechanism_of
+from anchorage_silo.limits import Limits, stages_of
+from anchorage_silo.policy import Policy
+
+
+class RequestKind(StrEnum):
+    """What would leave; the value is the kind of its entry in the audit log."""
+
+    JOIN = "join"
+    """The number of images."""
+    UPDATE = "announce"
+    """An update with what is announced of it."""
+    SCORES = "evaluation"
+    """Scores of a model on the silo's images."""
+    STEP = "step"
+    """An answer to a step of secure aggregation; its entry is of the kind ``keys`` or ``reveal``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """What a run's description asks of a silo, as far as a policy has rules on it."""
+
+    methods: tuple[ResolvedMethod, ...]
+    """Methods of the stages, in their order."""
+    needed: Limits
+    """The least that the run needs."""
+    ends: tuple[int, ...] = ()
+    """Last rounds of the stages before the last one."""
+    extras: tuple[str, ...] = ()
+    """What updates carry beside the network's parameters, in a policy's vocabulary: ``control``, ``moments``."""
+    secure: bool = False
+    """Whether updates leave masked."""
+
+    @classmethod
+    def of(cls, run: RunDescription, labels: str) -> "RunTerms":
+        """Derive them for a silo whose images have `labels` (``None``, ``All`` or ``Partial``)."""
+        stages = list(stages_of(run))
+        extras = extras_of(Layout.from_json(up) for _, up, _ in stages)
+        methods = tuple(method for method, _, _ in stages)
+        return cls(methods, Limits.of(run, labels), run.ends[:-1], extras, run.secure_aggregation is not None)
+
+    @classmethod
+    def read(cls, entry: object) -> "RunTerms | None":
+        """Return what `entry` wrote down; None where this version cannot read it, as with an outside piece that is not installed."""
+        try:
+            return _TERMS.validate_json(json.dumps(entry))
+        except (ValidationError, AnchorageError):
+            return None
+
+    def entry(self) -> Mapping[str, Any]:
+        """Return them as JSON, for the audit log."""
+        found: Mapping[str, Any] = _TERMS.dump_python(
+            self, mode="json", by_alias=True, exclude_none=True, context=TOLD_TO_SILOS
+        )
+        return found
+
+    def method(self, round_number: int) -> ResolvedMethod:
+        """Return the method of a round."""
+        return self.methods[sum(round_number > last for last in self.ends)]
+
+
+_TERMS = TypeAdapter(RunTerms)
+
+
+def extras_of(layouts: Iterable[Layout]) -> tuple[str, ...]:
+    """Return what updates of these layouts carry beside the network's parameters, in a policy's vocabulary."""
+    extra = {name for layout in layouts for name in layout.by_name.keys() - layout.of_network().by_name.keys()}
+    return tuple(
+        sorted({"moments" if name.startswith(MOMENTS) else "control" for name in extra if not name.startswith(LORA)})
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something that would leave, or a task that would have it leave. None stands for what is not known, or not known yet."""
+
+    kind: RequestKind
+    terms: RunTerms | None
+    task: str = ""
+    """Id of the task."""
+    round: int | None = None
+    """Round of the task, from 1."""
+    digest: str | None = None
+    """Digest of the update, or of the model that is scored."""
+    auxiliary: frozenset[str] | None = None
+    """Names of the auxiliary data that leaves with it."""
+    fewest: int | None = None
+    """Smallest number of images that it reports on."""
+    update: bool = True
+    """Whether an update comes, and not only auxiliary data."""
+    trained: int | None = None
+    """Number of images that the update comes from."""
+    images: int | None = None
+    """Number of images that the silo trains on."""
+    repetitions: int = 1
+    """Trainings for one update."""
+
+
+class Sent(Protocol):
+    """What was sent before, by which limits are counted: an audit log, or entries of one."""
+
+    def sent(self, kind: str, *, whole: bool) -> Collection[tuple[str, str]]:
+        """Return tasks and digests of all entries of a kind: of the whole log that is here, or of the last run."""
+
+    def missing(self, kind: str) -> int:
+        """Return the number of entries of a kind that are not here any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What happened before a request."""
+
+    sent: Sent = field(default_factory=SentMessages)
+    fits: Callable[[Mechanism, str], None] = lambda mechanism, task: None
+    """Raises AnchorageError where the privacy budget has no room for a mechanism, used for a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a policy says of a request."""
+
+    refusal: AnchorageError | None = None
+    """Why it is refused; None admits it, as far as it is known."""
+    unjudged: tuple[str, ...] = ()
+    """Fields of the policy whose rule needs what is not known."""
+
+    def enforce(self) -> None:
+        """Raise the refusal, if there is one.
+
+        Raises
+        ------
+        AnchorageError
+            The policy does not allow the request.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+
+
+_ADMITTED = Verdict()
+
+
+def judge(policy: Policy, request: Request, past: Past) -> Verdict:
+    """Judge a request by a hospital's policy; a field that the policy leaves out allows what the run's description needs."""
+    unjudged: list[str] = []
+    for rule in _RULES[request.kind]:
+        verdict = rule(policy, request, past)
+        unjudged += verdict.unjudged
+        if verdict.refusal is not None:
+            return Verdict(verdict.refusal, tuple(dict.fromkeys(unjudged)))
+    return Verdict(unjudged=tuple(dict.fromkeys(unjudged)))
+
+
+def _masked_updates(policy: Policy, request: Request, past: Past) -> Verdict:
+    if not policy.require_secure_aggregation:
+        return _ADMITTED
+    if request.terms is None:
+        return Verdict(unjudged=("requireSecureAggregation",))
+    if request.terms.secure:
+        return _ADMITTED
+    return _refused(silo.SECURE_AGGREGATION_MISSING, "updates would leave unmasked (requireSecureAggregation)")
+
+
+def _methods(policy: Policy, request: Request, past: Past) -> Verdict:
+    """Refuse a method of the run that is not allowed, and one that sends more than the allowed method of its name."""
+    if policy.allowed_methods is None:
+        return _ADMITTED
+    if request.terms is None:
+        return Verdict(unjudged=("allowedMethods",))
+    for method in request.terms.methods:
+        if method.name not in policy.allowed_methods or method.name not in PRESETS:
+            allowed = ", ".join(policy.allowed_methods) or "none"
+            return _refused(
+                silo.METHOD_REFUSED, f"method {method.name} is not allowed here (allowedMethods: {allowed})"
+            )
+        declared = {array.name for array in PRESETS[method.name].up}
+        if further := sorted({array.name for array in auxiliary_arrays(method, up=True)} - declared):
+            found = f"under the name {method.name} the run also sends {', '.join(further)}"
+            return _refused(silo.METHOD_REFUSED, f"{found}, which that method does not (allowedMethods)")
+    return _ADMITTED
+
+
+def _auxiliary_data(policy: Policy, request: Request, past: Past) -> Verdict:
+    names = {*(request.auxiliary or ()), *(request.terms.extras if request.terms is not None else ())}
+    if refused := sorted(filter(policy.refuses, names)):
+        allowed = ", ".join(policy.allowed_auxiliary_data or ()) or "none"
+        found = f"auxiliary data {', '.join(refused)} is not allowed here (allowedAuxiliaryData: {allowed})"
+        return _refused(silo.AUXILIARY_DATA_REFUSED, found)
+    known = request.terms is not None and request.auxiliary is not None
+    return _ADMITTED if known else Verdict(unjudged=("allowedAuxiliaryData",))
+
+
+def _declared(policy: Policy, request: Request, past: Past) -> Verdict:
+    """Refuse auxiliary data that no piece of the run's methods declares: the hospital could not have known of it."""
+    if request.terms is None or request.auxiliary is None:
+        return _ADMITTED
+    declared = {array.name for method in request.terms.methods for array in auxiliary_arrays(method, up=True)}
+    if unknown := sorted(name for name in request.auxiliary if not any(fnmatchcase(name, each) for each in declared)):
+        found = f"auxiliary data {', '.join(unknown)} is declared by no piece of the run's methods"
+        return _refused(silo.AUXILIARY_DATA_REFUSED, found)
+    return _ADMITTED
+
+
+def _updates(policy: Policy, request: Request, past: Past) -> Verdict:
+    """Count updates, and trainings for one update."""
+    terms = request.terms
+    if terms is not None and request.repetitions > terms.needed.repetitions:
+        found = f"task {request.task} asks for {request.repetitions} trainings, the run's description for {terms.needed.repetitions} at most"
+        return _refused(silo.ROUNDS_USED_UP, found)
+    return _count(policy.maximum_rounds, "maximumRounds", "updates were announced", policy, request, past)
+
+
+def _scores(policy: Policy, request: Request, past: Past) -> Verdict:
+    """Count models that were scored."""
+    stated = policy.maximum_rounds if policy.maximum_evaluations is None else policy.maximum_evaluations
+    return _count(stated, "maximumEvaluations", "models were scored", policy, request, past)
+
+
+def _count(stated: int | None, rule: str, what: str, policy: Policy, request: Request, past: Past) -> Verdict:
+    """Refuse what would be one too many; a server may give two tasks the same name, but what is sent for them differs."""
+    most, whole, known = stated, stated is not None, request.digest is not None
+    if most is None:
+        if request.terms is None:
+            return Verdict(unjudged=(rule,))
+        limits = policy.limits(request.terms.needed)
+        most = limits.updates if request.kind is RequestKind.UPDATE else limits.evaluations
+    sent, before = past.sent.sent(request.kind, whole=whole), past.sent.missing(request.kind) if whole else 0
+    again = (request.task, request.digest) in sent if known else any(request.task == name for name, _ in sent)
+    if before + len(sent) < most or again:
+        return _ADMITTED
+    of = rule if whole else f"the run's description; {rule} of the policy sets another limit"
+    return _refused(silo.ROUNDS_USED_UP, f"{before + len(sent)} {what} ({of}: {most})")
+
+
+def _reported_images(policy: Policy, request: Request, past: Past) -> Verdict:
+    """Refuse to report on too few images; the message does not say how many they are."""
+    if policy.minimum_samples is None:
+        return _ADMITTED
+    if request.fewest is None:
+        return Verdict(unjudged=("minimumSamples",))
+    if request.fewest >= policy.minimum_samples:
+        return _ADMITTED
+    found = f"the message would report on fewer than {policy.minimum_samples} images (minimumSamples)"
+    return _refused(silo.TOO_FEW_SAMPLES, found)
+
+
+def _trained_images(policy: Policy, request: Request, past: Past) -> Verdict:
+    """Refuse an update of few images where nothing says how it is protected."""
+    if not request.update or not policy.least_images:
+        return _ADMITTED
+    if request.trained is None:
+        return Verdict(unjudged=("minimumSamples",))
+    if request.trained >= policy.least_images:
+        return _ADMITTED
+    found = f"the update would come from fewer than {policy.least_images} images (the policy states neither noise nor minimumSamples)"
+    return _refused(silo.TOO_FEW_SAMPLES, found)
+
+
+def _budget(policy: Policy, request: Request, past: Past) -> Verdict:
+    """Refuse what the privacy budget does not account, and an update for which it has no room."""
+    budget = policy.privacy_budget
+    if budget is None:
+        return _ADMITTED
+    if request.kind is RequestKind.SCORES:
+        return _refused(
+            silo.NOT_ACCOUNTED, "a model's score on the images is asked for: not accounted under privacyBudget"
+        )
+    if request.auxiliary:
+        found = f"an announcement with {', '.join(sorted(request.auxiliary))} is asked for: not accounted under privacyBudget"
+        return _refused(silo.NOT_ACCOUNTED, found)
+    if request.terms is None or request.round is None:
+        return Verdict(unjudged=("privacyBudget",))
+    method = request.terms.method(request.round)
+    asked = [*(array.name for array in auxiliary_arrays(method, up=True)), *request.terms.extras]
+    if "plainWeights" not in method.facts():
+        asked.append("weights that are not by numbers of images")
+    if asked:
+        found = f"method {method.name} asks for {', '.join(asked)}: not accounted under privacyBudget"
+        return _refused(silo.NOT_ACCOUNTED, found)
+    if request.images is None and budget.dp_sgd is not None:
+        return Verdict(unjudged=("privacyBudget",))
+    try:
+        past.fits(mechanism_of(policy, budget, method.local, request.images or 0, request.repetitions), request.task)
+    except AnchorageError as error:
+        if error.failure is not silo.PRIVACY_BUDGET_SPENT:
+            raise
+        return Verdict(error)
+    return _ADMITTED
+
+
+def _refused(failure: Failure, found: str) -> Verdict:
+    return Verdict(AnchorageError(failure, found))
+
+
+_Rule = Callable[[Policy, Request, Past], Verdict]
+_RUN: tuple[_Rule, ...] = (_masked_updates, _methods, _auxiliary_data)
+_RULES: Mapping[RequestKind, tuple[_Rule, ...]] = {
+    RequestKind.JOIN: (_reported_images,),
+    RequestKind.UPDATE: (*_RUN, _declared, _updates, _reported_images, _trained_images, _budget),
+    RequestKind.SCORES: (*_RUN, _scores, _reported_images, _budget),
+    RequestKind.STEP: _RUN,
+}
+"""Rules in the order in which the first refusal is reported."""
