@@ -51,6 +51,9 @@ WHITES = (255, 1023, 4095, 16383, 65535)
 DECODER = f"Pillow {PIL.__version__}"
 """What decodes the files of `FORMATS`: pixels of another version may differ."""
 
+ORIENTATION = 0x0112
+"""EXIF's tag of how an image is turned; 1: not at all."""
+
 _DAMAGE = (
     OSError,
     ValueError,
@@ -229,7 +232,8 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
                 raise _too_many_pixels(f"{size[0]}×{size[1]} pixels")
             deep, negative = _is_deep_colour(image), _is_negative(image)
             image.draft("L" if channels == 1 else "RGB", (image_size, image_size))
-            upright = ImageOps.exif_transpose(image)
+            image.load()
+            upright = ImageOps.exif_transpose(image) if image.getexif().get(ORIENTATION, 1) != 1 else image
             if mode == "F" or mode.startswith("I"):
                 levels, white = _with_levels(upright, negative)
                 return Picture(levels, size, mode, white, paged)
@@ -322,7 +326,8 @@ def _opaque(image: Image.Image, channels: int) -> NDArray[np.uint8]:
     if image.has_transparency_data:
         seen = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", seen.size, (0, 0, 0, 255)), seen)
-    return np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+    mode = "L" if channels == 1 else "RGB"
+    return np.asarray(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
 
 
 def fitted(picture: Picture, image_size: int, channels: int, digest: bytes, decoder: str) -> Decoded:
@@ -340,17 +345,16 @@ def fitted(picture: Picture, image_size: int, channels: int, digest: bytes, deco
         What decoded it, with its version.
     """
     deep = picture.pixels.dtype == np.uint16
-    if deep:
-        image = Image.fromarray(_planes_of_levels(picture, image_size))
-    else:
-        image = Image.fromarray(np.ascontiguousarray(picture.pixels))
-        image = Image.fromarray(_fit(image.convert("L") if channels == 1 and image.mode != "L" else image, image_size))
-    if image.mode != (mode := "L" if channels == 1 else "RGB"):
-        image = image.convert(mode)
-    pixels = np.asarray(image, dtype=np.uint8)
-    pixels = pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    pixels: NDArray[Any] = _planes_of_levels(picture, image_size) if deep else picture.pixels
+    if channels == 1 and pixels.ndim == 3:
+        pixels = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))
+    if pixels.shape[:2] != (image_size, image_size):
+        pixels = _fit(Image.fromarray(np.ascontiguousarray(pixels)), image_size)
+    planar = np.broadcast_to(pixels, (channels, *pixels.shape)) if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     white = picture.white if deep else None
-    return Decoded(pixels, picture.size, picture.mode, digest, white, picture.paged, decoder)
+    return Decoded(
+        np.ascontiguousarray(planar, np.uint8), picture.size, picture.mode, digest, white, picture.paged, decoder
+    )
 
 
 def _planes_of_levels(picture: Picture, image_size: int) -> NDArray[np.uint8]:
