@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from anchorage.api.fact import Fact
 from anchorage.api.files import Study
 from anchorage.methods import resolve, validate_study
 from anchorage.methods.composition import strategies_of
@@ -198,7 +199,7 @@ def reservations(study: Study, found: Forecast) -> Iterator[str]:
         yield "How large the pool of images becomes depends on how many images the silos have, which is not known here."
     if any(strategy.sparse_updates for strategy in strategies_of(spec)):
         yield "Updates are sent as packed differences from the model; how far they can be packed depends on the training."
-    if any("pseudoLabels" in method.facts() for method in methods):
+    if any(Fact.PSEUDO_LABELS in method.facts() for method in methods):
         yield "A silo that accepts no pseudo-label in a round sends no update in it, so fewer bytes may go up."
     if spec.protocol.mode == "Asynchronous":
         yield (

@@ -10,10 +10,10 @@ from typing import Any
 from anchorage.api.changes import digest_of_study
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT, JOURNAL_DAMAGED
+from anchorage.api.fact import Fact
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.piece import LENGTH_MATTERS
 from anchorage.api.run import RunDescription
 from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
@@ -131,7 +131,7 @@ class Simulation:
         if not resume:
             return memory, None
         federation, silos = self._study.federation, self._study.silos
-        length = LENGTH_MATTERS in resolve(federation.spec.method).facts()
+        length = Fact.LENGTH_MATTERS in resolve(federation.spec.method).facts()
         decided = digest_of_study(federation, silos, resolve, length=length)
         decided += f" from {self._initial}" if self._initial else ""  # a name may have other weights by now
         if federation.spec.protocol.mode == "Synchronous":

@@ -1,5 +1,6 @@
 """Weights by numbers of images (FedAvg; methods reference, 6.1)."""
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.engine.aggregation.weigher import CountWeigher
 from anchorage.pieces.slots import Weighting
@@ -11,7 +12,7 @@ class SampleCount(Weighting):
 
     def facts(self) -> frozenset[str]:
         """Say that weights are numbers of images."""
-        return frozenset({"plainWeights"})
+        return frozenset({Fact.PLAIN_WEIGHTS})
 
     def weigher(self, num_classes: int) -> CountWeigher:
         """Return the weigher."""

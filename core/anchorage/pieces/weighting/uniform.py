@@ -1,5 +1,6 @@
 """Every update counts alike."""
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.pieces.slots import Weighting
@@ -11,7 +12,7 @@ class Uniform(Weighting):
 
     def facts(self) -> frozenset[str]:
         """Say that weights are uniform."""
-        return frozenset({"uniformWeights", "plainWeights"})
+        return frozenset({Fact.UNIFORM_WEIGHTS, Fact.PLAIN_WEIGHTS})
 
     def weigher(self, num_classes: int) -> "UniformWeigher":
         """Return the weigher."""
