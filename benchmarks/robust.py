@@ -134,7 +134,8 @@ def play(study: Study, attack: str, attackers: int, folder: Path) -> dict[str, A
     images.attack, images.attackers = attack, attackers
     simulation = Simulation(study, folder, folder / "state", images=images)
     names, learners = [silo.metadata.name for silo in study.silos[:attackers]], simulation._learners
-    down, up = simulation._learner.down, simulation._learner.up
+    server = simulation._composition.learners[-1]
+    down, up = server.down, server.up
 
     def hostile(silo: str) -> SiloLearner:
         honest = learners(silo)

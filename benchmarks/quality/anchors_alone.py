@@ -12,6 +12,7 @@ import statistics
 import sys
 from pathlib import Path
 
+from anchorage.api.fact import Fact
 from anchorage.api.federation import FederationSpec
 from anchorage.learning import learners
 from anchorage.methods import resolve
@@ -41,7 +42,7 @@ def measured(cell: Path, root: Path, device: str) -> dict[str, dict[str, float]]
     """Return the metrics of every finished seed of a cell; empty where its server does not train."""
     folder = SimulationFolder(cell)
     spec = folder.study().federation.spec
-    if spec.anchor_data is None or spec.evaluation is None or "serverTraining" not in resolve(spec.method).facts():
+    if spec.anchor_data is None or spec.evaluation is None or Fact.SERVER_TRAINING not in resolve(spec.method).facts():
         return {}
     kept = cell / KEPT
     found: dict[str, dict[str, float]] = json.loads(kept.read_text()) if kept.exists() else {}

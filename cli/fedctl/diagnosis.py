@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.fact import Fact
 from anchorage.api.method import MethodSpec
 from anchorage.api.metric_names import PSEUDO_LABEL_ACCURACY
 from anchorage.api.text import in_percent, list_some
@@ -40,7 +41,7 @@ def diagnose(method: MethodSpec, rounds: Sequence[Round]) -> list[str]:
     by_silo: dict[str, list[Round]] = {}
     for silo in found:
         by_silo.setdefault(silo["name"], []).append(silo)
-    labelled_by_model = "pseudoLabels" in resolve(method).facts()
+    labelled_by_model = Fact.PSEUDO_LABELS in resolve(method).facts()
     return [*(_acceptance(by_silo) if labelled_by_model else ()), *_weights(by_silo)]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
+from anchorage.api.fact import Fact
 from anchorage.api.text import printable
 from anchorage.methods import PRESETS
 from fedctl.output import counted
@@ -95,7 +96,7 @@ class FirstFile:
         if anchors := self.server.get("anchors"):
             unused = (
                 ""
-                if PRESETS[recipe.method].slots.facts() & {"serverTraining", "labelsFromAnchors"}
+                if PRESETS[recipe.method].slots.facts() & {Fact.SERVER_TRAINING, Fact.LABELS_FROM_ANCHORS}
                 else f" {recipe.method} does not train on them: they are of use with a method for labels at the server."
             )
             yield from _comment(f"The server's labelled images (anchors): {_contents(anchors)}.{unused}", 2)

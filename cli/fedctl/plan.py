@@ -8,9 +8,10 @@ from typing import Any
 
 import typer
 
+from anchorage.api.fact import Fact
 from anchorage.api.files import Study
-from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve, validate_study
+from anchorage.methods.composition import strategies_of
 from anchorage.methods.study import parts_of
 from anchorage.simulation.forecast import Forecast, RoundsForecast, forecast
 from fedctl.output import Format, emit, people
@@ -139,7 +140,7 @@ def _link(study: Study, found: Forecast, megabits: float, *, timed: bool) -> dic
     """
     spec, second = study.federation.spec, megabits * 1e6 / 8
     parts = parts_of(spec)
-    barriers = {part.method.name for at, part in enumerate(parts) if _strategy(study, at).weigher.barrier}
+    barriers = {part.method.name for part, own in zip(parts, strategies_of(spec), strict=True) if own.weigher.barrier}
     rows, longest = [], 0.0
     for part in found.rounds:
         row = _rounds(part)
@@ -170,7 +171,7 @@ def _memory(found: Forecast) -> dict[str, Any]:
 def _disk(study: Study, found: Forecast) -> dict[str, Any]:
     """Return bytes on disk, without logs and MLflow's store."""
     spec, cohort = study.federation.spec, max(round(part.silos) for part in found.rounds)
-    keeps = any(_strategy(study, index).keeps_updates for index in range(len(parts_of(spec))))
+    keeps = any(strategy.keeps_updates for strategy in strategies_of(spec))
     silos, asynchronous = len(study.silos), spec.protocol.mode == "Asynchronous"
     slots = (
         3 * silos if keeps else 2 * silos + 1 if asynchronous else cohort
@@ -190,20 +191,15 @@ def _disk(study: Study, found: Forecast) -> dict[str, Any]:
     return {"server": {**server, "all": sum(server.values())}, "silo": {**silo, "all": sum(silo.values())}}
 
 
-def _strategy(study: Study, part: int) -> Strategy:
-    spec = study.federation.spec
-    return Strategy.of(parts_of(spec)[part].method, spec.task, spec.seed)
-
-
 def reservations(study: Study, found: Forecast) -> Iterator[str]:
     """Yield how far a forecast can be relied upon, a sentence each."""
     spec = study.federation.spec
     methods = [part.method for part in parts_of(spec)]
     if found.unknown and any(array.large and array.up for m in methods for p in m.pieces() for array in p.auxiliary()):
         yield "How large the pool of images becomes depends on how many images the silos have, which is not known here."
-    if any(_strategy(study, index).sparse_updates for index in range(len(methods))):
+    if any(strategy.sparse_updates for strategy in strategies_of(spec)):
         yield "Updates are sent as packed differences from the model; how far they can be packed depends on the training."
-    if any("pseudoLabels" in method.facts() for method in methods):
+    if any(Fact.PSEUDO_LABELS in method.facts() for method in methods):
         yield "A silo that accepts no pseudo-label in a round sends no update in it, so fewer bytes may go up."
     if spec.protocol.mode == "Asynchronous":
         yield (

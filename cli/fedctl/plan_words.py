@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from anchorage.api.fact import Fact
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
@@ -35,7 +36,7 @@ def _sentences(study: Study, silo: Silo, update_bytes: int) -> Iterator[str]:
     if silo.spec.labels == "None" and not takes_unlabelled:
         yield f"nothing else: it has no labels, and {spec.method.name} learns from labels alone"
         return
-    if any("untrained" not in method.facts() for method in methods.values()):
+    if any(Fact.UNTRAINED not in method.facts() for method in methods.values()):
         yield f"the weights of its model after each training, {amount(update_bytes)}"
     yield "counts of the images it trained on and figures of the training, such as its loss"
     for name, method in methods.items():

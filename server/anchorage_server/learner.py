@@ -9,6 +9,7 @@ from anchorage.api.model import network_called
 from anchorage.api.run import HeldOut
 from anchorage.engine.hooks import EngineHooks
 from anchorage.engine.interfaces import ServerLearner
+from anchorage.methods.composition import build_learners
 from anchorage.methods.pretrained import initial_of
 from anchorage.methods.study import parts_of
 from anchorage_server.file_model import FileModel
@@ -41,23 +42,7 @@ def choose_learners(
     parts = parts_of(spec)
     if initial is not None and not any(needs_torch(spec, part.method) for part in parts):
         return [FileModel(initial) for _ in parts], None
-    from anchorage.learning.learners import build_server_learner
-
     images, held_out = read_server_images(spec, data_root, state, key, begun=begun)
-    learners = [
-        build_server_learner(
-            model=spec.model_description,
-            method=part.method,
-            seed=spec.seed,
-            **images,
-            device="auto",
-            initial=initial,
-            rounds=part.last,
-            after=part.after,
-            embeddings=None,
-            pictured=spec.embeddings,
-        )
-        for part in parts
-    ]
+    learners = build_learners(spec, images, device="auto", initial=initial)
     require_memory(max(learner.down.nbytes for learner in learners))
     return learners, held_out

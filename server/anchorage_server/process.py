@@ -13,19 +13,18 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
-from anchorage.engine import engine_of
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import Observer, RoundCommitted, RunEnded, RunEvent, tell_all
-from anchorage.engine.interfaces import RoundRecord, ServerLearner
-from anchorage.engine.store import DiskStore, Identity
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.store import DiskStore
 from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.journal import read_journal
-from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
+from anchorage.methods.composition import Composition
 from anchorage.methods.model_card import read_images
 from anchorage.methods.pretrained import initial_source
 from anchorage.methods.results import write_models
-from anchorage.methods.study import describe_run, round_settings, warm_up_stages
+from anchorage.methods.study import round_settings
 from anchorage.transport.main_thread import WAIT_SECONDS
 from anchorage.transport.otlp import open_spans
 from anchorage_server.clock import SystemClock
@@ -111,13 +110,12 @@ def _train(config: ServerConfig, study: Study) -> int:
     access = open_access(config, study, clock)
     key, begun = data_key(config.state), any(read_journal(config.state / "journal.jsonl"))
     learners, held_out = choose_learners(study.federation.spec, config.data_root, config.state, key, begun=begun)
-    run = describe_run(study, learners[-1], learners[:-1], held_out=held_out, data_key=key)
+    composition = Composition(study, learners)
+    run = composition.describe(held_out, key)
     with ExitStack() as stack:
-        layouts = tuple(learner.down for learner in learners)
-        identity = Identity(frozen_fields(study.federation, resolve), layouts, run.ends[:-1])
-        store = DiskStore(config.state, identity)
+        store = DiskStore(config.state, composition.identity(frozen_fields(study.federation, resolve)))
         stack.callback(store.close)
-        server = _Server(config, study, run, store, learners, access, clock)
+        server = _Server(config, composition, run, store, access, clock)
         stack.callback(server.stop)
         return server.play()
 
@@ -134,15 +132,15 @@ class _Server:
     def __init__(
         self,
         config: ServerConfig,
-        study: Study,
+        composition: Composition,
         run: RunDescription,
         store: DiskStore,
-        learners: Sequence[ServerLearner],
         access: AccessControl,
         clock: SystemClock,
     ) -> None:
-        self._config, self._study, self._run = config, study, run
-        self._store, self._learners, self._clock = store, learners, clock
+        study = composition.study
+        self._config, self._composition, self._study, self._run = config, composition, study, run
+        self._store, self._clock = store, clock
         history, silos = store.history(), access.admission.names
         initial = initial_source(study.federation.spec, config.data_root)
         begun = history[0].time if history else None
@@ -178,18 +176,15 @@ class _Server:
         """
         tracking = Tracking(self._config.state, self._study, self._store.history())
         spans = open_spans("anchorage-server", self._run.federation, self._run.data_key)
-        engine = engine_of(self._run.mode, self._settings)(
+        engine = self._composition.engine(
+            self._settings,
             link=self._listening.link,
             store=self._store,
             clock=self._clock,
-            learner=self._learners[-1],
-            strategy=Strategy.of(self._run.method, self._run.model.task, self._run.seed),
-            settings=self._settings,
             observer=tell_all(
                 tracking.observer, self._note_tracking(tracking), self._statuses, log_event, *self._spanned(spans)
             ),
             started=self._start.counted_from,
-            warm_up=warm_up_stages(self._study, self._learners[:-1], self._settings),
         )
         self._thread = EngineThread(engine)
         with stopping(self._listening.link), nullcontext() if spans is None else closing(spans):
@@ -219,7 +214,7 @@ class _Server:
         state = self._config.state
         with storage_errors("read what the images were", state):
             images = read_images(state)
-        what = (self._study, self._run, self._store, self._learners[-1], images)
+        what = (self._study, self._run, self._store, self._composition.learners[-1], images)
         model, best = write_models(state / "model", *what, initial=self._start.initial)
         self._statuses.stored(model, best)
         finished = FinishedRun(

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from anchorage.api.errors import AnchorageError, Failure, silo
+from anchorage.api.fact import Fact
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.piece import TOLD_TO_SILOS
 from anchorage.api.run import RunDescription
@@ -291,7 +292,7 @@ def _budget(policy: Policy, request: Request, past: Past) -> Verdict:
         return Verdict(unjudged=("privacyBudget",))
     method = request.terms.method(request.round)
     asked = [*(array.name for array in auxiliary_arrays(method, up=True)), *request.terms.extras]
-    if "plainWeights" not in method.facts():
+    if Fact.PLAIN_WEIGHTS not in method.facts():
         asked.append("weights that are not by numbers of images")
     if asked:
         found = f"method {method.name} asks for {', '.join(asked)}: not accounted under privacyBudget"

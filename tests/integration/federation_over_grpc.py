@@ -9,18 +9,17 @@ from anchorage.api.changes import frozen_fields
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
-from anchorage.engine import engine_of
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.stages import staged
-from anchorage.engine.store import DiskStore, Identity
-from anchorage.engine.strategy import Strategy
+from anchorage.engine.store import DiskStore
 from anchorage.learning.learners import build_silo_learner
 from anchorage.methods import PRESETS, resolve
-from anchorage.methods.study import describe_run, read_images, round_settings, warm_up_stages
+from anchorage.methods.composition import Composition
+from anchorage.methods.study import read_images, round_settings
 from anchorage.simulation.run import WallClock
 from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.grpc.server import GrpcSiloLink
@@ -41,14 +40,12 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
     """Play a federation to its end and return the digest of its last model."""
     spec, name = study.federation.spec, study.federation.metadata.name
     authority = Authority.create(folder / "authority", name)
-    method = resolve(spec.method)
     (folder / "images").mkdir(parents=True, exist_ok=True)
     learners, held_out = choose_learners(spec, study.file.parent, folder / "images", bytes(32), begun=False)
-    *warm_up, learner = learners
-    run, settings = describe_run(study, learner, warm_up, held_out=held_out), round_settings(study)
+    composition = Composition(study, learners)
+    run = composition.describe(held_out)
     with ExitStack() as stack:
-        layouts = tuple(each.down for each in learners)
-        identity = Identity(frozen_fields(study.federation, resolve), layouts, run.ends[:-1])
+        identity = composition.identity(frozen_fields(study.federation, resolve))
         store = stack.enter_context(closing(DiskStore(folder / "server", identity)))
         link = GrpcSiloLink(
             listen="127.0.0.1:0",
@@ -61,15 +58,8 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
         )
         port = link.start()
         stack.callback(link.stop)
-        engine = engine_of(spec.protocol.mode, settings)(
-            link=link,
-            store=store,
-            clock=WallClock(),
-            learner=learner,
-            strategy=Strategy.of(method, spec.task, spec.seed),
-            settings=settings,
-            observer=tell_all(),
-            warm_up=warm_up_stages(study, warm_up, settings),
+        engine = composition.engine(
+            round_settings(study), link=link, store=store, clock=WallClock(), observer=tell_all()
         )
         for silo in study.silos:
             stack.enter_context(_agent(silo, run, authority, folder, port))

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from anchorage.api.fact import Fact
 from anchorage.api.federation import Federation
 from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
 from anchorage.api.metrics import score
@@ -57,7 +58,7 @@ class SeedWatcher:
         self._status = FederationStatus(rounds=spec.rounds)
         self._silos: dict[str, SiloStatus] = {}
         self._pace = Pace()
-        self._idle = "idleFirstRound" in resolve(spec.method).facts()
+        self._idle = Fact.IDLE_FIRST_ROUND in resolve(spec.method).facts()
         self._begun = self._drawn = monotonic()
 
     def __call__(self, event: RunEvent) -> None:
@@ -148,7 +149,7 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
     )
     if results.part == "test" and all(score(entry.metrics) is None for entry in results.seeds[0].rounds):
         lines.append(Text(NO_BEST))
-    if "pseudoLabels" in resolve(spec.method).facts():
+    if Fact.PSEUDO_LABELS in resolve(spec.method).facts():
         lines += _pseudo_labels(results)
     if wide:
         lines.append(_seeds_table(results))

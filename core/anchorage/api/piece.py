@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError, Failure
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, PRESET_BROKEN
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import FieldPath, Mistake
 
 if TYPE_CHECKING:
@@ -58,11 +59,12 @@ class AuxiliaryArray:
 class Need:
     """A fact that must hold, or must not, where a piece is used.
 
-    Facts are words: those that other pieces of the method state about themselves (`Piece.facts`), and those of the documents
-    (`anchorage.api.plan.Plan.facts`). The message says what was found, why that cannot be, and what to set.
+    Facts are those that other pieces of the method state about themselves (`Piece.facts`), and those of the documents
+    (`anchorage.api.plan.Plan.facts`). Anchorage's own are of `anchorage.api.fact.Fact`; pieces of a package may use words of its own.
+    The message says what was found, why that cannot be, and what to set.
     """
 
-    fact: str
+    fact: Fact | str
     message: str
     refused: bool = False
     """Whether the fact must not hold."""
@@ -70,10 +72,6 @@ class Need:
     failure: Failure = MEANINGLESS_OVERRIDE
     path: FieldPath | None = None
     """The field that is wrong; None: the piece's own slot."""
-
-
-LENGTH_MATTERS = "lengthMatters"
-"""Fact: a round's training depends on how many rounds there are in all, such as by a schedule that ends with them."""
 
 
 class Piece(Document):
@@ -89,7 +87,7 @@ class Piece(Document):
     """Names of the tasks that it can serve; None: every task."""
 
     def facts(self) -> frozenset[str]:
-        """Return the words that other pieces' needs may name."""
+        """Return the facts that other pieces' needs may name."""
         return frozenset()
 
     def needs(self) -> Sequence[Need]:

@@ -4,29 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from anchorage.api.fact import Fact
 from anchorage.api.federation import FederationSpec, Silo
 from anchorage.api.method import ResolvedMethod
-
-ROUNDS = "rounds"
-"""Fact: the protocol is synchronous."""
-ARRIVALS = "arrivals"
-"""Fact: the protocol is asynchronous: every update counts as it arrives."""
-ANCHORS = "anchors"
-"""Fact: the server has labelled anchors."""
-EVALUATION = "evaluation"
-"""Fact: the server evaluates the global model."""
-VALIDATION_IMAGES = "validationImages"
-"""Fact: the server evaluates the global model on validation images."""
-LABELLED_SILOS = "labelledSilos"
-"""Fact: a silo has labels."""
-LABELS_UNREAD = "labelsUnread"
-"""Fact, of pieces: no silo trains on its own labels by a loss of the document's choice."""
-VALIDATION_CYCLE = "validationCycle"
-"""Fact: silos train as long as it helps."""
-FROZEN = "frozenParts"
-"""Fact: some of the network does not train (`spec.model.trainable`)."""
-OTHER_SILOS = "otherSilos"
-"""Fact: there is more than one silo, or none is known yet."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +29,13 @@ class Plan:
         """Return what holds, of the documents and of the method's pieces."""
         spec = self.spec
         own = {
-            ARRIVALS if self.asynchronous else ROUNDS: True,
-            ANCHORS: spec.anchor_data is not None,
-            EVALUATION: bool(spec.server_data.keys() & {"validation", "test"}),
-            VALIDATION_IMAGES: "validation" in spec.server_data,
-            LABELLED_SILOS: any(silo.spec.labels != "None" for silo in self.silos),
-            VALIDATION_CYCLE: self.method.local.cycle is not None,
-            FROZEN: spec.model.trainable != "All",
-            OTHER_SILOS: len(self.silos) != 1,
+            Fact.ARRIVALS if self.asynchronous else Fact.ROUNDS: True,
+            Fact.ANCHORS: spec.anchor_data is not None,
+            Fact.EVALUATION: bool(spec.server_data.keys() & {"validation", "test"}),
+            Fact.VALIDATION_IMAGES: "validation" in spec.server_data,
+            Fact.LABELLED_SILOS: any(silo.spec.labels != "None" for silo in self.silos),
+            Fact.VALIDATION_CYCLE: self.method.local.cycle is not None,
+            Fact.FROZEN_PARTS: spec.model.trainable != "All",
+            Fact.OTHER_SILOS: len(self.silos) != 1,
         }
         return self.method.facts() | {fact for fact, holds in own.items() if holds}

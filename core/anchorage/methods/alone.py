@@ -2,12 +2,13 @@
 
 from typing import Literal
 
+from anchorage.api.fact import Fact
 from anchorage.api.federation import FederationSpec
 from anchorage.methods.resolution import resolve
 
 Alone = Literal["Anchors", "Sites", "Nothing"]
 
-_NO_TRAINED_CLASSIFIER = {"untrained", "classifierUntrained"}
+_NO_TRAINED_CLASSIFIER = {Fact.UNTRAINED, Fact.CLASSIFIER_UNTRAINED}
 """Facts of methods that train no classifier on the silos' labels."""
 
 
@@ -19,6 +20,6 @@ def measured_alone(spec: FederationSpec) -> Alone:
     facts = resolve(spec.method).facts()
     if not spec.server_data.keys() & {"validation", "test"}:
         return "Nothing"
-    if "serverTraining" in facts:
+    if Fact.SERVER_TRAINING in facts:
         return "Anchors" if spec.anchor_data is not None else "Nothing"
     return "Nothing" if facts & _NO_TRAINED_CLASSIFIER else "Sites"

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED, UNKNOWN_METHOD
+from anchorage.api.fact import Fact
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.method import MethodSpec
 from anchorage.api.mistakes import Mistake
 from anchorage.api.model import network_called
-from anchorage.api.plan import LABELLED_SILOS, LABELS_UNREAD, VALIDATION_CYCLE, Plan
+from anchorage.api.plan import Plan
 from anchorage.api.stages import stage_method
 from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.engine.strategy import memory_of, sends_own_models
@@ -19,7 +20,7 @@ from anchorage.transport.secure_aggregation.member import FEWEST
 
 _NAME = ("spec", "method", "name")
 _MODE = ("spec", "protocol", "mode")
-WITHOUT_LABELS = {"pseudoLabels", "selfSupervision", "unlabelledMoments"}
+WITHOUT_LABELS = {Fact.PSEUDO_LABELS, Fact.SELF_SUPERVISION, Fact.UNLABELLED_MOMENTS}
 """Facts of pieces by which images without labels of a silo count."""
 _DECIDE_MODE = ("weighting", "server_training", "server_step")
 """Slots for whose sake a preset refuses a mode."""
@@ -97,7 +98,7 @@ def _of_scoring(plan: Plan) -> Iterator[Mistake]:
     if plan.spec.evaluation is None or not plan.spec.evaluation.silo_percent:
         return
     why = "without rounds (protocol.mode: Asynchronous)" if plan.asynchronous else ""
-    if "classifierUntrained" in plan.facts:
+    if Fact.CLASSIFIER_UNTRAINED in plan.facts:
         why = f"with {plan.method.name}, which trains no classifier at silos"
     if why:
         path = ("spec", "evaluation", "siloPercent")
@@ -121,7 +122,7 @@ def _contradicted(plan: Plan) -> Iterator[Mistake]:
     for piece in plan.method.pieces():
         yield from piece.check(plan)
     own = plan.spec.method.local_loss
-    if own is not None and LABELS_UNREAD in plan.facts:
+    if own is not None and Fact.LABELS_UNREAD in plan.facts:
         message = f"found {own.name}, but no silo trains on labels of its own by a loss of its choice; remove it"
         yield Mistake(MEANINGLESS_OVERRIDE, own.path, message)
 
@@ -136,15 +137,19 @@ def _of_labels(plan: Plan) -> Iterator[Mistake]:
                 f"found {name}, but {silo.metadata.name} has labels: {silo.spec.labels}; label it, or choose LowerBound"
             )
             yield Mistake(LABELS_MISSING, _NAME, message)
-    if LABELLED_SILOS in plan.facts or not plan.silos or plan.facts & {"labelsFromAnchors", "labelsUnneeded"}:
+    if (
+        Fact.LABELLED_SILOS in plan.facts
+        or not plan.silos
+        or plan.facts & {Fact.LABELS_FROM_ANCHORS, Fact.LABELS_UNNEEDED}
+    ):
         return
-    if "pseudoLabels" not in plan.facts:
+    if Fact.PSEUDO_LABELS not in plan.facts:
         message = (
             f"found {name}, whose silos learn from their own labels, but every silo has labels: None; "
             "label a silo, or choose a method with pseudo-labels"
         )
         yield Mistake(LABELS_MISSING, _NAME, message)
-    elif "serverTraining" not in plan.facts:
+    elif Fact.SERVER_TRAINING not in plan.facts:
         message = (
             f"found {name} with labels of its own making, but every silo has labels: None and the server "
             "trains on none; label a silo, or set serverTraining: {anchors: {}} with anchorData"
@@ -155,15 +160,15 @@ def _of_labels(plan: Plan) -> Iterator[Mistake]:
 def _of_protocol(plan: Plan) -> Iterator[Mistake]:
     """A validation cycle needs labelled images and no rounds; without rounds updates are summed up, and silos are not sampled."""
     cycle = ("spec", "method", "local", "cycle")
-    if VALIDATION_CYCLE in plan.facts:
+    if Fact.VALIDATION_CYCLE in plan.facts:
         if not plan.asynchronous:
             message = "found Synchronous, but with local.cycle every silo trains as long as it likes; set Asynchronous, or another method"
             yield Mistake(PROTOCOL_REFUSED, _MODE, message)
-        for fact, slot in (("pseudoLabels", "pseudoLabels"), ("selfSupervision", "selfSupervised")):
+        for fact, slot in ((Fact.PSEUDO_LABELS, "pseudoLabels"), (Fact.SELF_SUPERVISION, "selfSupervised")):
             if fact in plan.facts:
                 message = f"found a validation cycle with {slot}, but it counts passes over labelled images; remove one of them"
                 yield Mistake(MEANINGLESS_OVERRIDE, cycle, message)
-    if plan.asynchronous and "sumOfUpdates" not in plan.facts:
+    if plan.asynchronous and Fact.SUM_OF_UPDATES not in plan.facts:
         message = f"found Asynchronous, but the aggregation {plan.method.aggregation.name} needs a round's updates together; set Synchronous"
         yield Mistake(PROTOCOL_REFUSED, _MODE, message)
     if plan.asynchronous and plan.spec.protocol.silos_per_round is not None:
@@ -178,12 +183,14 @@ def _of_steps(plan: Plan) -> Iterator[Mistake]:
     if local.steps is None:
         return
     schedule = getattr(local.optimiser, "schedule", None)
-    whole = "pseudoLabels" in plan.facts and ("pseudoLabelsByStep" not in plan.facts or "balancedHead" in plan.facts)
+    whole = Fact.PSEUDO_LABELS in plan.facts and (
+        Fact.PSEUDO_LABELS_BY_STEP not in plan.facts or Fact.BALANCED_HEAD in plan.facts
+    )
     found = {
         "pseudoLabels other than uda, fixMatch, sage or committee, which are of whole passes": whole,
         "unlabelled.epochs, which is for whole passes": local.unlabelled.epochs is not None,
-        "selfSupervised, whose silos go over all images": "selfSupervision" in plan.facts,
-        "a validation cycle, which takes passes until they do not help": VALIDATION_CYCLE in plan.facts,
+        "selfSupervised, whose silos go over all images": Fact.SELF_SUPERVISION in plan.facts,
+        "a validation cycle, which takes passes until they do not help": Fact.VALIDATION_CYCLE in plan.facts,
         "the schedule WarmUpCosine, which counts passes": schedule == "WarmUpCosine",
     }
     for other in (what for what, holds in found.items() if holds):
@@ -200,7 +207,7 @@ def _of_hidden(plan: Plan) -> Iterator[Mistake]:
     found = {
         f"{network}, which has a projection head in its place": getattr(network_called(network), "projects", False),
         f"{plan.method.name}, which has a projection head in its place": projects,
-        f"{plan.method.name}, which makes a classifier without training": "untrained" in plan.facts,
+        f"{plan.method.name}, which makes a classifier without training": Fact.UNTRAINED in plan.facts,
     }
     for other in (what for what, holds in found.items() if holds):
         yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "hidden"), f"found hidden with {other}; leave it out")
@@ -226,7 +233,7 @@ def _of_secure(plan: Plan) -> Iterator[Mistake]:
 
 def _of_private(plan: Plan) -> Iterator[Mistake]:
     """Nothing of single silos may reach the model, or other silos, past the noise."""
-    if "privateModel" not in plan.facts:
+    if Fact.PRIVATE_MODEL not in plan.facts:
         return
     slot, why = plan.method.aggregation, list(_beside_the_sum(plan))
     if plan.spec.evaluation is not None and plan.spec.evaluation.silo_percent:
@@ -254,7 +261,7 @@ def _beside_one_model(plan: Plan) -> Iterator[str]:
             yield f"{own}, which sends silos {large[0]} behind the model, and such models travel as they are"
         if sends_own_models(piece, plan.spec.task, plan.spec.seed):
             yield f"{own}, which sends silos models of their own, and such models travel as they are"
-    if plan.facts & {"untrained", "classifierOfClassMeans"}:
+    if plan.facts & {Fact.UNTRAINED, Fact.CLASSIFIER_OF_CLASS_MEANS}:
         yield f"{plan.method.name}, whose server makes a classifier of what the rounded model tells of images"
 
 
@@ -267,7 +274,7 @@ def _of_single_updates(plan: Plan) -> Iterator[str]:
             yield f"{own}, whose weights are no numbers of a silo's own images"
         if isinstance(piece, EncodingHooks) and piece.coding() is not None:
             yield f"{own}, which rounds single updates"
-    if "sumOfUpdates" not in plan.facts:
+    if Fact.SUM_OF_UPDATES not in plan.facts:
         yield f"the aggregation {plan.method.aggregation.name}, which needs single updates"
 
 
@@ -283,7 +290,7 @@ def _beside_the_sum(plan: Plan) -> Iterator[str]:
                 yield f"{own}, which looks at single updates"
         if isinstance(piece, ServerStepHooks) and (step := piece.step()) and step.scores_each_update:
             yield f"{own}, which scores every silo's model"
-    if plan.facts & {"controlVariates", "untrained"}:
+    if plan.facts & {Fact.CONTROL_VARIATES, Fact.UNTRAINED}:
         yield f"{plan.method.name}, whose silos send more than a change of the model"
 
 

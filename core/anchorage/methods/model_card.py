@@ -11,6 +11,7 @@ from typing import Any, Literal
 from anchorage import __version__
 from anchorage.api.card_text import markdown, scored_silos
 from anchorage.api.data import DataFormat
+from anchorage.api.fact import Fact
 from anchorage.api.federation import Federation, FederationSpec, Silo
 from anchorage.api.files import Study, dump_yaml
 from anchorage.api.method import ResolvedMethod
@@ -238,9 +239,9 @@ def _with_validation(model: TrainedModel, history: Sequence[RoundRecord]) -> Tra
 
 def _unlabelled(run: RunDescription) -> Literal["Unused", "PseudoLabelled", "Used"]:
     """Return what the methods of a run make of images without labels."""
-    if "pseudoLabels" in run.method.facts():
+    if Fact.PSEUDO_LABELS in run.method.facts():
         return "PseudoLabelled"
-    learning = WITHOUT_LABELS | {"labelsUnneeded"}
+    learning = WITHOUT_LABELS | {Fact.LABELS_UNNEEDED}
     return "Used" if any(method.facts() & learning for method in _methods(run)) else "Unused"
 
 

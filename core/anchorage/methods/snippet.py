@@ -4,6 +4,7 @@ from typing import Any
 
 import yaml
 
+from anchorage.api.fact import Fact
 from anchorage.methods.preset import Preset
 
 FEDERATION = "my-study"
@@ -16,7 +17,7 @@ def snippet(preset: Preset) -> str:
     """Return documents (YAML) that `fedctl simulate` and `fedctl run` play: a federation and two silos, labelled as the method allows."""
     slots = preset.slots
     facts = slots.facts()  # without labels, a classifier for the test is trained on anchors
-    anchors = bool(facts & {"serverTraining", "labelsFromAnchors", "selfSupervision"})
+    anchors = bool(facts & {Fact.SERVER_TRAINING, Fact.LABELS_FROM_ANCHORS, Fact.SELF_SUPERVISION})
     pool = {"format": "Digits", "testPercent": 20, "validationPercent": 10} | ({"anchors": 80} if anchors else {})
     spec: dict[str, Any] = {
         "rounds": 5,

@@ -16,8 +16,7 @@ from anchorage.api.run import HeldOut, RunDescription, StageDescription
 from anchorage.api.stages import stage_method
 from anchorage.engine.interfaces import ServerLearner
 from anchorage.engine.settings import RoundSettings
-from anchorage.engine.stages import Stage
-from anchorage.engine.strategy import Strategy, task_layout
+from anchorage.engine.strategy import task_layout
 from anchorage.methods.resolution import resolve
 from anchorage.transport.bounds import MOST_IMAGES
 
@@ -90,25 +89,6 @@ def describe_run(
         silo_percent=spec.evaluation.silo_percent if spec.evaluation else 0,
         data_key=data_key.hex(),
     )
-
-
-def warm_up_stages(study: Study, learners: Sequence[ServerLearner], settings: RoundSettings) -> list[Stage]:
-    """Return what the engine plays before the main method.
-
-    Parameters
-    ----------
-    study : Study
-        The documents.
-    learners : sequence of ServerLearner
-        One per stage of the warm-up.
-    settings : RoundSettings
-        Those of the main method.
-    """
-    spec, stages = study.federation.spec, []
-    for part, learner in zip(parts_of(spec)[:-1], learners, strict=True):
-        strategy = Strategy.of(part.method, spec.task, spec.seed)
-        stages.append(Stage(settings, learner, strategy, part.last))
-    return stages
 
 
 def round_settings(study: Study) -> RoundSettings:

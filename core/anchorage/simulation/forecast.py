@@ -226,8 +226,8 @@ class Rehearsal(Simulation):
         super().__init__(short, data_root, state, device="auto", images=images, at_once=at_once)
         warm_up()
         self.trials = Trials(seconds if trial else 0.0, TRAINING_SECONDS if trial else 0.0)
-        self._warm_up = [RehearsedServer(learner, self.trials) for learner in self._warm_up]
-        self._learner = RehearsedServer(self._learner, self.trials)
+        rehearsed = [RehearsedServer(learner, self.trials) for learner in self._composition.learners]
+        self._composition = replace(self._composition, learners=rehearsed)
         labels = {silo.metadata.name: silo.spec.labels for silo in short.silos}
         samples = {name: profile.samples for name, profile in self._profiles.items()}
         self._learners = RehearsedLearners(self._learners, self.run, labels, samples, self.trials)
@@ -276,8 +276,8 @@ class Rehearsal(Simulation):
             self.trials.server.get(0, 0.0),
             self.trials.testing,
             len(self._records),
-            self._learner.down.nbytes,
-            self._learner.up.nbytes,
+            self._composition.learners[-1].down.nbytes,
+            self._composition.learners[-1].up.nbytes,
             self.trials,
             self._unknown,
             kept,

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from anchorage.api.fact import Fact
 from anchorage.api.model_card import Assessment
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import ServerLearner, SiloLearner
@@ -211,7 +212,7 @@ class _Rehearsed:
             if self.learners.trials.seconds or announcement.behind.tensors:
                 return announcement
         unlabelled = announcement.samples.get("unlabelled", 0)
-        if unlabelled and not announcement.samples["selected"] and "pseudoLabels" in run.method.facts():
+        if unlabelled and not announcement.samples["selected"] and Fact.PSEUDO_LABELS in run.method.facts():
             announcement = _accepting(announcement, unlabelled)
         elif announcement.update is None:
             return replace(announcement, task=task.id)

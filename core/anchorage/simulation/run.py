@@ -10,25 +10,23 @@ from typing import Any
 from anchorage.api.changes import digest_of_study
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT, JOURNAL_DAMAGED
+from anchorage.api.fact import Fact
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.piece import LENGTH_MATTERS
 from anchorage.api.run import RunDescription
-from anchorage.engine import engine_of
 from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.secure_silo import UnmaskedSilo
 from anchorage.engine.settings import RoundSettings
-from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
-from anchorage.engine.strategy import Strategy
+from anchorage.engine.store import DiskStore, HeldUpdates, MemoryStore, RoundStore, SpareUpdates
 from anchorage.learning.data.fingerprints import Fingerprint
 from anchorage.learning.data.held_out import kept_apart
-from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
+from anchorage.methods.composition import Composition, build_learners, strategies_of
 from anchorage.methods.pretrained import initial_of, initial_source
 from anchorage.methods.results import write_models
-from anchorage.methods.study import describe_run, parts_of, round_settings, warm_up_stages
+from anchorage.methods.study import round_settings
 from anchorage.simulation.images import FINGERPRINTS, DecodedImages, SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink
@@ -115,23 +113,9 @@ class Simulation:
         read = {name: images.of(section) for name, section in spec.server_data.items()}
         server, held_out = kept_apart(read, treatment, bytes(32))
         self._fingerprints = {name: asdict(Fingerprint.of(found, bytes(32))) for name, found in server.items()}
-        learners: list[ServerLearner] = [
-            build_server_learner(
-                model=spec.model_description,
-                method=part.method,
-                seed=spec.seed,
-                **server,
-                device=device,
-                initial=initial,
-                rounds=part.last,
-                after=part.after,
-                embeddings=images.embeddings,
-                pictured=spec.embeddings,
-            )
-            for part in parts_of(spec)
-        ]
-        *self._warm_up, self._learner = learners
-        self.run = describe_run(study, self._learner, self._warm_up, held_out=held_out)
+        learners = build_learners(spec, server, device=device, initial=initial, embeddings=images.embeddings)
+        self._composition = Composition(study, learners)
+        self.run = self._composition.describe(held_out)
         self._spare = SpareUpdates()
         self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}
         self.store, results = self._open_store(state, resume)
@@ -147,7 +131,7 @@ class Simulation:
         if not resume:
             return memory, None
         federation, silos = self._study.federation, self._study.silos
-        length = LENGTH_MATTERS in resolve(federation.spec.method).facts()
+        length = Fact.LENGTH_MATTERS in resolve(federation.spec.method).facts()
         decided = digest_of_study(federation, silos, resolve, length=length)
         decided += f" from {self._initial}" if self._initial else ""  # a name may have other weights by now
         if federation.spec.protocol.mode == "Synchronous":
@@ -168,10 +152,10 @@ class Simulation:
 
     def _disk_store(self, folder: Path, decided: str) -> DiskStore:
         """Open the rounds of an earlier attempt; those of another simulation, or what a power cut damaged, are given up."""
-        layouts = tuple(learner.down for learner in (*self._warm_up, self._learner))
-        identity = Identity({"study": decided}, layouts, self.run.ends[:-1])
-        spec = self._study.federation.spec
-        strategies = (Strategy.of(part.method, spec.task, spec.seed) for part in parts_of(spec))
+        identity, strategies = (
+            self._composition.identity({"study": decided}),
+            strategies_of(self._study.federation.spec),
+        )
         kept = any(each.keeps_updates for each in strategies)  # for longer than a round, so on disk
         options: dict[str, Any] = {"updates": None if kept else HeldUpdates(self._spare), "sync": False}
         store: DiskStore | None = None
@@ -199,7 +183,7 @@ class Simulation:
             welcome = self.run.to_json()
             rounds = Rounds(
                 self._study,
-                self._learner,
+                self._composition.learners[-1],
                 self._profiles,
                 self._learners,
                 self.store,
@@ -207,7 +191,7 @@ class Simulation:
                 observer or tell_all(),
                 welcome,
                 self._speeds,
-                self._warm_up,
+                self._composition.learners[:-1],
                 self._own,
             )
             return rounds.play()
@@ -222,7 +206,7 @@ class Simulation:
         AnchorageError
             They cannot be written.
         """
-        what = (self._study, self.run, self.store, self._learner, self._fingerprints)
+        what = (self._study, self.run, self.store, self._composition.learners[-1], self._fingerprints)
         write_models(folder, *what, initial=self._initial, simulated=True)
 
 
@@ -300,8 +284,8 @@ class Rounds:
         AnchorageError
             The run failed.
         """
-        spec, settings = self.study.federation.spec, replace(round_settings(self.study), masked=False)
-        method, secure = resolve(spec.method), self._secure(settings)
+        settings = replace(round_settings(self.study), masked=False)
+        method, secure = resolve(self.study.federation.spec.method), self._secure(settings)
         link, clock = self._link(method, lambda: silos.work())
         silos = (
             SilosInLanes(link, self.profiles, self.spare, self.learners, secure, self.state)
@@ -310,16 +294,8 @@ class Rounds:
                 link, self.profiles, self.spare, self.learners, secure, method.local.cycle is not None, self.state
             )
         )
-        engine = engine_of(spec.protocol.mode, settings)(
-            link=link,
-            store=self.store,
-            clock=clock,
-            learner=self.learner,
-            strategy=Strategy.of(method, spec.task, spec.seed),
-            settings=settings,
-            observer=self.observer,
-            warm_up=warm_up_stages(self.study, self.warm_up, settings),
-        )
+        composition = Composition(self.study, (*self.warm_up, self.learner))
+        engine = composition.engine(settings, link=link, store=self.store, clock=clock, observer=self.observer)
         try:
             return engine.run()
         finally:

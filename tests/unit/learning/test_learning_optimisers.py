@@ -10,7 +10,7 @@ import torch
 from learning_party import MODEL, Party, given, images_of, method_of, network_of
 from torch import Tensor, nn
 
-from anchorage.api.piece import LENGTH_MATTERS
+from anchorage.api.fact import Fact
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.optimiser_state import put_back
 from anchorage.learning.stepping import take_steps
@@ -71,7 +71,7 @@ def test_one_cycle_rises_and_falls_as_pytorch_s(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [Sgd, AdamW])
 def test_a_rate_that_follows_the_run_makes_its_length_matter(kind: Any) -> None:
-    assert kind().facts() == frozenset() and kind(schedule="OneCycle").facts() == {LENGTH_MATTERS}
+    assert kind().facts() == frozenset() and kind(schedule="OneCycle").facts() == {Fact.LENGTH_MATTERS}
 
 
 @pytest.mark.parametrize("schedule", ["Constant", "Cosine", "WarmUpCosine", "OneCycle"])

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.engine.aggregation.single_tensors import TensorReader, with_tensors
@@ -30,7 +31,7 @@ class LayerCosine(Aggregation):
     def needs(self) -> Sequence[Need]:
         """Need updates that count alike: their weights are the cosines."""
         found = "found another one, but layerCosine weighs each tensor itself; set uniform"
-        return (Need("uniformWeights", found, path=("spec", "method", "weighting")),)
+        return (Need(Fact.UNIFORM_WEIGHTS, found, path=("spec", "method", "weighting")),)
 
     def aggregate(
         self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout, model: ModelBytes

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.pieces.slots import Aggregation
@@ -16,7 +17,7 @@ class Mean(Aggregation):
 
     def facts(self) -> frozenset[str]:
         """Say that updates enter as a sum, as the asynchronous protocol needs."""
-        return frozenset({"sumOfUpdates"})
+        return frozenset({Fact.SUM_OF_UPDATES})
 
     def aggregate(
         self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout, model: ModelBytes

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from anchorage.api.base import AboveZero, Share
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need, piece
 from anchorage.api.plan import Plan
@@ -44,12 +45,12 @@ class PrivateMean(Aggregation):
 
     def facts(self) -> frozenset[str]:
         """Say that nothing else of silos may reach those who get the model."""
-        return frozenset({"privateModel"})
+        return frozenset({Fact.PRIVATE_MODEL})
 
     def needs(self) -> Sequence[Need]:
         """Need updates that count alike: the weight of one is told, and the noise is for one."""
         message = "found another one, but privateMean adds noise for updates that count alike; set uniform"
-        return (Need("uniformWeights", message, path=("spec", "method", "weighting")),)
+        return (Need(Fact.UNIFORM_WEIGHTS, message, path=("spec", "method", "weighting")),)
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need that every model of silos' updates has noise, from the first round on."""

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 from anchorage.api.errors.documents import TOO_FEW_SILOS
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need
 from anchorage.api.plan import Plan
@@ -21,7 +22,7 @@ class RobustAggregation(Aggregation):
     def needs(self) -> Sequence[Need]:
         """Need updates that count alike: by a weight of its own choice one silo could be the majority."""
         found = f"found another one, but the aggregation {self.name} counts every update alike"
-        return (Need("uniformWeights", f"{found}; set uniform", path=("spec", "method", "weighting")),)
+        return (Need(Fact.UNIFORM_WEIGHTS, f"{found}; set uniform", path=("spec", "method", "weighting")),)
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need rounds of enough silos, where they are known."""

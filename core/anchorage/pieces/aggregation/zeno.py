@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
-from anchorage.api.plan import VALIDATION_IMAGES
 from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.engine.aggregation.norms import norms_of
 from anchorage.pieces.aggregation.robust import RobustAggregation
@@ -39,8 +39,8 @@ class Zeno(RobustAggregation):
         path = ("spec", "evaluation", "validation")
         return (
             *super().needs(),
-            Need(VALIDATION_IMAGES, "found none, but the aggregation zeno judges updates by them; add some", path=path),
-            Need("classifierUntrained", "found zeno, which judges classifiers, but no silo trains one; choose another", refused=True),
+            Need(Fact.VALIDATION_IMAGES, "found none, but the aggregation zeno judges updates by them; add some", path=path),
+            Need(Fact.CLASSIFIER_UNTRAINED, "found zeno, which judges classifiers, but no silo trains one; choose another", refused=True),
         )  # fmt: skip
 
     def select(

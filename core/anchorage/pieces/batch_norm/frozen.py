@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import BatchNorm
@@ -23,7 +24,7 @@ class Frozen(BatchNorm):
 
     def facts(self) -> frozenset[str]:
         """Say that updates travel without running statistics."""
-        return frozenset({"partialNorms"})
+        return frozenset({Fact.PARTIAL_NORMS})
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need weights to start from: statistics of random ones say nothing."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anchorage.api.errors.documents import NO_ANCHOR_DATA
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import piece
-from anchorage.api.plan import ANCHORS, EVALUATION
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.batch_norm.recounted import recount
 from anchorage.pieces.slots import BatchNorm
@@ -37,11 +37,11 @@ class LocalNorms(BatchNorm):
 
     def facts(self) -> frozenset[str]:
         """Say that updates travel without batch normalisation."""
-        return frozenset({"partialNorms", "personalNorms"})
+        return frozenset({Fact.PARTIAL_NORMS, Fact.PERSONAL_NORMS})
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need anchors where the model is evaluated."""
-        if EVALUATION in plan.facts and ANCHORS not in plan.facts:
+        if Fact.EVALUATION in plan.facts and Fact.ANCHORS not in plan.facts:
             message = (
                 f"found nothing, but {plan.method.name} with an evaluation of what batchNorm local leaves without statistics "
                 "needs labelled anchors; add it"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
-from anchorage.api.plan import ROUNDS
 from anchorage.engine.aggregation.single_tensors import TensorReader, numbers_in, with_tensors
 from anchorage.pieces.slots import BatchNorm
 from anchorage.transport.messages import Announcement
@@ -26,7 +26,7 @@ class Pooled(BatchNorm):
         robust = (
             "found pooled, which takes every silo's statistics as they are; set average, or aggregation: {mean: {}}"
         )
-        return (Need(ROUNDS, message), Need("sumOfUpdates", robust))
+        return (Need(Fact.ROUNDS, message), Need(Fact.SUM_OF_UPDATES, robust))
 
     def refine(
         self,

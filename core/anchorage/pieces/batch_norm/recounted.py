@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from anchorage.api.errors.documents import NO_ANCHOR_DATA
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need
-from anchorage.api.plan import ANCHORS, ROUNDS
 from anchorage.pieces.slots import BatchNorm
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ class RecountedNorms(BatchNorm):
         """Need anchors, and rounds after which to count."""
         data = f"found nothing, but batchNorm {self.name} needs labelled anchors; add it"
         rounds = f"found {self.name}, but it is done once per round, and Asynchronous has none; set batchNorm: {{average: {{}}}}"
-        return (Need(ANCHORS, data, failure=NO_ANCHOR_DATA, path=("spec", "anchorData")), Need(ROUNDS, rounds))
+        return (
+            Need(Fact.ANCHORS, data, failure=NO_ANCHOR_DATA, path=("spec", "anchorData")),
+            Need(Fact.ROUNDS, rounds),
+        )
 
     def finishes_model(self, *, judged: bool) -> bool:
         """Count in every round."""

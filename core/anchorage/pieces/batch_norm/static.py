@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.pieces.batch_norm.recounted import RecountedNorms
 from anchorage.transport.tensors.layout import BUFFERS, Layout
@@ -19,7 +20,7 @@ class Static(RecountedNorms):
 
     def facts(self) -> frozenset[str]:
         """Say that updates travel without running statistics."""
-        return frozenset({"partialNorms"})
+        return frozenset({Fact.PARTIAL_NORMS})
 
     def before_training(self, network: Network) -> None:
         """Leave running statistics as they came."""

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need
-from anchorage.api.plan import ROUNDS, Plan
+from anchorage.api.plan import Plan
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.engine.strategy import sends_own_models
 from anchorage.pieces.slots import UpdateEncoding
@@ -20,7 +21,7 @@ class RoundedChange(UpdateEncoding):
             f"found Asynchronous, but encoding {self.name} rounds the change of the model that a silo started from, which the asynchronous "
             "server does not keep; set Synchronous, or encoding: {float32: {}}"
         )
-        return (Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),)
+        return (Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),)
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need updates that are one model each, of the model that all silos receive."""

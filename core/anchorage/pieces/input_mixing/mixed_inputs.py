@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import Fraction
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need
 from anchorage.pieces.slots import InputMixing
 
@@ -29,14 +30,14 @@ class MixedInputs(InputMixing):
 
     def facts(self) -> frozenset[str]:
         """Say that inputs are mixed."""
-        return frozenset({"mixedInputs"})
+        return frozenset({Fact.MIXED_INPUTS})
 
     def needs(self) -> Sequence[Need]:
         """Need the plain loss on labelled images."""
         found = f"found {self.name}, but only the plain loss on labelled images is mixed; set this slot or"
         return (
-            Need("pseudoLabels", f"{found} pseudoLabels to {{none: {{}}}}", refused=True),
-            Need("selfSupervision", f"{found} selfSupervised to {{none: {{}}}}", refused=True),
+            Need(Fact.PSEUDO_LABELS, f"{found} pseudoLabels to {{none: {{}}}}", refused=True),
+            Need(Fact.SELF_SUPERVISION, f"{found} selfSupervised to {{none: {{}}}}", refused=True),
         )
 
     def others(self, silo_round: SiloRound) -> tuple[Others | None, Mapping[str, Any], Mapping[str, int]]:

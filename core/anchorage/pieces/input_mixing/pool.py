@@ -12,8 +12,8 @@ from pydantic import Field
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.errors.learning import MODEL_MISMATCH
+from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need
-from anchorage.api.plan import ROUNDS
 from anchorage.api.task import Task
 from anchorage.pieces.input_mixing.mean_images import ALONE, MIB, WANTED, MeanImages, too_large
 from anchorage.pieces.input_mixing.mixed_inputs import MixedInputs, Others, mixed_loss
@@ -42,7 +42,9 @@ class Pooled(MixedInputs):
     def needs(self) -> Sequence[Need]:
         """Need whole rounds."""
         found = f"found Asynchronous, but the pool of images that {self.name} mixes with is of whole rounds"
-        rounds = Need(ROUNDS, f"{found}; set Synchronous", failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
+        rounds = Need(
+            Fact.ROUNDS, f"{found}; set Synchronous", failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")
+        )
         return (*super().needs(), rounds)
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:

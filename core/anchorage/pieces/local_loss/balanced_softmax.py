@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.piece import NEW_OPTION, AuxiliaryArray, Need, piece
-from anchorage.api.plan import ROUNDS
 from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declared
 from anchorage.pieces.slots import LocalLoss
 
@@ -42,7 +42,7 @@ class BalancedSoftmax(LocalLoss):
         message = f"{found}; set Synchronous, or shares: Silo"
         return (
             *super().needs(),
-            Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),
+            Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),
         )
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from anchorage.api.base import AboveZero, PositiveDecimal
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need
 from anchorage.pieces.slots import Mixup
 
@@ -94,7 +95,7 @@ def server_trains(name: str) -> Need:
     message = (
         f"found {name}, but the server trains on nothing; set serverTraining: {{anchors: {{}}}}, or mixup elsewhere"
     )
-    return Need("serverTraining", message)
+    return Need(Fact.SERVER_TRAINING, message)
 
 
 def labels_fixed(name: str) -> Need:
@@ -103,4 +104,4 @@ def labels_fixed(name: str) -> Need:
         f"found {name}, but silos mix images whose labels are fixed for the round, and these pseudo-labels fix none; "
         "set pseudoLabels: anchorSimilarity or receivedModel, or no mixup at the silos"
     )
-    return Need("fixedLabels", message)
+    return Need(Fact.FIXED_LABELS, message)

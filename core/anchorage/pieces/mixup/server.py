@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.pieces.mixup.fix_mix import FixMix, server_trains
 
@@ -15,7 +16,7 @@ class ServerMixup(FixMix):
 
     def facts(self) -> frozenset[str]:
         """Say that the server mixes its anchors."""
-        return frozenset({"serverMixup"})
+        return frozenset({Fact.SERVER_MIXUP})
 
     def needs(self) -> Sequence[Need]:
         """Need images with labels to mix."""

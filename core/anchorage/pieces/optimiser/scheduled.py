@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
-from anchorage.api.piece import LENGTH_MATTERS
+from anchorage.api.fact import Fact
 from anchorage.pieces.slots import Optimiser
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ScheduledOptimiser(Optimiser):
 
     def facts(self) -> frozenset[str]:
         """Say that a round depends on how many there are in all."""
-        return frozenset() if self.schedule == "Constant" else frozenset({LENGTH_MATTERS})
+        return frozenset() if self.schedule == "Constant" else frozenset({Fact.LENGTH_MATTERS})
 
     def factor(self, done: float | None, epochs: int) -> float:
         """Return the learning rate's factor, `done` of the rounds, from 0 to 1, and so many epochs being over; 1 before the rounds."""

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from anchorage.api.base import Fraction
 from anchorage.api.errors.documents import CLASS_WITHOUT_ANCHORS, NO_ANCHOR_DATA
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.plan import ANCHORS
 from anchorage.pieces.pseudo_labels.calibrated import Validated
 from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
 from anchorage.transport.messages import AuxiliaryData
@@ -62,12 +62,12 @@ class AnchorSimilarity(FixedLabels, Validated):
 
     def facts(self) -> frozenset[str]:
         """Say that silos need no labels and read none."""
-        return super().facts() | {"labelsFromAnchors", "labelsUnread"}
+        return super().facts() | {Fact.LABELS_FROM_ANCHORS, Fact.LABELS_UNREAD}
 
     def needs(self) -> Sequence[Need]:
         """Need anchors."""
         message = "found nothing, but pseudo-labels by anchorSimilarity need labelled anchors; add it"
-        return (Need(ANCHORS, message, failure=NO_ANCHOR_DATA, path=("spec", "anchorData")),)
+        return (Need(Fact.ANCHORS, message, failure=NO_ANCHOR_DATA, path=("spec", "anchorData")),)
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need an anchor of every class."""

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from anchorage.api.base import Fraction
+from anchorage.api.fact import Fact
 from anchorage.pieces.slots import PseudoLabels
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class ByConfidence(PseudoLabels):
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels."""
-        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead"})
+        return frozenset({Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD})
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels of plain images, int64 [b], and whether they are accepted, bool [b]."""

@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, NO_ANCHOR_DATA
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need
-from anchorage.api.plan import ANCHORS
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
 from anchorage.pieces.slots import PseudoLabels
 
@@ -104,9 +104,9 @@ class Calibrated(ByConfidence, Validated):
         if self.calibration == "None":
             return super().needs()
         head = f"found {self.calibration}, but beside secondHead balanced a head of its own labels by one threshold; set None"
-        heads = Need("balancedHead", head, refused=True, path=self.option("calibration"))
+        heads = Need(Fact.BALANCED_HEAD, head, refused=True, path=self.option("calibration"))
         message = "found nothing, but calibration Alignment corrects for the class shares of the server's labels; add it, or set another calibration"
-        own = Need(ANCHORS, message, failure=NO_ANCHOR_DATA, path=("spec", "anchorData"))
+        own = Need(Fact.ANCHORS, message, failure=NO_ANCHOR_DATA, path=("spec", "anchorData"))
         return (*super().needs(), heads, *([own] if self.aligned else []))
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from anchorage.api.base import Fraction
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.plan import ROUNDS
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
@@ -93,7 +93,7 @@ def previous_round(name: str) -> Need:
     """Return the need of pseudo-labels by what the silos of the round before announced."""
     found = f"found Asynchronous, but pseudoLabels {name} needs what all silos of the round before announced"
     message = f"{found}; set Synchronous, or other pseudo-labels"
-    return Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
+    return Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
 
 
 def adaptive_labels(probabilities: Tensor, thresholds: Tensor, rare: Tensor) -> Tensor:

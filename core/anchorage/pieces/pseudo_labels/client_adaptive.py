@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from anchorage.api.base import Fraction, PositiveDecimal
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import PseudoLabels
 
@@ -41,7 +42,7 @@ class ClientAdaptive(PseudoLabels):
 
     def facts(self) -> frozenset[str]:
         """Say that all predictions of the received model are seen once per round, and its features can be compared."""
-        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead", "receivedFeatures", "predictions"})
+        return frozenset({Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.RECEIVED_FEATURES, Fact.PREDICTIONS})
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return labels of weak views, int64 [b], and whether they are accepted, bool [b], by thresholds of these images."""

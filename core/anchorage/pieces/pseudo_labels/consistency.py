@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.fact import Fact
 from anchorage.pieces.pseudo_labels.calibrated import Calibrated
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Consistency(Calibrated):
 
     def facts(self) -> frozenset[str]:
         """Say that a round may be of so many steps."""
-        return super().facts() | {"pseudoLabelsByStep"}
+        return super().facts() | {Fact.PSEUDO_LABELS_BY_STEP}
 
     def objective(self, silo_round: SiloRound) -> Work | None:
         """Return the consistency losses beside those of labelled images."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anchorage.api.fact import Fact
 from anchorage.pieces.slots import PseudoLabels
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ class FixedLabels(PseudoLabels):
 
     def facts(self) -> frozenset[str]:
         """Say that labels are fixed for a round, and that features of the received model can be compared."""
-        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead", "fixedLabels", "receivedFeatures"})
+        return frozenset(
+            {Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.FIXED_LABELS, Fact.RECEIVED_FEATURES}
+        )
 
     def objective(self, silo_round: SiloRound) -> Work:
         """Return L_fix, or L_fix + b L_mix, over the accepted images."""

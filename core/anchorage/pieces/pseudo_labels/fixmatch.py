@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.plan import ROUNDS
 from anchorage.api.task import Task
 from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declared
 from anchorage.pieces.pseudo_labels.consistency import Consistency
@@ -35,18 +35,18 @@ class FixMatch(Consistency):
 
     def facts(self) -> frozenset[str]:
         """Say that a balanced head may learn these labels."""
-        return super().facts() | {"fixMatch"}
+        return super().facts() | {Fact.FIX_MATCH}
 
     def needs(self) -> Sequence[Need]:
         """Need a balanced head for adjusted labels, and rounds for shares of all labels."""
         if self.adjustment == "None":
             return super().needs()
         head = f"found {self.adjustment}, but labels are adjusted for a balanced head only; set secondHead: {{balanced: {{}}}}"
-        needs = [Need("balancedHead", head, path=self.option("adjustment"))]
+        needs = [Need(Fact.BALANCED_HEAD, head, path=self.option("adjustment"))]
         if self.adjustment == "Labelled":
             found = "found Asynchronous, but fixMatch with adjustment Labelled needs what all silos of the round before announced"
             message = f"{found}; set Synchronous, or another adjustment"
-            needs.append(Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")))
+            needs.append(Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")))
         return (*super().needs(), *needs)
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
 
@@ -38,7 +39,7 @@ class FlexMatch(ByConfidence):
 
     def facts(self) -> frozenset[str]:
         """Say that a second head may learn these labels, and that features of the received model can be compared."""
-        return frozenset({"pseudoLabels", "flexMatch", "receivedFeatures"})
+        return frozenset({Fact.PSEUDO_LABELS, Fact.FLEX_MATCH, Fact.RECEIVED_FEATURES})
 
     def objective(self, silo_round: SiloRound) -> Work | None:
         """Return FlexMatch's losses beside those of labelled images."""

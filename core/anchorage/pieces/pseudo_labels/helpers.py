@@ -12,9 +12,9 @@ from pydantic import Field
 
 from anchorage.api.base import Fraction, PositiveDecimal
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.plan import FROZEN
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.randomness import generator
@@ -58,7 +58,7 @@ class Helpers(ByConfidence):
 
     def facts(self) -> frozenset[str]:
         """Say that weights have two parts."""
-        return super().facts() | {"weightsInParts"}
+        return super().facts() | {Fact.WEIGHTS_IN_PARTS}
 
     def needs(self) -> Sequence[Need]:
         """Need rounds, and updates that are averaged as they are."""
@@ -73,9 +73,9 @@ class Helpers(ByConfidence):
         frozen = "found helpers, which trains two parts of every weight, but model.trainable freezes some; set All"
         return (
             previous_round(self.name),
-            Need(FROZEN, frozen, refused=True),
-            Need("plainWeights", message, path=("spec", "method", "weighting")),
-            Need("controlVariates", variates, refused=True),
+            Need(Fact.FROZEN_PARTS, frozen, refused=True),
+            Need(Fact.PLAIN_WEIGHTS, message, path=("spec", "method", "weighting")),
+            Need(Fact.CONTROL_VARIATES, variates, refused=True),
         )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:

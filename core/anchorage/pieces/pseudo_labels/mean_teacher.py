@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import AboveZero, Fraction, PositiveDecimal
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import PseudoLabels
 
@@ -46,7 +47,7 @@ class MeanTeacher(PseudoLabels):
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels."""
-        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead"})
+        return frozenset({Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD})
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels, int64 [b], and whether they are accepted, bool [b]; for validation images alone."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
+from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.plan import FROZEN
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.single_tensors import with_tensors
@@ -54,12 +54,14 @@ class Prototypes(PseudoLabels):
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels, that the loss on labels is this piece's own, and what the classifier is."""
-        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead", "labelsUnread", "classifierOfClassMeans"})
+        return frozenset(
+            {Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.LABELS_UNREAD, Fact.CLASSIFIER_OF_CLASS_MEANS}
+        )
 
     def needs(self) -> Sequence[Need]:
         """Need rounds, and an encoder that trains, for nothing else does."""
         frozen = "found prototypes, which trains the encoder, but model.trainable freezes it; set All"
-        return (previous_round(self.name), Need(FROZEN, frozen, refused=True))
+        return (previous_round(self.name), Need(Fact.FROZEN_PARTS, frozen, refused=True))
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return the class means."""

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from anchorage.api.base import Fraction
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import PseudoLabels
 
@@ -47,7 +48,7 @@ class SubBanks(PseudoLabels):
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels, and that silos read no labels."""
-        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead", "labelsUnread"})
+        return frozenset({Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.LABELS_UNREAD})
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels of plain images, int64 [b], and whether they are very confident, bool [b]."""

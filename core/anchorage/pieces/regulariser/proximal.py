@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.slots import Regulariser
@@ -31,8 +32,8 @@ class Proximal(Regulariser):
         found = "found proximal, but control variates are of the loss alone"
         parts = "found proximal, but weights in two parts are held together by terms of their own"
         return (
-            Need("controlVariates", f"{found}; set regulariser: {{none: {{}}}}", refused=True),
-            Need("weightsInParts", f"{parts}; set regulariser: {{none: {{}}}}", refused=True),
+            Need(Fact.CONTROL_VARIATES, f"{found}; set regulariser: {{none: {{}}}}", refused=True),
+            Need(Fact.WEIGHTS_IN_PARTS, f"{parts}; set regulariser: {{none: {{}}}}", refused=True),
         )
 
     def begin(self, silo_round: SiloRound) -> Pull:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need
 from anchorage.pieces.slots import Regulariser
 
@@ -16,10 +17,10 @@ class RepresentationRegulariser(Regulariser):
         """Need the plain loss on labelled images."""
         found = f"found {self.name}, which compares representations of labelled images"
         others = {
-            "pseudoLabels": "but silos learn pseudo-labels; set regulariser: proximal or none",
-            "secondHead": "but a second head has a loss of its own; set regulariser: proximal or none",
-            "selfSupervision": "but silos learn from images alone; set regulariser: proximal or none",
-            "mixedInputs": "but only the plain loss on labelled images is mixed; set regulariser: proximal or none",
-            "controlVariates": "but control variates are of the plain loss; set regulariser: none",
+            Fact.PSEUDO_LABELS: "but silos learn pseudo-labels; set regulariser: proximal or none",
+            Fact.SECOND_HEAD: "but a second head has a loss of its own; set regulariser: proximal or none",
+            Fact.SELF_SUPERVISION: "but silos learn from images alone; set regulariser: proximal or none",
+            Fact.MIXED_INPUTS: "but only the plain loss on labelled images is mixed; set regulariser: proximal or none",
+            Fact.CONTROL_VARIATES: "but control variates are of the plain loss; set regulariser: none",
         }
         return tuple(Need(fact, f"{found}, {why}", refused=True) for fact, why in others.items())

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import AboveZero, Fraction
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.pieces.pseudo_labels.fixmatch import RAREST, FixMatch
 from anchorage.pieces.second_head.beside_labels import BesideLabels
@@ -37,7 +38,7 @@ class Balanced(BesideLabels):
 
     def facts(self) -> frozenset[str]:
         """Say that labels may be adjusted, and that each head has its own loss."""
-        return super().facts() | {"balancedHead", "labelsUnread"}
+        return super().facts() | {Fact.BALANCED_HEAD, Fact.LABELS_UNREAD}
 
     def needs(self) -> Sequence[Need]:
         """Need FixMatch's labels."""
@@ -45,7 +46,7 @@ class Balanced(BesideLabels):
             "found balanced without fixMatch, beside which alone it learns; set pseudoLabels: {fixMatch: {}}, "
             "or secondHead: {none: {}}"
         )
-        return (*super().needs(), Need("fixMatch", message))
+        return (*super().needs(), Need(Fact.FIX_MATCH, message))
 
     def add_heads(self, network: Network) -> None:
         """Add the plain head, of the classifier's shape; it travels."""

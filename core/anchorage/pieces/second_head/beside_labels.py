@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need
 from anchorage.pieces.slots import SecondHead
 
@@ -11,13 +12,13 @@ class BesideLabels(SecondHead):
 
     def facts(self) -> frozenset[str]:
         """Say that there are two heads."""
-        return frozenset({"secondHead"})
+        return frozenset({Fact.SECOND_HEAD})
 
     def needs(self) -> Sequence[Need]:
         """Need losses that reach both heads."""
         found = f"found {self.name}, but"
         ends = "whose loss is of one head; set one of them to {none: {}}"
         return (
-            Need("selfSupervision", f"{found} selfSupervised is filled too, {ends}", refused=True),
-            Need("mixedInputs", f"{found} inputMixing is filled too, {ends}", refused=True),
+            Need(Fact.SELF_SUPERVISION, f"{found} selfSupervised is filled too, {ends}", refused=True),
+            Need(Fact.MIXED_INPUTS, f"{found} inputMixing is filled too, {ends}", refused=True),
         )

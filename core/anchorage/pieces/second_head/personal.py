@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.pieces.second_head.beside_labels import BesideLabels
 
@@ -46,7 +47,7 @@ class Personal(PersonalHead):
             "found personal beside pseudo-labels, beside which no second head learns; set pseudoLabels: none or flexMatch, "
             "or secondHead: {none: {}}"
         )
-        return (*super().needs(), Need("pseudoLabelsOfOneHead", message, refused=True))
+        return (*super().needs(), Need(Fact.PSEUDO_LABELS_OF_ONE_HEAD, message, refused=True))
 
 
 def personal_cross_entropy(generic: Tensor, personal: Tensor, labels: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.pieces.second_head.personal import PersonalHead, personal_cross_entropy
 
@@ -24,7 +25,7 @@ class PersonalDual(PersonalHead):
             "found personalDual without flexMatch, beside which alone it learns; set pseudoLabels: {flexMatch: {}}, "
             "or secondHead: {none: {}}"
         )
-        return (*super().needs(), Need("flexMatch", message))
+        return (*super().needs(), Need(Fact.FLEX_MATCH, message))
 
     def pseudo_label_loss(self, network: Network, z: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
         """Return each image's cross entropy of both heads together, [n]."""

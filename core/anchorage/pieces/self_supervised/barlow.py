@@ -13,8 +13,8 @@ from pydantic import Field
 
 from anchorage.api.base import AboveZero, PositiveDecimal
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
-from anchorage.api.plan import ROUNDS
 from anchorage.engine.aggregation.apart import average_apart
 from anchorage.pieces.self_supervised.images_alone import ImagesAlone
 from anchorage.transport.messages import Announcement
@@ -70,9 +70,9 @@ class Barlow(ImagesAlone):
             return super().needs()
         found = "found Asynchronous, but the online classifier is averaged over a whole round's labelled silos"
         message = f"{found}; set Synchronous, or onlineClassifier: Disabled"
-        rounds = Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
+        rounds = Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
         path = ("spec", "method", "aggregation")
-        mean = Need("sumOfUpdates", "found another one, but the online classifier is a mean; set mean", path=path)
+        mean = Need(Fact.SUM_OF_UPDATES, "found another one, but the online classifier is a mean; set mean", path=path)
         return (*super().needs(), rounds, mean)
 
     def add_heads(self, network: Network) -> None:

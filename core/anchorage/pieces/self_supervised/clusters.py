@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.plan import ROUNDS
 from anchorage.api.task import Task
 from anchorage.pieces.self_supervised.barlow import without_classifier
 from anchorage.pieces.self_supervised.cluster_assignment import (
@@ -48,13 +48,13 @@ class Clusters(ImagesAlone):
 
     def facts(self) -> frozenset[str]:
         """Say that silos tell their steps, and send no model in their first round."""
-        return super().facts() | {"stepCounts", "idleFirstRound"}
+        return super().facts() | {Fact.STEP_COUNTS, Fact.IDLE_FIRST_ROUND}
 
     def needs(self) -> Sequence[Need]:
         """Need whole rounds."""
         found = "found Asynchronous, but selfSupervised clusters is of the clusters of a whole round"
         message = f"{found}; set Synchronous, or another selfSupervised"
-        rounds = Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
+        rounds = Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
         return (*super().needs(), rounds)
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from anchorage.api.base import AboveZero
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
-from anchorage.api.plan import ROUNDS
 from anchorage.pieces.self_supervised.fed_byol import FedByol
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ class FedEma(FedByol):
     def needs(self) -> Sequence[Need]:
         """Need rounds, of which a silo knows whether it took part in the last one."""
         message = "found Asynchronous, but a silo goes on from its model of the round before; set Synchronous, or selfSupervised: {fedByol: {}}"
-        return (*super().needs(), Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")))
+        return (
+            *super().needs(),
+            Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),
+        )
 
     def objective(self, silo_round: SiloRound) -> Work:
         """Mix the silo's last model in, where it took part in the round before, and return BYOL's losses."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need
-from anchorage.api.plan import FROZEN
 from anchorage.pieces.slots import SelfSupervised
 
 
@@ -20,8 +20,10 @@ class ImagesAlone(SelfSupervised):
 
     def facts(self) -> frozenset[str]:
         """Say that silos learn without labels."""
-        untrained = {"classifierUntrained", "labelsUnread", "labelsUnneeded"} if self.leaves_classifier else set()
-        return frozenset({"selfSupervision", *untrained})
+        untrained = (
+            {Fact.CLASSIFIER_UNTRAINED, Fact.LABELS_UNREAD, Fact.LABELS_UNNEEDED} if self.leaves_classifier else set()
+        )
+        return frozenset({Fact.SELF_SUPERVISION, *untrained})
 
     def needs(self) -> Sequence[Need]:
         """Need to be the only loss."""
@@ -29,4 +31,4 @@ class ImagesAlone(SelfSupervised):
             f"found {self.name}, which learns from images alone, with pseudoLabels; set one of them to {{none: {{}}}}"
         )
         frozen = f"found {self.name}, which trains the encoder, but model.trainable freezes it; set All"
-        return (Need("pseudoLabels", message, refused=True), Need(FROZEN, frozen, refused=True))
+        return (Need(Fact.PSEUDO_LABELS, message, refused=True), Need(Fact.FROZEN_PARTS, frozen, refused=True))

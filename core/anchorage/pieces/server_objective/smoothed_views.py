@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.learning.hooks import ServerLearning
 from anchorage.pieces.slots import ServerObjective
@@ -26,7 +27,7 @@ class SmoothedViews(ServerObjective):
     def needs(self) -> Sequence[Need]:
         """Need plain anchors."""
         found = "found smoothedViews, which is of plain anchors, with {}; set objective: {{taskLoss: {{}}}}, or leave that out"
-        refused = (("serverMixup", "mixup at the server"), ("weightsInParts", "weights in two parts"))
+        refused = ((Fact.SERVER_MIXUP, "mixup at the server"), (Fact.WEIGHTS_IN_PARTS, "weights in two parts"))
         return tuple(Need(fact, found.format(what), refused=True) for fact, what in refused)
 
     def learning(self) -> SmoothedLearning:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import Fraction
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.learning.hooks import ServerLearning
 from anchorage.pieces.slots import ServerObjective
@@ -41,8 +42,8 @@ class TwoViews(ServerObjective):
         mixed = f"{found}, with mixup at the server; set objective: {{taskLoss: {{}}}}, or leave that out"
         parts = f"{found}, with weights in two parts; set objective: {{taskLoss: {{}}}}, or leave that out"
         return (
-            Need("serverMixup", mixed, refused=True),
-            Need("weightsInParts", parts, refused=True),
+            Need(Fact.SERVER_MIXUP, mixed, refused=True),
+            Need(Fact.WEIGHTS_IN_PARTS, parts, refused=True),
         )
 
     def learning(self) -> TwoViewLearning:

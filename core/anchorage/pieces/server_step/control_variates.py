@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from anchorage.api.base import AboveZero
 from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import Plan
@@ -55,7 +56,7 @@ class ControlVariates(WholeRoundStep):
 
     def facts(self) -> frozenset[str]:
         """Say that a plain mean over silos is needed."""
-        return frozenset({"controlVariates"})
+        return frozenset({Fact.CONTROL_VARIATES})
 
     def needs(self) -> Sequence[Need]:
         """Need plain gradients of labelled images, and a plain mean over silos."""
@@ -63,18 +64,18 @@ class ControlVariates(WholeRoundStep):
         return (
             *super().needs(),
             Need(
-                "uniformWeights",
+                Fact.UNIFORM_WEIGHTS,
                 "found another one, but control variates are a plain mean over silos; set uniform",
                 path=(*_METHOD, "weighting"),
             ),
             Need(
-                "sumOfUpdates",
+                Fact.SUM_OF_UPDATES,
                 "found another one, but control variates are a plain mean over silos; set aggregation: {mean: {}}",
                 path=(*_METHOD, "aggregation"),
             ),
-            Need("selfSupervision", alone, refused=True, path=(*_METHOD, "selfSupervised")),
+            Need(Fact.SELF_SUPERVISION, alone, refused=True, path=(*_METHOD, "selfSupervised")),
             Need(
-                "personalNorms",
+                Fact.PERSONAL_NORMS,
                 "found layers that stay at silos, but control variates are of every trained tensor; set average",
                 refused=True,
                 path=(*_METHOD, "batchNorm"),
@@ -98,7 +99,7 @@ class ControlVariates(WholeRoundStep):
                 message = f"found {value}, but control variates are mean gradients of plain SGD alone; set 0"
                 yield Mistake(MEANINGLESS_OVERRIDE, path, message)
         idle = [silo.metadata.name for silo in plan.silos if silo.spec.labels == "None"]
-        if idle and "pseudoLabels" not in plan.facts:
+        if idle and Fact.PSEUDO_LABELS not in plan.facts:
             message = (
                 f"found {plan.method.name}, whose control variates are a mean over all silos, but {idle[0]} has labels: None and "
                 "never trains; leave such silos out"

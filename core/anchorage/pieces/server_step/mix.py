@@ -8,8 +8,8 @@ from pydantic import Field
 
 from anchorage.api.base import AboveZero, Share
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
-from anchorage.api.plan import ARRIVALS
 from anchorage.engine.aggregation.mixing import Mixing
 from anchorage.pieces.server_step.whole_rounds import MODE
 from anchorage.pieces.slots import ServerStep
@@ -37,8 +37,8 @@ class MixStep(ServerStep):
         message = f"{found}; set Asynchronous, or serverStep: {{replace: {{}}}}"
         weights = f"found another one, but the server step {self.name} weighs updates by their age alone; set uniform"
         return (
-            Need(ARRIVALS, message, failure=PROTOCOL_REFUSED, path=MODE),
-            Need("uniformWeights", weights, path=("spec", "method", "weighting")),
+            Need(Fact.ARRIVALS, message, failure=PROTOCOL_REFUSED, path=MODE),
+            Need(Fact.UNIFORM_WEIGHTS, weights, path=("spec", "method", "weighting")),
         )
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need
-from anchorage.api.plan import ROUNDS
 from anchorage.pieces.slots import ServerStep
 
 MODE = ("spec", "protocol", "mode")
@@ -17,4 +17,4 @@ class WholeRoundStep(ServerStep):
         """Need synchronous rounds."""
         found = f"found Asynchronous, but the server step {self.name} takes the mean of a whole round"
         message = f"{found}; set Synchronous, or serverStep: {{replace: {{}}}}"
-        return (Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=MODE),)
+        return (Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=MODE),)

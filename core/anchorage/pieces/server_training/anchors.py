@@ -10,10 +10,10 @@ from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, NO_ANCHOR_DATA, SERVER_TRAINING_ASYNCHRONOUS
+from anchorage.api.fact import Fact
 from anchorage.api.method import Accumulation
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need, Piece, piece
-from anchorage.api.plan import ANCHORS, ROUNDS
 from anchorage.api.slot import Slot
 from anchorage.learning.hooks import OptimiserHooks, ServerObjectiveHooks, ServerTrainer, expect
 from anchorage.learning.method import TrainingMethod
@@ -67,7 +67,7 @@ class Anchors(ServerTraining):
 
     def facts(self) -> frozenset[str]:
         """Say that the server trains."""
-        return frozenset({"serverTraining"})
+        return frozenset({Fact.SERVER_TRAINING})
 
     def needs(self) -> Sequence[Need]:
         """Need anchors, and rounds after which to train."""
@@ -78,8 +78,8 @@ class Anchors(ServerTraining):
         )
         mode = ("spec", "protocol", "mode")
         return (
-            Need(ANCHORS, data, failure=NO_ANCHOR_DATA, path=("spec", "anchorData")),
-            Need(ROUNDS, rounds, failure=SERVER_TRAINING_ASYNCHRONOUS, path=mode),
+            Need(Fact.ANCHORS, data, failure=NO_ANCHOR_DATA, path=("spec", "anchorData")),
+            Need(Fact.ROUNDS, rounds, failure=SERVER_TRAINING_ASYNCHRONOUS, path=mode),
         )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:

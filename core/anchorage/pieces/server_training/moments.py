@@ -14,9 +14,9 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
+from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.plan import ANCHORS, LABELLED_SILOS, ROUNDS
 from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.aggregation.apart import summed_apart
 from anchorage.engine.aggregation.mean import UnusableUpdate
@@ -82,18 +82,18 @@ class ClassMoments(ServerTraining):
 
     def facts(self) -> frozenset[str]:
         """Say that the server makes the classifier, and that no silo trains; `check` asks for labels."""
-        used = {"unlabelledMoments"} if self.head == "Total" else set()
-        return frozenset({"serverTraining", "labelsUnread", "labelsUnneeded", "untrained", *used})
+        used = {Fact.UNLABELLED_MOMENTS} if self.head == "Total" else set()
+        return frozenset({Fact.SERVER_TRAINING, Fact.LABELS_UNREAD, Fact.LABELS_UNNEEDED, Fact.UNTRAINED, *used})
 
     def needs(self) -> Sequence[Need]:
         """Need rounds, and silos that train on nothing."""
         mode = "found Asynchronous, but moments are summed over a round's silos; set Synchronous"
         alone = "found {}, but with serverTraining moments no silo trains; set {{none: {{}}}}"
         return (
-            Need(ROUNDS, mode, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),
+            Need(Fact.ROUNDS, mode, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),
             *(
                 Need(fact, alone.format(slot), refused=True, path=("spec", "method", slot))
-                for fact, slot in (("pseudoLabels", "pseudoLabels"), ("selfSupervision", "selfSupervised"))
+                for fact, slot in ((Fact.PSEUDO_LABELS, "pseudoLabels"), (Fact.SELF_SUPERVISION, "selfSupervised"))
             ),
         )
 
@@ -107,9 +107,9 @@ class ClassMoments(ServerTraining):
         if norms.finishes_model(judged=True):
             message = f"found {norms.name}, which changes the features after their moments are taken; set average"
             yield Mistake(MEANINGLESS_OVERRIDE, norms.path, message)
-        if not plan.silos or LABELLED_SILOS in plan.facts:
+        if not plan.silos or Fact.LABELLED_SILOS in plan.facts:
             return
-        if ANCHORS not in plan.facts:
+        if Fact.ANCHORS not in plan.facts:
             message = "found labels nowhere; label a silo, or give the server spec.anchorData"
             yield Mistake(LABELS_MISSING, self.option("head"), message)
         elif (

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from anchorage.api.base import AboveZero
 from anchorage.api.errors.documents import TOO_FEW_SILOS
+from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.plan import OTHER_SILOS
 from anchorage.api.task import CLASSIFICATION, Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.round_part import RoundPart
@@ -45,23 +45,23 @@ class Dvw(Weighting):
 
     def facts(self) -> frozenset[str]:
         """Say that other silos score the silo's whole model."""
-        return frozenset({"scoredBySilos"})
+        return frozenset({Fact.SCORED_BY_SILOS})
 
     def needs(self) -> Sequence[Need]:
         """Need other silos, a trained classifier, and whole models."""
         return (
             Need(
-                OTHER_SILOS,
+                Fact.OTHER_SILOS,
                 "found dvw, which has each model scored by the other silos, but there is 1 silo; add silos",
                 failure=TOO_FEW_SILOS,
             ),
             Need(
-                "classifierUntrained",
+                Fact.CLASSIFIER_UNTRAINED,
                 "found dvw, which scores the classifier, but no silo trains one; set weighting: {sampleCount: {}}",
                 refused=True,
             ),
             Need(
-                "partialNorms",
+                Fact.PARTIAL_NORMS,
                 "found updates without all of it, but the weighting dvw has them scored by other silos; set average",
                 refused=True,
                 path=("spec", "method", "batchNorm"),

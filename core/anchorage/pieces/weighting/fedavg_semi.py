@@ -8,8 +8,8 @@ from pydantic import Field
 
 from anchorage.api.base import Fraction
 from anchorage.api.errors.documents import BARRIER_ASYNCHRONOUS
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
-from anchorage.api.plan import ROUNDS
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations, counts
 from anchorage.pieces.slots import Weighting
@@ -29,7 +29,7 @@ class TwoHalves(Weighting):
             f"found Asynchronous, but the weighting {self.name} normalises over all silos of a round "
             "(a barrier); set Synchronous, or another weighting"
         )
-        rounds = Need(ROUNDS, message, failure=BARRIER_ASYNCHRONOUS, path=("spec", "protocol", "mode"))
+        rounds = Need(Fact.ROUNDS, message, failure=BARRIER_ASYNCHRONOUS, path=("spec", "protocol", "mode"))
         return (accepted_labels(self), rounds)
 
 

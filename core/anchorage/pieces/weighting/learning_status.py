@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
@@ -36,7 +37,7 @@ class LearningStatus(Weighting):
         message = (
             "found learningStatus, which needs the received model's predictions; set pseudoLabels: {clientAdaptive: {}}"
         )
-        return (Need("predictions", message),)
+        return (Need(Fact.PREDICTIONS, message),)
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return what leaves the silo."""

@@ -1,5 +1,6 @@
 """Weights by numbers of images (FedAvg; methods reference, 6.1)."""
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import CountWeigher
@@ -12,7 +13,7 @@ class SampleCount(Weighting):
 
     def facts(self) -> frozenset[str]:
         """Say that weights are numbers of images."""
-        return frozenset({"plainWeights"})
+        return frozenset({Fact.PLAIN_WEIGHTS})
 
     def weigher(self, task: Task) -> CountWeigher:
         """Return the weigher."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import CountWeigher
@@ -24,4 +25,4 @@ class SelectedCount(Weighting):
 def accepted_labels(weighting: Weighting) -> Need:
     """Return the need of a weighting by accepted pseudo-labels."""
     found = f"found {weighting.name}, which weighs silos by accepted pseudo-labels, but there are none"
-    return Need("pseudoLabels", f"{found}; fill the slot pseudoLabels, or set weighting: {{sampleCount: {{}}}}")
+    return Need(Fact.PSEUDO_LABELS, f"{found}; fill the slot pseudoLabels, or set weighting: {{sampleCount: {{}}}}")

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import RANDOM_ANCHOR_DIFFERS
+from anchorage.api.fact import Fact
 from anchorage.api.method import Count
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.task import CLASSIFICATION, Task
@@ -56,7 +57,7 @@ class SemiAnAgg(TwoHalves):
             "found semiAnAgg, which compares features of confidently labelled images, but these pseudo-labels tell none; "
             "set pseudoLabels: flexMatch, anchorSimilarity or receivedModel, or weighting: {fedAvgSemi: {}}"
         )
-        return (*super().needs(), Need("receivedFeatures", message))
+        return (*super().needs(), Need(Fact.RECEIVED_FEATURES, message))
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return the anchor's digest, and the similarities."""

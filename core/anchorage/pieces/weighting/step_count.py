@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import CountWeigher
@@ -15,7 +16,7 @@ class StepCount(Weighting):
     def needs(self) -> Sequence[Need]:
         """Need silos that tell their steps."""
         message = "found stepCount, but silos tell their steps with selfSupervised clusters only; set weighting: {sampleCount: {}}"
-        return (Need("stepCounts", message),)
+        return (Need(Fact.STEP_COUNTS, message),)
 
     def weigher(self, task: Task) -> CountWeigher:
         """Return the weigher."""

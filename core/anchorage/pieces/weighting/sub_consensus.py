@@ -14,10 +14,11 @@ from pydantic import Field
 
 from anchorage.api.base import AboveZero, PositiveDecimal
 from anchorage.api.errors.documents import BARRIER_ASYNCHRONOUS, TOO_FEW_SILOS
+from anchorage.api.fact import Fact
 from anchorage.api.method import Count
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need, piece
-from anchorage.api.plan import ROUNDS, Plan
+from anchorage.api.plan import Plan
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.mean import NonFiniteUpdate, find_nonfinite
 from anchorage.engine.aggregation.regions import Region, float_regions, for_each_chunk
@@ -55,7 +56,7 @@ class SubConsensus(Weighting):
             "found Asynchronous, but the weighting subConsensus normalises over all silos of a round "
             "(a barrier); set Synchronous, or another weighting"
         )
-        return (Need(ROUNDS, message, failure=BARRIER_ASYNCHRONOUS, path=("spec", "protocol", "mode")),)
+        return (Need(Fact.ROUNDS, message, failure=BARRIER_ASYNCHRONOUS, path=("spec", "protocol", "mode")),)
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need groups that reach the quorum: a round may have as few silos as one group."""

@@ -1,5 +1,6 @@
 """Every update counts alike."""
 
+from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
@@ -12,7 +13,7 @@ class Uniform(Weighting):
 
     def facts(self) -> frozenset[str]:
         """Say that weights are uniform."""
-        return frozenset({"uniformWeights", "plainWeights"})
+        return frozenset({Fact.UNIFORM_WEIGHTS, Fact.PLAIN_WEIGHTS})
 
     def weigher(self, task: Task) -> "UniformWeigher":
         """Return the weigher."""
