@@ -16,10 +16,10 @@ from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights, 
 from anchorage.api.model import network_called, require_package
 from anchorage.learning.batch_norm import replace_by_groups
 from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
+from anchorage.learning.gaussian_head import GaussianHead
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
 from anchorage.learning.models import Network
-from anchorage.learning.moments import GaussianHead
 from anchorage.learning.weights import load_arrays
 from anchorage.transport.tensors.layout import SCORING
 from anchorage.transport.tensors.model import ModelBytes

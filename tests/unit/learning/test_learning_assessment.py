@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
-from anchorage.learning.assessment import (
+from anchorage.algorithms.assessment import (
     BINS,
     LARGEST_WORK,
     assess,

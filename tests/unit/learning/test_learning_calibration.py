@@ -7,7 +7,7 @@ import pytest
 import torch
 from learning_party import CLASSES, Party, images_of, method_of
 
-from anchorage.learning.calibration import Acceptance, class_shares, shift_to, validated_thresholds
+from anchorage.algorithms.calibration import Acceptance, class_shares, shift_to, validated_thresholds
 from anchorage.pieces.pseudo_labels.calibrated import SHARES, THRESHOLDS, unlabelled_shares
 
 

@@ -8,7 +8,7 @@ import torch
 from learning_party import DENSE, MATCHED, Party, given, images_of, memory_of, method_of, network_of
 from torch.nn.functional import nll_loss
 
-from anchorage.learning.decomposition import agreement, fold, penalty, sparsify, vote
+from anchorage.algorithms.decomposition import agreement, fold, penalty, sparsify, vote
 from anchorage.learning.views import Views
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import PSI

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anchorage.learning.losses import balanced_softmax, log_prior
+from anchorage.algorithms.losses import balanced_softmax, log_prior
 from anchorage.pieces.pseudo_labels.mean_teacher import sharpened, squared_error, teacher_decay
 from anchorage.pieces.second_head.balanced import adaptive_strength, moved_estimate, symmetric_divergences
 from anchorage.pieces.second_head.personal import personal_cross_entropy

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from anchorage.learning import losses
-from anchorage.learning.losses import balanced_softmax, log_prior, mixed_cross_entropy, proximal_penalty
+from anchorage.algorithms import losses
+from anchorage.algorithms.losses import balanced_softmax, log_prior, mixed_cross_entropy, proximal_penalty
+from anchorage.algorithms.pseudo_labels import unit_rows
 from anchorage.learning.models import Network
-from anchorage.learning.pseudo_labels import unit_rows
 from anchorage.learning.stepping import take_steps
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.anchor_similarity import accept, anchor_scores, class_prototypes, ensemble_scores

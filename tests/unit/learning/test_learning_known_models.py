@@ -10,16 +10,16 @@ import torch
 from learning_party import Party, images_of, method_of
 from torch import nn
 
-from anchorage.api.model import ModelDescription
-from anchorage.learning.data.augmentation import augmentation_of
-from anchorage.learning.method import TrainingMethod
-from anchorage.learning.metrics import (
+from anchorage.algorithms.classification_metrics import (
     auc_per_class,
     classification_metrics,
     confusion_matrix,
     precision_per_class,
     recall_per_class,
 )
+from anchorage.api.model import ModelDescription
+from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import ANCHOR_WIDTH, Network, build_encoder, build_model
 from anchorage.learning.networks.cnns import TutorialCnn
 from anchorage.learning.networks.resnets import ResNet18, WideResNet28

@@ -8,9 +8,10 @@ from operator import add
 import pytest
 import torch
 
+from anchorage.algorithms.moments import ABSENT, Moments, naive_bayes, shrunk
+from anchorage.algorithms.synthetic_heads import distillation_loss, fisher_subspace
 from anchorage.learning.device import calculation
-from anchorage.learning.moments import ABSENT, GaussianHead, Moments, naive_bayes, shrunk
-from anchorage.learning.synthetic_heads import distillation_loss, fisher_subspace
+from anchorage.learning.gaussian_head import GaussianHead
 from anchorage.pieces.server_training.moments import ClassMoments, classifier_of
 
 pytestmark = pytest.mark.known_answers

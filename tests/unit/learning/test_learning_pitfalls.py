@@ -11,11 +11,11 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from anchorage.algorithms.decomposition import Parts, agreement
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import ValidationCycle
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.cycle import Cycle
-from anchorage.learning.decomposition import Parts, agreement
 from anchorage.learning.draws import Draws
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.local_training import Batching

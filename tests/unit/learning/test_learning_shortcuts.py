@@ -15,9 +15,9 @@ from learning_party import MODEL, Party, given, images_of, method_of
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
+from anchorage.algorithms.losses import mixed_cross_entropy
+from anchorage.algorithms.pseudo_labels import unit_rows
 from anchorage.learning.learners import build_server_learner
-from anchorage.learning.losses import mixed_cross_entropy
-from anchorage.learning.pseudo_labels import unit_rows
 from anchorage.learning.weights import load_arrays
 from anchorage.pieces.input_mixing.mixed_inputs import mixed_loss
 from anchorage.pieces.pseudo_labels.anchor_similarity import (

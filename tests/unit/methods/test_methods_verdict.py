@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from classification_of import classes as of_classes
 
+from anchorage.algorithms.assessment import assess
 from anchorage.api.card_text import markdown, verdict
 from anchorage.api.files import Study
 from anchorage.api.model_card import Assessment, ModelCard, TrainedModel
 from anchorage.api.run import RunDescription
 from anchorage.api.verdict import PAGE, Finding, Kind, judge
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
-from anchorage.learning.assessment import assess
 from anchorage.learning.data.held_out import describe_held_out
 from anchorage.learning.data.images import ImageSet
 from anchorage.methods import validate_study

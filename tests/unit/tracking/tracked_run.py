@@ -7,6 +7,7 @@ import mlflow
 import numpy as np
 from mlflow.tracking import MlflowClient
 
+from anchorage.algorithms.assessment import assess
 from anchorage.api.inference import describe
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription
@@ -14,7 +15,6 @@ from anchorage.api.model_card import ModelCard, TrainedModel
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Outbox, TrackedRun
-from anchorage.learning.assessment import assess
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.learning.weights import layout_of

@@ -71,14 +71,14 @@ class BalancedSoftmax(LocalLoss):
 
     def log_shares(self, silo_round: SiloRound) -> Tensor | None:
         """Return the logarithm of all silos' class shares, which pseudo-labels of views are learnt with as labels are; None for the silo's own."""
-        from anchorage.learning.losses import log_prior
+        from anchorage.algorithms.losses import log_prior
 
         return None if self.shares == "Silo" else log_prior(silo_round.auxiliary("prior")["prior"].double()).float()
 
 
 def _over(counts: Tensor, data: Labelled) -> Loss:
     """Return the loss over class counts or shares, [C]."""
-    from anchorage.learning.losses import balanced_softmax, log_prior
+    from anchorage.algorithms.losses import balanced_softmax, log_prior
 
     prior = log_prior(counts.double()).float().to(data.views.device)
     return lambda logits, labels: balanced_softmax(logits, labels, prior)

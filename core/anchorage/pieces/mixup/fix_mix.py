@@ -57,7 +57,7 @@ class FixMix(Mixup):
         """
         from torch.nn import functional
 
-        from anchorage.learning.losses import mixed_cross_entropy
+        from anchorage.algorithms.losses import mixed_cross_entropy
         from anchorage.learning.views import epoch_batches
 
         augmentation = draws.torch("augmentation")

@@ -91,7 +91,7 @@ class AnchorSimilarity(FixedLabels, Validated):
         scores = self._scores(silo_round, indices)
         if not self.validated:
             return accept(scores, float(self.threshold))
-        from anchorage.learning.calibration import reaches
+        from anchorage.algorithms.calibration import reaches
 
         best, labels = scores.max(1)
         return labels, reaches(best, labels, self.thresholds(silo_round))
@@ -154,7 +154,7 @@ class AnchorSimilarity(FixedLabels, Validated):
         return known
 
     def _embed(self, server_round: ServerRound, digest: str) -> Embedded:
-        from anchorage.learning.pseudo_labels import unit_rows
+        from anchorage.algorithms.pseudo_labels import unit_rows
 
         anchors, network = server_round.needed, server_round.network
         views = anchors.views
@@ -199,7 +199,7 @@ def class_prototypes(anchors: Tensor, labels: Tensor, num_classes: int) -> tuple
 
     member = (labels[:, None] == torch.arange(num_classes, device=labels.device)).to(anchors.dtype)
     counts = member.sum(0)
-    from anchorage.learning.pseudo_labels import unit_rows
+    from anchorage.algorithms.pseudo_labels import unit_rows
 
     return member.T @ unit_rows(anchors) / counts.clamp(min=1)[:, None], counts > 0
 

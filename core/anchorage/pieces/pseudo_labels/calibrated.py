@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from anchorage.algorithms.calibration import Acceptance
     from anchorage.api.plan import Plan
-    from anchorage.learning.calibration import Acceptance
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import LocalImages, SiloRound
     from anchorage.transport.messages import AuxiliaryData
@@ -64,7 +64,7 @@ class Validated(PseudoLabels):
 
     def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
         """Return ``thresholds``, float64 [C], of a global model."""
-        from anchorage.learning.calibration import validated_thresholds
+        from anchorage.algorithms.calibration import validated_thresholds
         from anchorage.learning.device import calculation
 
         if not self.validated:
@@ -125,7 +125,7 @@ class Calibrated(ByConfidence, Validated):
 
     def acceptance(self, silo_round: SiloRound) -> Acceptance:
         """Return how a silo's images are labelled in a round, whose network is still as received."""
-        from anchorage.learning.calibration import Acceptance, class_shares, shift_to
+        from anchorage.algorithms.calibration import Acceptance, class_shares, shift_to
 
         images, network = silo_round.images, silo_round.network
         stated = images.stated_counts if self.calibration == "None" else None

@@ -26,7 +26,7 @@ from anchorage.transport.tensors.layout import BESIDE, Layout, TensorEntry
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anchorage.learning.calibration import Acceptance
+    from anchorage.algorithms.calibration import Acceptance
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound
     from anchorage.transport.tensors.chunks import ChunkSource
@@ -214,7 +214,7 @@ class CommitteeLosses(ConsistencyLosses):
         import torch
         from torch.nn import functional
 
-        from anchorage.learning.calibration import reaches
+        from anchorage.algorithms.calibration import reaches
 
         self.network.eval()
         try:

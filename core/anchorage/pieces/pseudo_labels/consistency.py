@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from anchorage.learning.calibration import Acceptance
+    from anchorage.algorithms.calibration import Acceptance
     from anchorage.learning.device_group import DeviceGroup
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching
@@ -101,7 +101,7 @@ def consistency_targets(weak: Tensor, threshold: float | Tensor, temperature: fl
     """
     import torch
 
-    from anchorage.learning.calibration import reaches
+    from anchorage.algorithms.calibration import reaches
 
     largest, labels = weak.softmax(1).max(1)
     hard = (labels[:, None] == torch.arange(weak.shape[1], device=weak.device)).to(weak.dtype)
@@ -159,7 +159,7 @@ class ConsistencyLosses:
         *,
         plain: bool = False,
     ) -> None:
-        from anchorage.learning.pseudo_labels import Accepted
+        from anchorage.algorithms.pseudo_labels import Accepted
 
         self.network, self._views, self._indices = network, views, indices
         self.acceptance, self._temperature, self._log_shares = acceptance, temperature, log_shares

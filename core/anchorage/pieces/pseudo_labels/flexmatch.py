@@ -91,7 +91,7 @@ class FlexMatchLosses:
     """
 
     def __init__(self, silo_round: SiloRound, received: Network, curriculum: Curriculum) -> None:
-        from anchorage.learning.pseudo_labels import Accepted
+        from anchorage.algorithms.pseudo_labels import Accepted
 
         self._network, self._views = silo_round.network, silo_round.images.views
         self._indices, self._listeners = silo_round.images.unlabelled, silo_round.listeners

@@ -111,7 +111,7 @@ class Helpers(ByConfidence):
 
     def before_scoring(self, server_round: ServerRound, network: Network) -> None:
         """Add the parts up."""
-        from anchorage.learning.decomposition import fold
+        from anchorage.algorithms.decomposition import fold
 
         fold(network)
 
@@ -134,7 +134,7 @@ class Helpers(ByConfidence):
 
     def server_losses(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor]:
         """Return the loss of plain anchors, whose gradient reaches sigma alone."""
-        from anchorage.learning.decomposition import sigma_losses
+        from anchorage.algorithms.decomposition import sigma_losses
 
         weight = float(self.supervised_weight)
         return sigma_losses(server_round.network, server_round.needed, batching, server_round.draws, weight)
@@ -231,9 +231,9 @@ class HelperLosses:
     """
 
     def __init__(self, slot: Helpers, silo_round: SiloRound) -> None:
-        from anchorage.learning.decomposition import Parts
+        from anchorage.algorithms.decomposition import Parts
+        from anchorage.algorithms.pseudo_labels import Accepted
         from anchorage.learning.local_training import Batching
-        from anchorage.learning.pseudo_labels import Accepted
 
         self._work = work = silo_round
         self._split = slot
@@ -264,7 +264,7 @@ class HelperLosses:
 
     def __iter__(self) -> Iterator[Tensor]:
 
-        from anchorage.learning.decomposition import sparsify
+        from anchorage.algorithms.decomposition import sparsify
         from anchorage.learning.local_training import Batching
 
         images, known, unknown = self._work.images, self._known, self._unknown
@@ -296,7 +296,7 @@ class HelperLosses:
     def _unsupervised(self, indices: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
         from torch.nn import functional
 
-        from anchorage.learning.decomposition import agreement, penalty, vote
+        from anchorage.algorithms.decomposition import agreement, penalty, vote
 
         split, parts, views = self._split, self._parts, self._work.images.views
         pulls = penalty(parts.sigma, parts.psi, float(split.closeness), float(split.sparsity))

@@ -17,10 +17,10 @@ from anchorage.pieces.slots import PseudoLabels
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from anchorage.algorithms.moving_average import MovingAverage
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching
     from anchorage.learning.models import Network
-    from anchorage.learning.moving_average import MovingAverage
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.learning.views import Views
 
@@ -57,7 +57,7 @@ class MeanTeacher(PseudoLabels):
 
     def objective(self, silo_round: SiloRound) -> Work | None:
         """Return the squared errors beside the losses of labelled images; the teacher follows every step."""
-        from anchorage.learning.moving_average import MovingAverage
+        from anchorage.algorithms.moving_average import MovingAverage
         from anchorage.learning.silo_round import Work
 
         images, batching = silo_round.images, silo_round.batching()
@@ -119,7 +119,7 @@ class TeacherLosses:
         indices: NDArray[np.int64],
         slot: MeanTeacher,
     ) -> None:
-        from anchorage.learning.pseudo_labels import Accepted
+        from anchorage.algorithms.pseudo_labels import Accepted
 
         self.accepted = Accepted()
         self._network, self._teacher, self._views, self._indices = network, teacher, views, indices

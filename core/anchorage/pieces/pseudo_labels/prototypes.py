@@ -146,7 +146,7 @@ class Episodes:
     def __init__(self, silo_round: SiloRound, weight: float) -> None:
         import torch
 
-        from anchorage.learning.pseudo_labels import Accepted
+        from anchorage.algorithms.pseudo_labels import Accepted
 
         images, count = silo_round.images, silo_round.run.model.num_outputs
         self._work, self._weight, self.accepted = silo_round, weight, Accepted()

@@ -11,7 +11,7 @@ from anchorage.pieces.pseudo_labels.consistency import Consistency, ConsistencyL
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anchorage.learning.calibration import Acceptance
+    from anchorage.algorithms.calibration import Acceptance
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound
 
@@ -71,7 +71,7 @@ def corrected_targets(
     import torch
     from torch.nn import functional
 
-    from anchorage.learning.calibration import reaches
+    from anchorage.algorithms.calibration import reaches
 
     (sure, label), (other, guess) = local.max(1), received.max(1)
     own = reaches(sure, label, threshold)

@@ -51,7 +51,7 @@ class Pull(RoundPart):
 
     def losses(self, losses: Iterator[Tensor]) -> Iterator[Tensor]:
         """Return each step's ``loss + mu/2 ||theta - theta_t||^2`` over the trained parameters."""
-        from anchorage.learning.losses import proximal_penalty
+        from anchorage.algorithms.losses import proximal_penalty
         from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART
 
         named = self._network.named_parameters()

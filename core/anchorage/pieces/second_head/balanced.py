@@ -65,7 +65,7 @@ class Balanced(BesideLabels):
         import torch
         from torch.nn import functional
 
-        from anchorage.learning.losses import balanced_softmax, log_prior
+        from anchorage.algorithms.losses import balanced_softmax, log_prior
 
         counts = torch.from_numpy(np.bincount(data.labels, minlength=len(task.outputs))).double()
         shift = (float(self.tau_max) * log_prior(counts)).float().to(data.views.device)
@@ -194,7 +194,7 @@ class AdjustedLosses:
         prior: Tensor | None,
         estimate: Tensor,
     ) -> None:
-        from anchorage.learning.pseudo_labels import Accepted
+        from anchorage.algorithms.pseudo_labels import Accepted
 
         self._network, self._received, self._views, self._indices = network, received, views, indices
         self._strongest, self._decay = float(slot.tau_max), float(slot.estimate_decay)

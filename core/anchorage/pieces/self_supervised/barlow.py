@@ -77,7 +77,7 @@ class Barlow(ImagesAlone):
 
     def add_heads(self, network: Network) -> None:
         """Add the projector."""
-        from anchorage.learning.projectors import Projector
+        from anchorage.algorithms.projectors import Projector
 
         width = network.width
         network.projector = Projector(width, (WIDENING * width,) * 3)

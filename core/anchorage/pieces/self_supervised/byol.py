@@ -53,7 +53,7 @@ class Byol(ImagesAlone):
 
         The target goes by each batch's own statistics, as in the published code: the encoder's running ones belong to other weights.
         """
-        from anchorage.learning.moving_average import MovingAverage
+        from anchorage.algorithms.moving_average import MovingAverage
         from anchorage.learning.silo_round import Work
 
         batching, decay = silo_round.batching(smallest=2), float(self.decay)

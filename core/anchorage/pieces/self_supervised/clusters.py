@@ -77,7 +77,7 @@ class Clusters(ImagesAlone):
         """Add the projector and the rotation head."""
         from torch import nn
 
-        from anchorage.learning.projectors import Projector
+        from anchorage.algorithms.projectors import Projector
 
         width = network.width
         network.projector, network.rotation = Projector(width, (width, width)), nn.Linear(width, TURNS)
@@ -182,7 +182,7 @@ class Clustering:
             yield self._views.to_device(train[positions])
 
     def _project(self, network: Network, images: Tensor) -> Tensor:
-        from anchorage.learning.pseudo_labels import unit_rows
+        from anchorage.algorithms.pseudo_labels import unit_rows
 
         assert network.projector is not None, "built for this method"
         return unit_rows(network.projector(network.encoder(images)))

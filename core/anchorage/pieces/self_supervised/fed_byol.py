@@ -15,9 +15,9 @@ from anchorage.pieces.self_supervised.simsiam import SimSiam, simsiam_loss, spre
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from anchorage.algorithms.moving_average import MovingAverage
     from anchorage.learning.local_training import Batching
     from anchorage.learning.models import Network
-    from anchorage.learning.moving_average import MovingAverage
     from anchorage.learning.silo_round import SiloRound, Work
 
 
@@ -34,7 +34,7 @@ class FedByol(SimSiam):
         """Return the losses of all images; the target goes on from round to round."""
         from torch import nn
 
-        from anchorage.learning.moving_average import MovingAverage
+        from anchorage.algorithms.moving_average import MovingAverage
         from anchorage.learning.silo_round import Work
 
         network, batching, spreads = silo_round.network, silo_round.batching(smallest=2), list[float]()
@@ -53,7 +53,7 @@ class FedByol(SimSiam):
 
 def projecting(network: Network) -> nn.Module:
     """Return the projector, without the predictor behind it."""
-    from anchorage.learning.projectors import Siamese
+    from anchorage.algorithms.projectors import Siamese
 
     assert isinstance(network.projector, Siamese), "built for this method"
     return network.projector.project

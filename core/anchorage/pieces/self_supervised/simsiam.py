@@ -29,7 +29,7 @@ class SimSiam(ImagesAlone):
 
     def add_heads(self, network: Network) -> None:
         """Add projector and predictor."""
-        from anchorage.learning.projectors import Siamese
+        from anchorage.algorithms.projectors import Siamese
 
         network.projector = Siamese(network.width)
 

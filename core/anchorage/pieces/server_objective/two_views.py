@@ -19,8 +19,8 @@ from anchorage.pieces.slots import ServerObjective
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from anchorage.algorithms.moving_average import MovingAverage
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.moving_average import MovingAverage
     from anchorage.learning.server_round import ServerRound
 
 _AVERAGE = "target/"
@@ -117,6 +117,6 @@ def divergence(views: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
 
 def averaged(server_round: ServerRound, kept: Mapping[str, NDArray[Any]]) -> MovingAverage:
     """Return the moving average that was kept, else one that starts at the network; it goes by each batch's own statistics."""
-    from anchorage.learning.moving_average import MovingAverage
+    from anchorage.algorithms.moving_average import MovingAverage
 
     return MovingAverage(deepcopy(server_round.network).requires_grad_(False).train(), _AVERAGE, kept)

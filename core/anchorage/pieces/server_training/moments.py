@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from anchorage.algorithms.moments import Moments, Second
     from anchorage.api.method import ResolvedMethod
     from anchorage.api.plan import Plan
     from anchorage.learning.models import Network
-    from anchorage.learning.moments import Moments, Second
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.learning.views import Views
@@ -134,7 +134,7 @@ class ClassMoments(ServerTraining):
 
     def add_heads(self, network: Network) -> None:
         """Put a classifier with covariances in the linear one's place, where the head needs it."""
-        from anchorage.learning.moments import GaussianHead
+        from anchorage.learning.gaussian_head import GaussianHead
 
         if self.second != "Pooled":
             linear = network.classifier
@@ -143,7 +143,7 @@ class ClassMoments(ServerTraining):
 
     def down_layout(self, layout: Layout, network: Network) -> Layout:
         """Add the moments, which are zero on their way down."""
-        from anchorage.learning.moments import second_shape
+        from anchorage.algorithms.moments import second_shape
 
         classes, width = network.classifier.out_features, network.classifier.in_features
         shapes = {
@@ -231,7 +231,7 @@ class ClosedForm(ServerTrainer):
         """
         import torch
 
-        from anchorage.learning.moments import Moments
+        from anchorage.algorithms.moments import Moments
         from anchorage.learning.stepping import on_trial
 
         second, network = self._slot.second, server_round.network
@@ -259,7 +259,7 @@ def guessed_labels(silo_round: SiloRound) -> NDArray[np.int64]:
 
     They are the received classifier's, corrected to these counts; -1 in the first round, to which no classifier comes, and without counts.
     """
-    from anchorage.learning.calibration import shift_to
+    from anchorage.algorithms.calibration import shift_to
 
     images, network = silo_round.images, silo_round.network
     labels = images.labels[images.train].copy()
@@ -290,7 +290,7 @@ def moments_of(
     """
     import torch
 
-    from anchorage.learning.moments import Moments
+    from anchorage.algorithms.moments import Moments
 
     total, start, classes = None, 0, network.classifier.out_features
     with torch.no_grad():
@@ -312,7 +312,7 @@ def classifier_of(
     """
     import torch
 
-    from anchorage.learning.moments import ABSENT, discriminant, naive_bayes, quadratic_discriminant
+    from anchorage.algorithms.moments import ABSENT, discriminant, naive_bayes, quadratic_discriminant
 
     shrinkage, present = float(options.shrinkage), moments.labelled > 0
     prior = moments.log_prior(uniform=options.prior == "Uniform")
@@ -324,7 +324,7 @@ def classifier_of(
         scale = float(moments.total().diagonal().mean() * moments.counts.sum())
         found = dict(zip(("weight", "bias"), moments.ridge(shrinkage * scale), strict=True))
     elif options.head in ("FisherMix", "ProtoHyper"):
-        from anchorage.learning.synthetic_heads import synthetic_head
+        from anchorage.algorithms.synthetic_heads import synthetic_head
 
         assert drawn is not None, "the server's training has it"
         with torch.enable_grad():

@@ -105,13 +105,13 @@ class Classification(ImageTask):
 
     def tally(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> Tally:
         """Count the most probable classes."""
-        from anchorage.learning.metrics import confusion_matrix
+        from anchorage.algorithms.classification_metrics import confusion_matrix
 
         return {"confusion": confusion_matrix(labels, activated.argmax(1), len(self.classes))}
 
     def evaluate(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> Mapping[str, float]:
         """Return the metrics of `anchorage.learning.metrics.classification_metrics`."""
-        from anchorage.learning.metrics import classification_metrics
+        from anchorage.algorithms.classification_metrics import classification_metrics
 
         return classification_metrics(labels, activated)
 
@@ -123,7 +123,7 @@ class Classification(ImageTask):
         rng: np.random.Generator,
     ) -> Assessment:
         """Score each class against the rest."""
-        from anchorage.learning.assessment import assess
+        from anchorage.algorithms.assessment import assess
 
         return assess(part, self.classes, labels, activated, rng)
 

@@ -87,7 +87,7 @@ class Dvw(Weighting):
         predictions = activated.argmax(1)
         if self.metric == "MicroF1":
             return np.array([(predictions == labels).sum(), len(predictions)], np.int64)
-        from anchorage.learning.metrics import confusion_matrix
+        from anchorage.algorithms.classification_metrics import confusion_matrix
 
         return confusion_matrix(labels, predictions, activated.shape[1])
 

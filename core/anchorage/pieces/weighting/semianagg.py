@@ -101,8 +101,8 @@ class SemiAnAgg(TwoHalves):
         AnchorageError
             The server's random anchor, whose SHA-256 it sends, is another one.
         """
+        from anchorage.algorithms.pseudo_labels import unit_rows
         from anchorage.learning.device import to_device
-        from anchorage.learning.pseudo_labels import unit_rows
 
         images, run = silo_round.images, silo_round.run
         if _COMPUTED not in images.computed:
@@ -276,7 +276,7 @@ class SimilaritySums:
         selected : Tensor of bool, shape [n]
             Whether the pseudo-label is confident; others do not count.
         """
-        from anchorage.learning.pseudo_labels import unit_rows
+        from anchorage.algorithms.pseudo_labels import unit_rows
 
         cosines = (unit_rows(anchor) * unit_rows(model)).sum(1).double()
         member = (labels[:, None] == self._classes) & selected[:, None]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from anchorage.api.errors import AnchorageError
@@ -191,31 +191,6 @@ def discriminant(means: Tensor, covariance: Tensor, log_prior: Tensor, shrinkage
     """Return weight [C, d] and bias [C] of the linear discriminant ``mu' S^-1 z - mu' S^-1 mu / 2 + log prior``, S shrunk."""
     weight = torch.cholesky_solve(means.T, shrunk_root(covariance, shrinkage)).T
     return weight, -(weight * means).sum(1) / 2 + log_prior
-
-
-class GaussianHead(nn.Linear):
-    """A classifier whose classes have covariances of their own: ``bias_c - |F_c (z - mu_c)|^2 / 2``.
-
-    The means are `weight` [C, d]; `scale` is F: [C, d] where features are independent (naive Bayes), else [C, d, d]. The square of a difference
-    keeps in float32 what the difference of squares would lose.
-
-    Parameters
-    ----------
-    width, num_classes : int
-        Features d and classes C.
-    whole : bool
-        Whether `scale` is [C, d, d].
-    """
-
-    def __init__(self, width: int, num_classes: int, *, whole: bool) -> None:
-        super().__init__(width, num_classes)
-        self.scale = nn.Parameter(torch.zeros(num_classes, width, *((width,) if whole else ())))
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Return scores [n, C] of features [n, d]."""
-        apart = z[:, None, :] - self.weight
-        apart = apart * self.scale if self.scale.ndim == 2 else torch.einsum("nci,cji->ncj", apart, self.scale)
-        return self.bias - apart.square().sum(2) / 2
 
 
 def naive_bayes(moments: Moments, log_prior: Tensor, fewest: int) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.learning.moments import JITTER, Moments, discriminant, shrunk, shrunk_root
+from anchorage.algorithms.moments import JITTER, Moments, discriminant, shrunk, shrunk_root
 
 ENERGY = 0.995
 """Share of the eigenvalues that the subspace holds."""

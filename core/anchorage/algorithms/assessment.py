@@ -6,8 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.api.model_card import Assessment, Calibration, ClassScores, Interval, ReliabilityBin
-from anchorage.learning.metrics import (
+from anchorage.algorithms.classification_metrics import (
     auc_per_class,
     classification_metrics,
     confusion_matrix,
@@ -15,6 +14,7 @@ from anchorage.learning.metrics import (
     recall_per_class,
     roc_counts,
 )
+from anchorage.api.model_card import Assessment, Calibration, ClassScores, Interval, ReliabilityBin
 
 BINS = 15
 RESAMPLES = 1000
