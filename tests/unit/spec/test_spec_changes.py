@@ -74,6 +74,7 @@ OF_SILO: list[tuple[str, Any, Verdict]] = [
     ("spec.managed.data.onChange", "Allow", FREE),
     ("spec.managed.resources", {"limits": {"cpu": 2}}, FREE),
     ("spec.managed.devices", 2, FROZEN),
+    ("spec.managed.threads", 2, FROZEN),
     ("spec.managed.release", "BetweenRounds", FREE),
     ("spec.managed.policy", "policy.yaml", FREE),
     ("spec.managed.storage.size", "1Ti", FREE),
