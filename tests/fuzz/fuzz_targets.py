@@ -57,7 +57,9 @@ from anchorage_silo.audit import AuditLog, verified
 from anchorage_silo.audit_head import AuditHead
 from anchorage_silo.chained_log import _chain
 from anchorage_silo.ledger import PrivacyLedger
+from anchorage_silo.limits import Limits
 from anchorage_silo.policy import read_policy
+from anchorage_silo.verdict import Past, Request, RequestKind, RunTerms, judge
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,7 @@ privacyBudget: {epsilon: "2", delta: "0.00001", ledger: /tmp/ledger}
 def _policy(data: bytes, folder: Path) -> None:
     policy = read_policy(_file(folder, "policy.yaml", data))
     for preset in PRESETS.values():
-        with suppress(AnchorageError):
-            policy.check_method(preset.slots)
+        judge(policy, Request(RequestKind.JOIN, RunTerms((preset.slots,), Limits(1, 0))), Past())
 
 
 def _tensors() -> tuple[bytes, ...]:

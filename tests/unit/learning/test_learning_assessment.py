@@ -119,9 +119,9 @@ def test_images_of_one_class_have_no_curve() -> None:
 
 def test_very_many_images_have_no_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, probabilities = drawn_case()
-    monkeypatch.setattr("anchorage.learning.assessment.LARGEST_WORK", 99 * probabilities.size)
+    monkeypatch.setattr("anchorage.algorithms.assessment.LARGEST_WORK", 99 * probabilities.size)
     assert assess("test", NAMES, labels, probabilities, np.random.default_rng(0)).resamples == 0
-    monkeypatch.setattr("anchorage.learning.assessment.LARGEST_WORK", 101 * probabilities.size)
+    monkeypatch.setattr("anchorage.algorithms.assessment.LARGEST_WORK", 101 * probabilities.size)
     assert assess("test", NAMES, labels, probabilities, np.random.default_rng(0)).resamples == 101
     assert LARGEST_WORK // (1_000_000 * 10) >= 100
 
