@@ -31,7 +31,7 @@ from anchorage_silo.audit import AuditLog
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
-from anchorage_silo.verdict import COUNTS, RunTerms
+from anchorage_silo.verdict import RunTerms
 
 WAIT_SECONDS = 120.0
 
@@ -108,7 +108,7 @@ def _behind_its_gate(
     arrays = {array.name for method in terms.methods for array in PRESETS[method.name].up}
     policy = Policy(
         allowed_methods=tuple({method.name for method in terms.methods}),
-        allowed_auxiliary_data=(*arrays, *terms.extras, COUNTS),
+        allowed_auxiliary_data=(*arrays, *terms.extras, "confusion"),
         relative_noise="0",
     )
     audit, joined = AuditLog(folder / "audit.jsonl"), AgentState(folder / "silo.pem")
