@@ -1,9 +1,10 @@
 """Counts what the house is measured by: ``python tools/count.py [--list]``.
 
-Prints JSON with three numbers:
+Prints JSON with four numbers:
 
 - ``code_lines``: lines of the product's Python that hold code, without blank lines, comments, docstrings and generated files.
 - ``name_comparisons``: lines that decide by the name of a slot's alternative or of a preset, outside the piece that owns the name.
+- ``class_words``: names in code that say classes, outside the pieces of tasks and methods and their calculations.
 - ``crd_bytes``: size of the Federation's CustomResourceDefinition.
 
 Source is read and never imported, so it works in a checkout without any package installed.
@@ -32,6 +33,8 @@ DECIDING = (
 DOCUMENTS = "core/anchorage/api/"
 PIECES = "core/anchorage/pieces/"
 PRESETS = "core/anchorage/methods/"
+ALGORITHMS = "core/anchorage/algorithms/"
+CLASS_WORDS = ("argmax", "cross_entropy", "softmax", "confusion", "num_classes")
 
 _NO_CODE = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
 
@@ -61,7 +64,7 @@ class Names:
 
 
 def count(root: Path) -> tuple[dict[str, int], list[str]]:
-    """Return the three numbers of a checkout, and the places of the comparisons as ``path:line: source``."""
+    """Return the four numbers of a checkout, and the places of the comparisons as ``path:line: source``."""
     sources = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in _product(root)}
     trees = {place: ast.parse(source) for place, source in sources.items()}
     names = collect_names(trees)
@@ -73,6 +76,11 @@ def count(root: Path) -> tuple[dict[str, int], list[str]]:
     numbers = {
         "code_lines": sum(code_lines(source) for source in sources.values()),
         "name_comparisons": len(places),
+        "class_words": sum(
+            class_words(source)
+            for place, source in sources.items()
+            if not place.startswith((PIECES, PRESETS, ALGORITHMS))
+        ),
         "crd_bytes": (root / CRD).stat().st_size,
     }
     return numbers, places
@@ -94,6 +102,12 @@ def code_lines(source: str) -> int:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     held = (range(token.start[0], token.end[0] + 1) for token in tokens if token.type not in _NO_CODE)
     return len({line for lines in held for line in lines} - prose)
+
+
+def class_words(source: str) -> int:
+    """Count the names that hold one of `CLASS_WORDS`; prose does not count."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return sum(token.type == tokenize.NAME and any(word in token.string for word in CLASS_WORDS) for token in tokens)
 
 
 def collect_names(trees: Trees) -> Names:

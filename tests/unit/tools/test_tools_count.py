@@ -44,6 +44,11 @@ def test_lines_of_code_are_those_that_hold_more_than_prose() -> None:
     assert count.code_lines(source) == 4
 
 
+def test_words_of_classes_are_names_and_not_prose() -> None:
+    source = '"""The softmax of logits."""\n\ndef f(logits, num_classes):\n    return logits.log_softmax(1)  # argmax\n'
+    assert count.class_words(source) == 2
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -93,6 +98,6 @@ def test_it_prints_the_numbers_of_this_checkout_without_importing_it() -> None:
         [sys.executable, "-I", "-S", ROOT / "tools" / "count.py"], capture_output=True, text=True, check=True
     )
     numbers = json.loads(done.stdout)
-    assert set(numbers) == {"code_lines", "name_comparisons", "crd_bytes"}
+    assert set(numbers) == {"code_lines", "name_comparisons", "class_words", "crd_bytes"}
     assert numbers["crd_bytes"] == (ROOT / "crds" / "federations.yaml").stat().st_size
     assert numbers["code_lines"] > 10_000
