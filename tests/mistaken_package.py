@@ -33,25 +33,25 @@ class WrongWeigher(BaseWeigher):
 
 @piece("acme.TooFewWeights")
 class TooFewWeights(Weighting):
-    def weigher(self, num_classes):
+    def weigher(self, task):
         return WrongWeigher(lambda silos: dict.fromkeys(silos[:-1], 1.0))
 
 
 @piece("acme.ListOfWeights")
 class ListOfWeights(Weighting):
-    def weigher(self, num_classes):
+    def weigher(self, task):
         return WrongWeigher(lambda silos: [1.0 for _ in silos])
 
 
 @piece("acme.NanWeights")
 class NanWeights(Weighting):
-    def weigher(self, num_classes):
+    def weigher(self, task):
         return WrongWeigher(lambda silos: dict.fromkeys(silos, np.nan))
 
 
 @piece("acme.RaisingWeights")
 class RaisingWeights(Weighting):
-    def weigher(self, num_classes):
+    def weigher(self, task):
         return WrongWeigher(self.weigh)
 
     def weigh(self, silos):
@@ -60,13 +60,13 @@ class RaisingWeights(Weighting):
 
 @piece("acme.LossPerImage")
 class LossPerImage(LocalLoss):
-    def loss(self, data, num_classes):
+    def loss(self, data, task):
         return lambda logits, labels: functional.cross_entropy(logits, labels, reduction="none")
 
 
 @piece("acme.NanLoss")
 class NanLoss(LocalLoss):
-    def loss(self, data, num_classes):
+    def loss(self, data, task):
         calls = []
 
         def loss(logits, labels):
@@ -79,7 +79,7 @@ class NanLoss(LocalLoss):
 
 @piece("acme.RaisingLoss")
 class RaisingLoss(LocalLoss):
-    def loss(self, data, num_classes):
+    def loss(self, data, task):
         def loss(logits, labels):
             raise ValueError("no temperature for patient 17\\nand a second line")
 
@@ -88,7 +88,7 @@ class RaisingLoss(LocalLoss):
 
 @piece("acme.Undeclared")
 class Undeclared(LocalLoss):
-    def loss(self, data, num_classes):
+    def loss(self, data, task):
         return functional.cross_entropy
 
     def begin(self, silo_round):

@@ -17,7 +17,6 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 FULL_BYTES = 1
@@ -135,14 +134,13 @@ def prepare_agent(accident: Accident) -> None:
 
 def prepare_trainer(accident: Accident) -> None:
     from anchorage_silo import trainer
-    from anchorage_silo.files import trainer_folder
 
     build = trainer.build_learner
 
     def build_learner(setup: Any) -> Any:
         learner, samples, fingerprint = build(setup)
         # the trainer is started again by the agent, with the same arguments
-        fell = trainer_folder(Path(setup.state)) / "fell"
+        fell = setup.folder / "fell"
 
         def fall(task: Any, *_: Any) -> None:
             if task.round == accident.number and not fell.exists():
