@@ -70,7 +70,7 @@ def test_simulation_and_processes_end_with_the_same_bytes(environment: Mapping[s
 
 def test_the_best_round_is_the_one_with_the_smallest_error(environment: Mapping[str, str], finished: Path) -> None:
     rounds = json.loads(fedctl(environment, finished, "rounds", "--workdir", "run", "-o", "json"))
-    card = json.loads((finished / "run" / "server" / "models" / "model-card.json").read_text())
+    card = json.loads((finished / "run" / "server" / "model" / "model-card.json").read_text())
     best = min(rounds, key=lambda record: (record["metrics"]["mean_absolute_error"], record["round"]))
     assert card["best"]["round"] == best["round"]
     interval = card["final"]["assessment"]["intervals"]["mean_absolute_error"]
@@ -83,7 +83,7 @@ def test_status_card_and_report_speak_of_it(environment: Mapping[str, str], fini
     fedctl(environment, finished, "report", "--workdir", "run", "--out", "report.html")
     page = (finished / "report.html").read_text()
     assert "mean absolute error" in page and "% better than" in page
-    text = (finished / "run" / "server" / "models" / "model-card.md").read_text()
+    text = (finished / "run" / "server" / "model" / "model-card.md").read_text()
     assert "Regression: digit" in text and "Calibration" not in text
 
 
@@ -92,7 +92,7 @@ def test_it_predicts_numbers(environment: Mapping[str, str], finished: Path) -> 
     found = fedctl(environment, finished, "predict", "--workdir", "run", "x.png", "-o", "json")
     (prediction,) = json.loads(found)["predictions"]
     assert set(prediction) == {"image", "values"} and -20 < prediction["values"]["digit"] < 30
-    described = json.loads((finished / "run" / "server" / "models" / "model.json").read_text())
+    described = json.loads((finished / "run" / "server" / "model" / "model.json").read_text())
     assert described["outputs"] == {"kind": "values", "names": ["digit"]}
 
 
