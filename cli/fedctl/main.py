@@ -312,7 +312,7 @@ def predict(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Tell the class of images by a trained model."""
+    """Predict what images show by a trained model."""
     from fedctl.prediction import predict_images
 
     predict_images(model, images, best, grad_cam, output)

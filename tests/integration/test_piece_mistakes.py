@@ -1,6 +1,5 @@
 """A mistake in a piece of another author ends a federation of real processes at once, with a message that names it."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from mistaken_package import MODULE, documents, lay_out, line_of, plugin
+from package_environment import environment_with
 
 from anchorage.api.errors.learning import PIECE_WRONG
 
@@ -20,8 +20,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Lay the package out as `pip` would."""
     folder = tmp_path_factory.mktemp("site")
     lay_out(folder)
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    return environment_with(folder)
 
 
 def fedctl(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from outside_decoder import lay_out
+from package_environment import environment_with
 from PIL import Image
 
 pytestmark = pytest.mark.outside_package
@@ -23,8 +24,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Lay the package out as `pip` would."""
     folder = tmp_path_factory.mktemp("packages")
     lay_out(folder)
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    return environment_with(folder)
 
 
 @pytest.fixture(scope="module")

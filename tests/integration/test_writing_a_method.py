@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from outside_package import ROOT, block, documents, documents_of_pseudo_labels, lay_out
+from package_environment import environment_with
 
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
@@ -27,8 +28,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Lay the package out as `pip` would."""
     folder = tmp_path_factory.mktemp("site")
     lay_out(folder)
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    return environment_with(folder)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from outside_package import documents_of_regression, lay_out
+from package_environment import environment_with
 from PIL import Image
 
 pytest.importorskip("sklearn")
@@ -22,8 +23,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Lay the packages out as `pip` would."""
     folder = tmp_path_factory.mktemp("site")
     lay_out(folder)
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    return environment_with(folder)
 
 
 @pytest.fixture(scope="module")
