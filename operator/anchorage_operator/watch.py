@@ -47,9 +47,9 @@ class Stream:
     _: KW_ONLY
     clock: Callable[[], float] = time.monotonic
     silent_seconds: float = SILENT_SECONDS
-    """As the module's constants."""
+    """As `SILENT_SECONDS`."""
     pause_seconds: float = PAUSE_SECONDS
-    """As the module's constants."""
+    """As `PAUSE_SECONDS`."""
     listing: Lock = field(default_factory=Lock)
     """Held while a list is read; streams that share it never hold two pages of objects in memory at once."""
     ended: Event = field(default_factory=Event)
@@ -133,9 +133,9 @@ class Watch:
     """Told every federation of which something changed."""
     _: KW_ONLY
     silent_seconds: float = SILENT_SECONDS
-    """As the module's constants."""
+    """As `SILENT_SECONDS`."""
     pause_seconds: float = PAUSE_SECONDS
-    """As the module's constants."""
+    """As `PAUSE_SECONDS`."""
 
     def __post_init__(self) -> None:
         self._threads: dict[tuple[Scope, str], tuple[Stream, Thread]] = {}

@@ -6,7 +6,7 @@ Server, simulation and forecast put a run together here; they differ in link, st
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anchorage.api.changes import Fields
 from anchorage.api.federation import FederationSpec
@@ -119,13 +119,14 @@ def build_learners(
     """
     from anchorage.learning.learners import build_server_learner
 
-    server: Mapping[str, Any] = images
     return [
         build_server_learner(
             model=spec.model_description,
             method=part.method,
             seed=spec.seed,
-            **server,
+            anchors=images.get("anchors"),
+            validation=images.get("validation"),
+            test=images.get("test"),
             device=device,
             initial=initial,
             rounds=part.last,
