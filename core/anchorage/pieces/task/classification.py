@@ -110,7 +110,7 @@ class Classification(ImageTask):
         return {"confusion": confusion_matrix(labels, activated.argmax(1), len(self.classes))}
 
     def evaluate(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> Mapping[str, float]:
-        """Return the metrics of `anchorage.learning.metrics.classification_metrics`."""
+        """Return the metrics of `anchorage.algorithms.classification_metrics.classification_metrics`."""
         from anchorage.algorithms.classification_metrics import classification_metrics
 
         return classification_metrics(labels, activated)
