@@ -46,7 +46,7 @@ class Stepping:
         return Announcement(task.id, {"train": 5}, auxiliary, {}, update)
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
-        return Evaluation(task.id, {"validation": np.array([30, 60])})
+        return Evaluation(task.id, {"validation": np.array([30, 60])}, images=60)
 
 
 def played(

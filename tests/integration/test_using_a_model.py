@@ -14,8 +14,10 @@ import yaml
 from printed_pages import ROOT, SECONDS, environment_in, python, serving, sh, without_anchorage_in
 from printed_pages import blocks as printed
 
+from anchorage.api.inference import describe
 from anchorage.engine.tracking import Outbox, TrackedRun
 from anchorage.engine.tracking.sender import Sending
+from anchorage.methods import validate_study
 
 GOLDEN = ROOT / "tests" / "golden" / "model"
 PAGE = "using-a-model.md"
@@ -38,9 +40,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (run / "server").mkdir(parents=True)
     shutil.copyfile(ROOT / "examples" / "digits.yaml", run / "federation.yaml")
     models = Path(shutil.copytree(GOLDEN, run / "server" / "model", ignore=shutil.ignore_patterns("images")))
-    description = json.loads((models / "model.json").read_text())
-    stored = description["final"]
-    (models / "model.json").write_text(json.dumps({**description, "best": stored}))
+    stored = json.loads((models / "model.json").read_text())["final"]
+    spec = validate_study(run / "federation.yaml").federation.spec
+    # the golden file is of the first format; a run writes this
+    description = describe(spec.model_description, "digits", classifier_trained=True)
+    (models / "model.json").write_text(json.dumps({**description, "final": stored, "best": stored}))
     model = {"path": str(models / stored["file"]), "digest": stored["digest"], "round": stored["round"]}
     status = {"round": stored["round"], "rounds": stored["round"], "model": model, "bestModel": model}
     (run / "server" / "status.json").write_text(json.dumps(status))
@@ -52,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         experiment="digits",
         registered_model="digits",
         rounds=3,
-        classes=description["classes"],
+        task=spec.task,
         parameters={},
         document=yaml.safe_dump({"kind": "Federation"}),
     )

@@ -25,6 +25,7 @@ from anchorage.engine.tracking.sender import Sending
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve, validate_study
 from anchorage.methods.pretrained import WeightsFolder, initial_of, initial_source
+from anchorage.pieces.task.classification import Classification
 from anchorage.simulation.run import Simulation, simulate
 from fedctl.main import app
 
@@ -83,9 +84,8 @@ def test_a_model_that_a_run_registered_is_what_the_next_one_starts_from(tmp_path
     described = json.loads((models / "model.json").read_text())
     (models / "model.json").write_text(json.dumps({**described, "best": described["final"]}))
     names = {"federation": "digits", "experiment": "digits", "registered_model": "digits"}
-    run = TrackedRun(
-        Outbox(tmp_path / "out"), **names, rounds=3, classes=described["classes"], parameters={}, document=""
-    )
+    task = Classification(classes=tuple(described["classes"]))
+    run = TrackedRun(Outbox(tmp_path / "out"), **names, rounds=3, task=task, parameters={}, document="")
     run.finish("", models)
     Sending(tmp_path / "out", uri).send_all()
     entry = pull(tmp_path, uri)
