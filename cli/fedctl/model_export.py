@@ -54,13 +54,13 @@ def export_model(where: str, out: Path, form: ModelFormat, best: bool, force: bo
 def _write_torchscript(found: TrainedModel, out: Path) -> None:
     from anchorage.learning.exporting import save_torchscript
 
-    save_torchscript(found.classifier(), out, found.text)
+    save_torchscript(found.image_model(), out, found.text)
 
 
 def _write_onnx(found: TrainedModel, out: Path) -> None:
     from anchorage.learning.exporting import save_onnx
 
-    save_onnx(found.classifier(), out, found.text)
+    save_onnx(found.image_model(), out, found.text)
 
 
 def _write_weights(found: TrainedModel, out: Path) -> None:

@@ -43,7 +43,7 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
         The model cannot be used, a picture cannot be written, or (at the end) some image cannot be read.
     """
     found = open_model(where, best=best)
-    classifier, names = found.classifier(), _expanded(images)
+    model, names = found.image_model(), _expanded(images)
     if not names:
         raise AnchorageError(NO_IMAGES, f"no images in {', '.join(map(str, images))}")
     if not found.described.classifier_trained:
@@ -51,7 +51,7 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
     told: list[dict[str, Any]] = []
     unusable: list[dict[str, str]] = []
     for start in range(0, len(names), BATCH):
-        told += _scored(classifier, names[start : start + BATCH], start, grad_cam, unusable)
+        told += _scored(model, names[start : start + BATCH], start, grad_cam, unusable)
     for bad in unusable:
         typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
     if output.for_people:
@@ -81,7 +81,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _scored(
-    classifier: "ImageModel",
+    model: "ImageModel",
     names: Sequence[Path],
     start: int,
     grad_cam: Path | None,
@@ -92,7 +92,7 @@ def _scored(
     from anchorage.learning.data.listed_images import decode
     from anchorage.learning.data.listing import Listing
 
-    described, ids = classifier.described, tuple(map(str, names))
+    described, ids = model.described, tuple(map(str, names))
     none = np.full(len(ids), -1)
     listing = Listing(ids, ids, tuple(names), none, none, (), {})
     good: list[tuple[int, Any]] = []
@@ -104,34 +104,23 @@ def _scored(
     if not good:
         return
     pixels = np.stack([image for _, image in good])
-    scores = classifier.score(pixels)
-    most = scores.argmax(1)
+    scores = model.score(pixels)
+    greatest = np.argsort(-scores, axis=1, kind="stable")[:, 0]
     files = [f"{start + row:04d}-{names[row].stem}.png" for row, _ in good]
-    pictures = _draw(classifier, pixels, most, grad_cam, files) if grad_cam else [None] * len(good)
+    pictures = _draw(model, pixels, greatest, grad_cam, files) if grad_cam else [None] * len(good)
     for (row, _), score, picture in zip(good, scores, pictures, strict=True):
-        told = {"image": ids[row], **_said(described.task, score)}
+        told = {"image": ids[row], **described.task.prediction(score.tolist())}
         yield {**told, "gradCam": picture} if picture else told
 
 
-def _said(task: "Task", score: Any) -> dict[str, Any]:
-    """Return what is said of one image, of what the task makes of the outputs, float32 [outputs]."""
-    numbers = dict(zip(task.outputs, score.tolist(), strict=True))
-    if task.output_kind is OutputKind.VALUES:
-        return {"values": numbers}
-    exclusive = task.output_kind is OutputKind.EXCLUSIVE
-    return {**({"class": task.outputs[score.argmax()]} if exclusive else {}), "probabilities": numbers}
-
-
-def _draw(
-    classifier: "ImageModel", pixels: Any, classes: Any, folder: Path, names: Sequence[str]
-) -> Sequence[str | None]:
-    """Write a picture per image, and return their paths."""
+def _draw(model: "ImageModel", pixels: Any, outputs: Any, folder: Path, names: Sequence[str]) -> Sequence[str | None]:
+    """Write a picture per image of what speaks for its output of this number, and return their paths."""
     from anchorage.learning.grad_cam import heat, picture
 
     files = [folder / name for name in names]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for file, image, found in zip(files, pixels, heat(classifier, pixels, classes), strict=True):
+        for file, image, found in zip(files, pixels, heat(model, pixels, outputs), strict=True):
             picture(image, found).save(file)
     return [str(file) for file in files]
 

@@ -33,7 +33,7 @@ class TrainedModel:
     chosen: ChosenModel
     """Which model of the run it is."""
 
-    def classifier(self) -> ImageModel:
+    def image_model(self) -> ImageModel:
         """Return it as a module.
 
         Raises

@@ -1,6 +1,6 @@
 """A model in full on labelled images: every class, intervals, and calibration."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,8 @@ from anchorage.algorithms.classification_metrics import (
     recall_per_class,
     roc_counts,
 )
-from anchorage.api.model_card import Assessment, Calibration, ClassScores, Interval, ReliabilityBin
+from anchorage.api.model_card import Assessment, Calibration, ClassScores, Concern, Interval, ReliabilityBin
+from anchorage.api.verdict import PAGE
 
 BINS = 15
 RESAMPLES = 1000
@@ -23,6 +24,12 @@ LARGEST_WORK = 10**9
 """Resamples times images times classes; beyond, fewer resamples are drawn, and none rather than fewer than `FEWEST_RESAMPLES`."""
 MOST_CLASSES_SHOWN = 100
 """Classes up to which the confusion matrix and ROC curves are part of an assessment."""
+ONE_CLASS = 0.9
+"""Share of the images from which on one class is predicted for nearly all of them."""
+HARDLY_RECOGNISED = 0.25
+"""Mean recall of the other classes up to which that is a failure, and not how the images are."""
+GOOD_RANKING = 0.7
+"""Mean area under the ROC curves from which on a model tells classes apart whatever it decides for; 0.5 is chance."""
 ROC_POINTS = 100
 """Points of a class's ROC curve at most."""
 _AT_ONCE = 1 << 20
@@ -167,11 +174,13 @@ def assess(
     recall, specificity, precision = ([None if np.isnan(x) else float(x) for x in column] for column in columns)
     known = ~np.isnan(areas)
     bins = reliability(labels, probabilities)
+    macro_auroc = _interval(float(areas[known].mean()), drawn[:, known].mean(1)) if known.any() else None
+    shown = tuple(tuple(map(int, row)) for row in confusion) if len(names) <= MOST_CLASSES_SHOWN else None
     return Assessment(
         part=part,
         images=len(labels),
         metrics=classification_metrics(labels, probabilities),
-        macro_auroc=_interval(float(areas[known].mean()), drawn[:, known].mean(1)) if known.any() else None,
+        macro_auroc=macro_auroc,
         resamples=resamples,
         classes=tuple(
             ClassScores(
@@ -190,8 +199,30 @@ def assess(
         calibration=Calibration(
             expected_error=expected_calibration_error(bins), brier=brier_score(labels, probabilities), bins=bins
         ),
-        confusion=tuple(tuple(map(int, row)) for row in confusion) if len(names) <= MOST_CLASSES_SHOWN else None,
+        counts={"confusion": shown} if shown is not None else {},
+        concerns=tuple(_one_class(part, names, confusion, recall, macro_auroc)),
     )
+
+
+def _one_class(
+    part: str,
+    names: Sequence[str],
+    confusion: NDArray[np.int64],
+    recall: Sequence[float | None],
+    area: Interval | None,
+) -> Iterator[Concern]:
+    """Yield that one class is predicted for nearly all images, where the others are hardly recognised."""
+    predicted, images = confusion.sum(0), int(confusion.sum())
+    most = int(predicted.argmax())
+    others = [value for c, value in enumerate(recall) if c != most and value is not None]
+    if not others or predicted[most] < ONE_CLASS * images or sum(others) / len(others) > HARDLY_RECOGNISED:
+        return
+    predicate = f"predicts {names[most]} for {predicted[most]} of {images} {part} images"
+    if area is not None and area.value >= GOOD_RANKING:
+        predicate += f", though AUROC is {area.value:.2f}: the ranking is good, the decision is not"
+    elif area is not None:
+        predicate += f", and AUROC is {area.value:.2f}: it hardly tells the classes apart"
+    yield Concern(kind="OneClass", predicate=predicate, page=f"{PAGE}#one-class-for-nearly-every-image")
 
 
 def _interval(value: float, drawn: NDArray[np.float64]) -> Interval:

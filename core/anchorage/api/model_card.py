@@ -61,6 +61,18 @@ class Calibration(Document):
     bins: tuple[ReliabilityBin, ...] = Field(description="Reliability table.")
 
 
+class Concern(Document):
+    """What is wrong with how a model does, in plain words."""
+
+    kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z]*$", max_length=64)] = Field(
+        description="What it is about, such as `OneClass`."
+    )
+    predicate: str = Field(
+        description="What the model does, as it follows `the model`, on one line and without a full stop."
+    )
+    page: str = Field("", description="Where it stands what to do; empty where there is nothing to do.")
+
+
 class Assessment(Document):
     """How one model did on labelled images."""
 
@@ -78,8 +90,12 @@ class Assessment(Document):
         (), description="Classification: each class, in the order of the model's outputs."
     )
     calibration: Calibration | None = Field(None, description="Calibration of probabilities.")
-    confusion: tuple[tuple[_Count, ...], ...] | None = Field(
-        None, description="Classification: images by true (row) and predicted class; null for many classes."
+    counts: Mapping[str, tuple[tuple[_Count, ...], ...]] = Field(
+        {},
+        description="Tables of counts of images, by name. Classification: `confusion`, by true (row) and predicted class; left out of many classes.",
+    )
+    concerns: tuple[Concern, ...] = Field(
+        (), description="What the task finds wrong with the model, the gravest first."
     )
 
 

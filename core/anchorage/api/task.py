@@ -107,6 +107,11 @@ class Task(Piece):
             all(fits) and all(np.isfinite(array).all() for array in tally.values()) and 0 < self.images(tally) <= most
         )
 
+    def prediction(self, numbers: Sequence[float]) -> Mapping[str, Any]:
+        """Return what people are told of one image, as JSON values, of what the task makes of the outputs: a number for each."""
+        kind = "values" if self.output_kind is OutputKind.VALUES else "probabilities"
+        return {kind: dict(zip(self.outputs, numbers, strict=True))}
+
     @property
     def path(self) -> FieldPath:
         """Where the task stands: beside the method."""

@@ -6,17 +6,11 @@ from typing import Literal
 
 from anchorage.api.metric_names import LOSS
 from anchorage.api.metrics import improvement, in_points, metric_order
-from anchorage.api.model_card import Assessment, ModelCard, SiloPart
+from anchorage.api.model_card import ModelCard, SiloPart
 from anchorage.api.text import MOST_NAMED, in_percent, list_some
 
 PAGE = "docs/reading-a-result.md"
 
-ONE_CLASS = 0.9
-"""Share of the images from which on one class is predicted for nearly all of them."""
-HARDLY_RECOGNISED = 0.25
-"""Mean recall of the other classes up to which that is a failure, and not how the images are."""
-GOOD_RANKING = 0.7
-"""Mean area under the ROC curves from which on a model tells classes apart whatever it decides for; 0.5 is chance."""
 FAR_BELOW = 0.05
 """How far the last round's score is below the best one's where it is named."""
 NEXT_TO_NOTHING = 0.05
@@ -29,7 +23,6 @@ Kind = Literal[
     "NotScored",
     "BelowLabelsAlone",
     "BelowSiteAlone",
-    "OneClass",
     "BestRoundBefore",
     "LittleLearnt",
     "LabelsMissing",
@@ -42,8 +35,8 @@ Kind = Literal[
 class Finding:
     """A sentence about a run."""
 
-    kind: Kind
-    """What it is about."""
+    kind: Kind | str
+    """What it is about; tasks have kinds of their own."""
     sentence: str
     """Plain text on one line; names of silos and classes are other parties'."""
     page: str = ""
@@ -60,7 +53,7 @@ def judge(card: ModelCard) -> tuple[Finding, ...]:
 
 def _problems(card: ModelCard) -> Iterator[Finding]:
     parts: tuple[Callable[[ModelCard], Iterator[Finding]], ...] = (
-        _one_class,
+        _concerns,
         _below_alone,
         _better_before,
         _little_learnt,
@@ -131,28 +124,10 @@ def _below_alone(card: ModelCard) -> Iterator[Finding]:
         yield Finding("BelowSiteAlone", sentence, f"{PAGE}#below-a-site-alone")
 
 
-def _one_class(card: ModelCard) -> Iterator[Finding]:
-    final = card.final.assessment
-    if final is None or final.confusion is None:
-        return
-    predicted = [sum(column) for column in zip(*final.confusion, strict=True)]
-    most = max(range(len(predicted)), key=predicted.__getitem__)
-    recalls = [
-        scores.recall for place, scores in enumerate(final.classes) if place != most and scores.recall is not None
-    ]
-    if not recalls or predicted[most] < ONE_CLASS * final.images or sum(recalls) / len(recalls) > HARDLY_RECOGNISED:
-        return
-    told = f"The last model predicts {final.classes[most].name} for {predicted[most]} of {final.images} {final.part} images"
-    yield Finding("OneClass", f"{told}{_ranking(final)}.", f"{PAGE}#one-class-for-nearly-every-image")
-
-
-def _ranking(final: Assessment) -> str:
-    if final.macro_auroc is None:
-        return ""
-    area = final.macro_auroc.value
-    if area >= GOOD_RANKING:
-        return f", though AUROC is {area:.2f}: the ranking is good, the decision is not"
-    return f", and AUROC is {area:.2f}: it hardly tells the classes apart"
+def _concerns(card: ModelCard) -> Iterator[Finding]:
+    if card.final.assessment is not None:
+        for concern in card.final.assessment.concerns:
+            yield Finding(concern.kind, f"The last model {concern.predicate}.", concern.page)
 
 
 def _better_before(card: ModelCard) -> Iterator[Finding]:

@@ -12,15 +12,15 @@ class GaussianHead(nn.Linear):
 
     Parameters
     ----------
-    width, num_classes : int
+    width, num_outputs : int
         Features d and classes C.
     whole : bool
         Whether `scale` is [C, d, d].
     """
 
-    def __init__(self, width: int, num_classes: int, *, whole: bool) -> None:
-        super().__init__(width, num_classes)
-        self.scale = nn.Parameter(torch.zeros(num_classes, width, *((width,) if whole else ())))
+    def __init__(self, width: int, num_outputs: int, *, whole: bool) -> None:
+        super().__init__(width, num_outputs)
+        self.scale = nn.Parameter(torch.zeros(num_outputs, width, *((width,) if whole else ())))
 
     def forward(self, z: Tensor) -> Tensor:
         """Return scores [n, C] of features [n, d]."""

@@ -6,7 +6,7 @@ from torch import Tensor
 from anchorage.api.piece_faults import WrongResultError, shown
 
 
-def check_labels(found: object, count: int, num_classes: int) -> tuple[Tensor, Tensor]:
+def check_labels(found: object, count: int, num_outputs: int) -> tuple[Tensor, Tensor]:
     """Return pseudo-labels, int64 [count], and whether they are accepted, bool [count].
 
     Parameters
@@ -15,7 +15,7 @@ def check_labels(found: object, count: int, num_classes: int) -> tuple[Tensor, T
         What a pseudo-labeller returned.
     count : int
         How many images it was to label.
-    num_classes : int
+    num_outputs : int
         Classes of the model.
 
     Raises
@@ -32,7 +32,7 @@ def check_labels(found: object, count: int, num_classes: int) -> tuple[Tensor, T
             raise WrongResultError(f"{shown(labels)} and {shown(accepted)}", due)
     if count:
         smallest, largest = torch.stack([labels.min(), labels.max()]).tolist()
-        if smallest < 0 or largest >= num_classes:
+        if smallest < 0 or largest >= num_outputs:
             found = f"labels from {smallest} to {largest}"
-            raise WrongResultError(found, f"labels from 0 to {num_classes - 1}, of images that are not accepted, too")
+            raise WrongResultError(found, f"labels from 0 to {num_outputs - 1}, of images that are not accepted, too")
     return labels, accepted

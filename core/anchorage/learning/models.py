@@ -66,7 +66,7 @@ class Network(nn.Module):
         Images [n, channels, H, W] to embeddings [n, width].
     width : int
         Of the embeddings.
-    num_classes : int
+    num_outputs : int
         Classes C.
     anchor_head : bool
         Whether there is a linear map to `ANCHOR_WIDTH`, with bias.
@@ -82,7 +82,7 @@ class Network(nn.Module):
         self,
         encoder: nn.Module,
         width: int,
-        num_classes: int,
+        num_outputs: int,
         anchor_head: bool,
         projection: bool = False,
         *,
@@ -96,7 +96,7 @@ class Network(nn.Module):
         self.front: tuple[bytes, ...] = ()
         """Digests of the frozen tensors' chunks that were loaded last (`Manifest.fixed`); empty where they are as drawn."""
         self.projection, seen = _before_classifier(width, projection, hidden)
-        self.classifier = nn.Linear(seen, num_classes, bias=bias)
+        self.classifier = nn.Linear(seen, num_outputs, bias=bias)
         self.anchor_head = nn.Linear(width, ANCHOR_WIDTH) if anchor_head else None
         self.psi: Psi | None = None
         self.lora: Adapters | None = None

@@ -49,7 +49,7 @@ def assessment(names: list[str]) -> Assessment:
         resamples=1000,
         classes=tuple(scores),
         calibration=Calibration(expected_error=0.05, brier=0.2, bins=bins),
-        confusion=tuple(tuple(range(len(names))) for _ in names),
+        counts={"confusion": tuple(tuple(range(len(names))) for _ in names)},
     )
 
 

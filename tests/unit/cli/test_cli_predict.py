@@ -91,7 +91,7 @@ def test_a_model_that_cannot_be_used_is_refused_with_the_reason(folder: Path, ca
     change(description)
     (folder / "model.json").write_text(json.dumps(description))
     with pytest.raises(AnchorageError, match=words) as caught:
-        open_model(str(folder), best=False).classifier()
+        open_model(str(folder), best=False).image_model()
     assert caught.value.failure is failure
 
 

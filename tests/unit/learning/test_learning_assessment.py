@@ -106,9 +106,7 @@ def test_a_class_without_images_has_no_scores() -> None:
     missing = found.classes[2]
     assert (missing.images, missing.recall, missing.auroc) == (0, None, None)
     assert missing.specificity is not None and missing.precision == 0.0
-    assert (
-        found.macro_auroc is not None and found.confusion is not None and sum(map(sum, found.confusion)) == kept.sum()
-    )
+    assert found.macro_auroc is not None and sum(map(sum, found.counts["confusion"])) == kept.sum()
 
 
 def test_images_of_one_class_have_no_curve() -> None:

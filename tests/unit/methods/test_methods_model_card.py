@@ -49,7 +49,6 @@ def assessment(part: Any = "test", names: Any = CLASSES, images: int = 40) -> As
         resamples=1000,
         classes=tuple(scores),
         calibration=Calibration(expected_error=0.2, brier=0.3, bins=bins),
-        confusion=None,
     )
 
 

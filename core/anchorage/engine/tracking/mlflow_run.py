@@ -292,13 +292,13 @@ class MlflowRun:
         from anchorage.learning.inference import ImageModel, read_weights
 
         described = read_inference(models / DESCRIPTION)
-        classifier = ImageModel(described, read_weights(models, stored).arrays())
+        model = ImageModel(described, read_weights(models, stored).arrays())
         values = json.loads((models / DESCRIPTION).read_text())
         text = json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
         mlflow.set_tracking_uri(self._uri)
         with tempfile.TemporaryDirectory(prefix="anchorage-model-") as folder, mlflow.start_run(self.run_id):
             program, description = Path(folder) / "model.pt2", Path(folder) / DESCRIPTION
-            save_program(classifier, program, text)
+            save_program(model, program, text)
             description.write_text(text)
             beside = {"program": program, "description": description, "decoding": decoding.__file__, **_cards(models)}
             beside["weights"] = models / stored.file  # which other runs may start from, without running anything

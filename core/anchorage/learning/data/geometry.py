@@ -100,7 +100,7 @@ def resized_crop(
     ratio = uniform(log(3 / 4), log(4 / 3), (count, _TRIES), generator).exp()
     wide, high = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (wide > 0) & (wide <= width) & (high > 0) & (high <= height)
-    first = fits.int().argmax(1, keepdim=True)
+    first = (fits.cumsum(1) == 0).sum(1, keepdim=True).clamp(max=_TRIES - 1)  # as many as do not fit before it
     found = fits.any(1)
     wide = torch.where(found, wide.gather(1, first).squeeze(1), float(width)) / width
     high = torch.where(found, high.gather(1, first).squeeze(1), float(height)) / height

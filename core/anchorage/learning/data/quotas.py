@@ -67,7 +67,7 @@ def class_quota(sizes: Counts, classes: Counts, supply: Counts, rng: np.random.G
         if quota is not None:
             return quota
     most = np.cumsum(np.sort(supply)[::-1])[classes - 1]
-    tightest = int(np.argmax(sizes / most))
+    tightest = max(range(len(sizes)), key=(sizes / most).__getitem__)
     raise AnchorageError(
         PARTITION_IMPOSSIBLE,
         f"found no quota in {MOST_TRIES} tries; the tightest is part {tightest}: {sizes[tightest]} images, and its {classes[tightest]} "

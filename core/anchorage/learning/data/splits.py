@@ -1,5 +1,7 @@
 """Parts of a pool that are taken before the silos' parts: test and validation part, anchors, and the labels that are kept."""
 
+import statistics
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,5 +117,5 @@ def _round_half_up(percent: int, count: int) -> int:
 
 
 def _most_frequent(labels: NDArray[np.int64]) -> int:
-    values, counts = np.unique(labels, return_counts=True)
-    return int(values[np.argmax(counts)])
+    """Return the most frequent label, the smallest of equally frequent ones."""
+    return int(statistics.mode(np.sort(labels).tolist()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -77,6 +77,10 @@ class Classification(ImageTask):
     def is_sound(self, tally: Tally, most: int) -> bool:
         """Return whether it counts 1 to `most` images, and none less than 0 times."""
         return super().is_sound(tally, most) and bool((tally["confusion"] >= 0).all())
+
+    def prediction(self, numbers: Sequence[float]) -> Mapping[str, Any]:
+        """Return the most probable class, with the probability of each."""
+        return {"class": self.classes[int(np.argmax(numbers))], **super().prediction(numbers)}
 
     def label_reader(
         self, class_map: Mapping[str, str], unknown: Literal["Refuse", "Skip", "Unlabelled"] = "Refuse"

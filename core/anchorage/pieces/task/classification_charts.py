@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def assessment_charts(scored: Assessment) -> Iterator[Chart]:
     """Yield the pictures of an assessment, as far as it has what they show."""
-    if scored.confusion is not None:
-        yield confusion_chart(np.array(scored.confusion), [found.name for found in scored.classes])
+    if (counts := scored.counts.get("confusion")) is not None:
+        yield confusion_chart(np.array(counts), [found.name for found in scored.classes])
     if scored.calibration is not None:
         says = f"Expected calibration error {scored.calibration.expected_error:.3f}."
         yield Chart("reliability", "Reliability", says, partial(draw_reliability, calibration=scored.calibration))
