@@ -88,7 +88,7 @@ def _scored(
     unusable: list[dict[str, str]],
 ) -> Iterator[dict[str, Any]]:
     """Yield what is told of a batch's images; those that cannot be read are added to `unusable`."""
-    from anchorage.learning.data.decoding import Decoded
+    from anchorage.learning.data.decoding import Decoded, with_levels_of
     from anchorage.learning.data.listed_images import decode
     from anchorage.learning.data.listing import Listing
 
@@ -103,7 +103,7 @@ def _scored(
             unusable.append({"image": image.id, "reason": image.reason, "message": image.detail})
     if not good:
         return
-    pixels = np.stack([image for _, image in good])
+    pixels = np.stack([with_levels_of(image, np.result_type(*(image for _, image in good))) for _, image in good])
     scores = model.score(pixels)
     greatest = np.argsort(-scores, axis=1, kind="stable")[:, 0]
     files = [f"{start + row:04d}-{names[row].stem}.png" for row, _ in good]

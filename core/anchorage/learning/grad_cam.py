@@ -9,6 +9,8 @@ from torch.nn import functional
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import MODEL_UNUSABLE
+from anchorage.learning.data.augmentation import levels
+from anchorage.learning.data.decoding import with_levels_of
 from anchorage.learning.inference import ImageModel
 
 _LEAST_SIDE = 224
@@ -16,14 +18,16 @@ _LEAST_SIDE = 224
 _OPACITY = 0.65
 
 
-def heat(model: ImageModel, images: NDArray[np.uint8], classes: NDArray[np.int64]) -> NDArray[np.float32]:
+def heat(
+    model: ImageModel, images: NDArray[np.uint8] | NDArray[np.uint16], classes: NDArray[np.int64]
+) -> NDArray[np.float32]:
     """Return how strongly each part of an image speaks for a class, over the last convolution's maps: eq. 1 and 2, divided by the largest value.
 
     Parameters
     ----------
     model : ImageModel
         Its encoder has a convolution.
-    images : ndarray of uint8, shape [n, channels, size, size]
+    images : ndarray of uint8 or uint16, shape [n, channels, size, size]
         Pixels.
     classes : ndarray of int64, shape [n]
         The class of each image.
@@ -45,7 +49,7 @@ def heat(model: ImageModel, images: NDArray[np.uint8], classes: NDArray[np.int64
     hook = convolutions[-1].register_forward_hook(lambda _layer, _inputs, output: kept.append(output))
     try:
         with torch.enable_grad():
-            views = model.views(torch.from_numpy(np.ascontiguousarray(images))).requires_grad_(True)
+            views = model.views(levels(torch.from_numpy(np.ascontiguousarray(images)))).requires_grad_(True)
             chosen = model.network(views).gather(1, torch.from_numpy(classes)[:, None]).sum()
             (gradient,) = torch.autograd.grad(chosen, kept[-1])
     finally:
@@ -59,18 +63,19 @@ def heat(model: ImageModel, images: NDArray[np.uint8], classes: NDArray[np.int64
     return np.asarray(functional.pad(found[:, 0], (before, after, before, after)).numpy(), np.float32)
 
 
-def picture(pixels: NDArray[np.uint8], found: NDArray[np.float32]) -> Image.Image:
+def picture(pixels: NDArray[np.uint8] | NDArray[np.uint16], found: NDArray[np.float32]) -> Image.Image:
     """Return an image with its heat in front, from transparent over red to yellow.
 
     Parameters
     ----------
-    pixels : ndarray of uint8, shape [channels, size, size]
+    pixels : ndarray of uint8 or uint16, shape [channels, size, size]
         The image as the model has it.
     found : ndarray of float32, shape [size, size]
         Of `heat`.
     """
     side = max(_LEAST_SIDE, pixels.shape[-1])
-    planes = Image.fromarray(np.ascontiguousarray(np.broadcast_to(pixels, (3, *pixels.shape[1:])).transpose(1, 2, 0)))
+    colours = np.broadcast_to(with_levels_of(pixels, np.uint8), (3, *pixels.shape[1:])).transpose(1, 2, 0)
+    planes = Image.fromarray(np.ascontiguousarray(colours))
     shown = np.asarray(planes.resize((side, side), Image.Resampling.NEAREST), np.float32)
     share = np.asarray(Image.fromarray(found).resize((side, side), Image.Resampling.BILINEAR), np.float32)[..., None]
     colour = np.concatenate([np.full_like(share, 255), 255 * share, np.zeros_like(share)], 2)

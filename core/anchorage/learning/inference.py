@@ -15,7 +15,7 @@ from anchorage.api.errors.learning import LOSS_NOT_FINITE
 from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights, head_of
 from anchorage.api.model import network_called, require_package
 from anchorage.learning.batch_norm import replace_by_groups
-from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
+from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of, levels
 from anchorage.learning.gaussian_head import GaussianHead
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
@@ -79,8 +79,8 @@ class ImageModel(nn.Module):
         """Return what the task makes of the outputs, float32 [n, outputs], for pixels uint8 [n, channels, size, size]."""
         return self.task.activated(self.network(self.views(images)))
 
-    def score(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return what `forward` does for pixels [n, channels, size, size]; n >= 1.
+    def score(self, images: NDArray[np.uint8] | NDArray[np.uint16]) -> NDArray[np.float32]:
+        """Return what `forward` does for pixels [n, channels, size, size], also of 65,536 levels; n >= 1.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class ImageModel(nn.Module):
             They are not finite.
         """
         with torch.no_grad():
-            found: NDArray[np.float32] = self(torch.from_numpy(np.ascontiguousarray(images))).numpy()
+            found: NDArray[np.float32] = self(levels(torch.from_numpy(np.ascontiguousarray(images)))).numpy()
         if not np.isfinite(found).all():
             raise AnchorageError(LOSS_NOT_FINITE, "the model's outputs are not finite")
         return found

@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ class KeptEmbeddings:
     def of(
         self,
         encoder: torch.nn.Module,
-        images: NDArray[np.uint8],
+        images: NDArray[Any],
         device: torch.device,
         views: Mapping[str, object],
         encoded: Callable[[], Tensor],
@@ -44,7 +45,7 @@ class KeptEmbeddings:
         ----------
         encoder : Module
             Its weights are part of the name.
-        images : ndarray of uint8, shape [n, ...]
+        images : ndarray, shape [n, ...]
             What tells the images from others, as `anchorage.learning.views.Views.content` returns it.
         device : torch.device
             Where it calculates, which is part of the name.
@@ -78,9 +79,7 @@ class KeptEmbeddings:
         return made
 
 
-def _name(
-    encoder: torch.nn.Module, images: NDArray[np.uint8], device: torch.device, views: Mapping[str, object]
-) -> str:
+def _name(encoder: torch.nn.Module, images: NDArray[Any], device: torch.device, views: Mapping[str, object]) -> str:
     calculates = [__version__, torch.__version__, device.type, torch.backends.cpu.get_cpu_capability()]
     digest = blake3(json.dumps([calculates, views, list(images.shape)], sort_keys=True).encode())
     arrays = {name: tensor.cpu().numpy() for name, tensor in encoder.state_dict().items()}

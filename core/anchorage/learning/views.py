@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchorage.learning.data.augmentation import Augmentation
+from anchorage.learning.data.augmentation import Augmentation, fractions, levels
 from anchorage.learning.data.stored_pictures import Pictures, StoredPictures
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ class Views:
     def __len__(self) -> int:
         return len(self._images)
 
-    def content(self) -> NDArray[np.uint8]:
+    def content(self) -> NDArray[Any]:
         """Return what tells these images from others: the images themselves, or the digests of the files of those that are not in memory."""
         return self._images.digests if isinstance(self._images, StoredPictures) else self._images.cpu().numpy()
 
     def unchanged(self, indices: Tensor) -> Tensor:
-        """Return images on the device as they were decoded, uint8 [b, channels, H, W]."""
+        """Return images on the device as they were decoded, uint8 [b, channels, H, W]; those of more levels as float32, 0 … 1."""
         if isinstance(self._images, StoredPictures):
-            return torch.from_numpy(self._images.read(indices.cpu().numpy())).to(self.device)
-        return self._images[indices]
+            return levels(torch.from_numpy(self._images.read(indices.cpu().numpy())).to(self.device))
+        return levels(self._images[indices])
 
     @property
     def ahead(self) -> int:
@@ -78,7 +78,7 @@ class Views:
 
     def fractions(self, indices: Tensor) -> Tensor:
         """Return images float32 [b, channels, H, W] in 0 … 1, neither augmented nor normalised."""
-        return self.unchanged(indices).float() / 255
+        return fractions(self.unchanged(indices))
 
     def weak_mixture(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return weakly augmented mixtures of `fractions`, float32 [b, channels, H, W]."""

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -35,9 +36,9 @@ class DecodedImages:
 
     def __init__(self, most: int = 4 << 30) -> None:
         self._most, self._nbytes = most, 0
-        self._kept: OrderedDict[Hashable, tuple[NDArray[np.uint8], Findings]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[NDArray[Any], Findings]] = OrderedDict()
 
-    def of(self, choice: Choice, model: ModelDescription, folder: Path) -> tuple[NDArray[np.uint8], Findings]:
+    def of(self, choice: Choice, model: ModelDescription, folder: Path) -> tuple[NDArray[Any], Findings]:
         """Return what `anchorage.learning.data.decoded` does, mapped to a file in this folder.
 
         Raises
@@ -76,14 +77,14 @@ def _state_of(source: Source) -> Hashable:
     return str(source), found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def _mapped(pixels: NDArray[np.uint8], folder: Path) -> NDArray[np.uint8]:
+def _mapped(pixels: NDArray[Any], folder: Path) -> NDArray[Any]:
     """Write pixels to a file and return them mapped: writable, as torch wants them, but never written."""
     if not pixels.size:
         return pixels  # Nothing could be read, and nothing cannot be mapped.
     with TemporaryFile(dir=folder) as file:
         pixels.tofile(file)
         file.flush()
-        return np.memmap(file, np.uint8, "c", shape=pixels.shape)
+        return np.memmap(file, pixels.dtype, "c", shape=pixels.shape)
 
 
 class SharedImages:

@@ -84,6 +84,29 @@ def test_stored_pictures_are_those_in_memory(tmp_path, site):
         images, report = stored(tmp_path)
 
 
+def test_a_deep_picture_keeps_its_levels_and_others_gain_none(tmp_path, site):
+    grey = np.linspace(0, 4095, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(grey).save(site / "b" / "deep.png")
+    images, _ = stored(tmp_path)
+    place = ["deep" in name for name in images.ids].index(True)
+    (deep,) = images.images.read(np.array([place]))
+    assert deep.dtype == np.uint16 and (deep[0] == np.rint(grey * (65535 / 4095))).all()
+    others = np.delete(all_of(images), place, 0)
+    (site / "b" / "deep.png").unlink()
+    flat, _ = stored(tmp_path, store=False)
+    assert flat.images.dtype == np.uint8 and (others == flat.images.astype(np.uint16) * 257).all()
+
+
+def test_a_deep_picture_that_comes_later_deepens_the_set(tmp_path, site):
+    deep = (site / "b" / "deep.png").read_bytes()
+    (site / "b" / "deep.png").unlink()
+    first, _ = stored(tmp_path)
+    assert all_of(first).dtype == np.uint8 and first.images.nbytes == 9 * PICTURE_BYTES
+    (site / "b" / "deep.png").write_bytes(deep)
+    (images, _), (kept, _) = stored(tmp_path), stored(tmp_path, store=False)
+    assert images.images.nbytes == 2 * 10 * PICTURE_BYTES and np.array_equal(all_of(images), kept.images)
+
+
 def test_some_of_them_are_selected_without_being_read(tmp_path, site):
     images, _ = stored(tmp_path)
     some = images.select([7, 2, 2]).select(np.array([1, 0]))
@@ -191,7 +214,7 @@ def test_a_damaged_picture_is_noticed_and_the_file_removed(tmp_path, site, decod
     pictures = all_of(stored(tmp_path)[0])
     (file,) = (tmp_path / "store").glob("*.pictures")
     content = bytearray(file.read_bytes())
-    content[PICTURE_BYTES] ^= 1
+    content[2 * PICTURE_BYTES] ^= 1  # two bytes a value, since one image has 16 bits
     file.write_bytes(content)
     images, _ = stored(tmp_path)
     with pytest.raises(AnchorageError, match="picture 1 .*start again") as raised:
@@ -296,8 +319,8 @@ def test_bad_images_are_refused_as_those_in_memory(tmp_path, site):
 def test_few_images_stay_in_memory(tmp_path, site, monkeypatch):
     monkeypatch.setattr(reading, "IN_MEMORY_BYTES", 13 * PICTURE_BYTES)
     assert isinstance(stored(tmp_path)[0].images, np.ndarray) and not (tmp_path / "store").exists()
-    monkeypatch.setattr(reading, "available_bytes", lambda: 26 * PICTURE_BYTES - 2)
-    assert isinstance(stored(tmp_path)[0].images, StoredPictures), "half of the memory is left to training"
+    monkeypatch.setattr(reading, "available_bytes", lambda: 52 * PICTURE_BYTES - 4)
+    assert isinstance(stored(tmp_path)[0].images, StoredPictures), "half of the memory is left to training, of two bytes a value"
 
 
 def test_digits_are_in_memory_already(tmp_path):

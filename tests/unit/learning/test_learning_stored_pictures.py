@@ -10,6 +10,7 @@ from learning_party import MODEL, Party, given, images_of, method_of
 
 from anchorage.learning.data import ImageSet
 from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.data.decoding import with_levels_of
 from anchorage.learning.data.stored_pictures import Entry, PictureFile, PictureWriter, StoredPictures
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
@@ -23,7 +24,7 @@ CPU = torch.device("cpu")
 def stored(images: ImageSet, folder: Path) -> ImageSet:
     """The same images, in a file in another order."""
     order = np.random.default_rng(0).permutation(len(images))
-    with PictureWriter(folder / "x.pictures", images.images.shape[1:]) as writer:
+    with PictureWriter(folder / "x.pictures", images.images.shape[1:], images.images.dtype) as writer:
         for row in order:
             digest = int(row).to_bytes(64, "little")
             writer.append(images.images[row], Entry(str(row), 1, 1, digest, (8, 8), "L", None, False, "x"))
@@ -49,6 +50,24 @@ def test_an_update_is_the_same_from_disk(tmp_path, name, labels, slots):
     for place, own in (("memory", images), ("disk", stored(images, tmp_path))):
         digests.append(Party(method_of(name, **slots), own, tmp_path / place, labels=labels).digest())
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("name", ["Digits", "ResizedNatural", "CroppedNatural"])
+def test_views_of_eight_bits_are_the_same_beside_a_picture_of_sixteen(name):
+    images = images_of(6).images
+    flat, deep = (Views(each, augmentation_of(name), CPU) for each in (images, with_levels_of(images, np.uint16)))
+    rows = torch.arange(6)
+    assert torch.equal(flat.fractions(rows), deep.fractions(rows))
+    torch.testing.assert_close(flat.plain(rows), deep.plain(rows))
+    for kind in ("weak", "strong"):
+        one, other = (getattr(views, kind)(rows, torch.Generator().manual_seed(1)) for views in (flat, deep))
+        torch.testing.assert_close(one, other)
+
+
+def test_levels_between_those_of_eight_bits_reach_the_network():
+    grey = np.array([0, 1, 256, 65535], np.uint16).reshape(1, 1, 2, 2)
+    values = Views(grey, augmentation_of("Digits"), CPU).fractions(torch.tensor([0])).flatten().tolist()
+    assert values == pytest.approx([0, 1 / 65535, 256 / 65535, 1], abs=1e-9)
 
 
 def test_views_are_the_same_from_disk(tmp_path):

@@ -1,7 +1,7 @@
 """The code of a registered model: MLflow runs this file wherever the model is used, with Anchorage or without.
 
 Beside it lie, as artifacts, a program of `torch.export` (pixels in, probabilities out), ``model.json``, and the file with which training
-decodes images, so that both see the same pixels. It imports nothing of Anchorage.
+decodes images, so that both see the same pixels but for levels beyond 256, which a program does not take. It imports nothing of Anchorage.
 """
 
 import base64
@@ -85,8 +85,10 @@ class ImageModel(PythonModel):
             elif isinstance(image, str):
                 image = _decode_base64(image, decoding.MOST_BYTES)
             if isinstance(image, bytes | bytearray):
-                return decoding.decode_bytes(bytes(image), size, channels).pixels
-            return decoding.decode_array(_array(image), size, channels).pixels
+                decoded = decoding.decode_bytes(bytes(image), size, channels)
+            else:
+                decoded = decoding.decode_array(_array(image), size, channels)
+            return decoding.with_levels_of(decoded.pixels, np.uint8)
         except (decoding.RefusedImageError, ValueError) as error:
             message = f"the image in row {row} cannot be used: {error}"
             raise MlflowException(message, error_code=INVALID_PARAMETER_VALUE) from error

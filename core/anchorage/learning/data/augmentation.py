@@ -1,8 +1,8 @@
 """Views of whole batches by named presets: plain, weak, strong, and Barlow's two (methods reference, 5.2; torch).
 
 Every draw comes from an explicit generator and is made on the generator's device, so that a CPU generator gives the same views on any
-device, and no view waits for a GPU that holds the images. Batches are uint8 [b, channels, h, w] and come back normalised, float32, of the
-same shape but for `CroppedNatural`. A large batch costs much less per image than many small ones.
+device, and no view waits for a GPU that holds the images. Batches [b, channels, h, w] are uint8, or values in 0 … 1, and come back normalised,
+float32, of the same shape but for `CroppedNatural`. A large batch costs much less per image than many small ones.
 
 Natural, Cifar100, Svhn, Dermoscopy
     SemiFL's: flip (not on SVHN) and crop after padding by an eighth of the side (4 pixels at 32); strong: then RandAugment(n = 2, m = 10).
@@ -70,7 +70,7 @@ class Augmentation:
     def normalise(self, values: Tensor) -> Tensor:
         """Return values in 0 … 1, or uint8, with about zero mean and unit variance."""
         mean, std = _normalisation(self.mean, self.std, values.shape[1], values.device)
-        return (_fractions(values) - mean) / std
+        return (fractions(values) - mean) / std
 
     def plain(self, images: Tensor) -> Tensor:
         """Return images as they are tested."""
@@ -82,11 +82,11 @@ class Augmentation:
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Augment weakly, then strongly, then normalise."""
-        return self.normalise(RandAugment(2)(_fractions(self._moved(images, generator)), generator))
+        return self.normalise(RandAugment(2)(fractions(self._moved(images, generator)), generator))
 
     def barlow(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return FedBarlow's two views, normalised."""
-        first, second = barlow_views(_fractions(images), generator)
+        first, second = barlow_views(fractions(images), generator)
         return self.normalise(first), self.normalise(second)
 
     def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
@@ -101,13 +101,13 @@ class ResizedAugmentation(Augmentation):
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Augment strongly, then weakly, then normalise."""
-        changed = RandAugment(3, uniform=True, cut=True)(_fractions(images), generator)
+        changed = RandAugment(3, uniform=True, cut=True)(fractions(images), generator)
         return self.normalise(self._moved(changed, generator))
 
     def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, _, height, width = images.shape
         larger = [side * 250 // 224 if side >= 224 else side * 5 // 4 for side in (height, width)]
-        values = functional.interpolate(_fractions(images), larger, mode="bilinear", align_corners=False)
+        values = functional.interpolate(fractions(images), larger, mode="bilinear", align_corners=False)
         rows = windows(count, height, larger[0], generator, images.device)
         columns = windows(count, width, larger[1], generator, images.device)
         return gathered(values, rows, maybe_mirrored(columns, generator))
@@ -117,7 +117,7 @@ class RotatedAugmentation(Augmentation):
     """Resized crops in any of a square's eight positions, of what has no upper side (Perez et al. 2018, their crops and flips)."""
 
     def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        return resized_crop(_fractions(images), generator, smallest=0.4, rotated=True)
+        return resized_crop(fractions(images), generator, smallest=0.4, rotated=True)
 
 
 class CroppedAugmentation(Augmentation):
@@ -129,7 +129,7 @@ class CroppedAugmentation(Augmentation):
 
     def normalise(self, values: Tensor) -> Tensor:
         """Return every image with zero mean and unit variance; a flat one becomes 0."""
-        values = _fractions(values)
+        values = fractions(values)
         mean = values.mean((1, 2, 3), keepdim=True)
         least = values.shape[1:].numel() ** -0.5 / 255
         return (values - mean) / values.std((1, 2, 3), correction=0, keepdim=True).clamp_min(least)
@@ -140,7 +140,7 @@ class CroppedAugmentation(Augmentation):
 
     def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Crop, flip and change the contrast, then standardise."""
-        values = _fractions(self._moved(images, generator))
+        values = fractions(self._moved(images, generator))
         factor = to_device(uniform(0.2, 1.8, (len(values), 1, 1, 1), generator), values.device)
         mean = values.mean((2, 3), keepdim=True)
         return self.normalise(mean + factor * (values - mean))
@@ -165,7 +165,7 @@ class DigitsAugmentation(Augmentation):
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Shift, turn, scale and fade gently, and cut a square out."""
-        return self.normalise(_distort(_fractions(self._moved(images, generator)), generator))
+        return self.normalise(_distort(fractions(self._moved(images, generator)), generator))
 
     def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, _, height, width = images.shape
@@ -190,8 +190,14 @@ def _normalisation(
     return centre, spread
 
 
-def _fractions(images: Tensor) -> Tensor:
+def fractions(images: Tensor) -> Tensor:
+    """Return pixels of uint8 as values in 0 … 1, and such values as they are."""
     return images.float() / 255 if images.dtype == torch.uint8 else images
+
+
+def levels(images: Tensor) -> Tensor:
+    """Return pixels as views take them: of uint8 as they are, of uint16 as values in 0 … 1."""
+    return images.float() / 65535 if images.dtype == torch.uint16 else images
 
 
 def _distort(values: Tensor, generator: torch.Generator) -> Tensor:

@@ -3,7 +3,7 @@
 An image is resized so that its shorter side fits and cropped in the centre, never squeezed: the shape of a lesion is one of its criteria,
 and lesions lie in the middle. Transparent pixels become black. Of several pages or frames, the first counts; EXIF orientation is applied.
 
-A picture of more than 8 bits keeps its levels while it is resized, and gets 256 of them at the end. Grey images of more than 8 bits do not say
+A picture of more than 8 bits keeps its levels until a network's input is made of it: 65,535 is white then. Grey images of more than 8 bits do not say
 how many of them they use, so it is taken from their largest value: the first of `WHITES` that is not below it becomes white, 0 black. Unlike the
 image's own minimum and maximum, this gives images of one scanner one scale as long as each uses more than a quarter of the range, and leaves 64
 of 256 grey levels or more where any value is above 255. Pixels without a known range (floating point, below 0, above 65535) are refused. Of
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import PIL
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, PLANAR_CONFIGURATION, TiffImageFile
@@ -51,6 +51,8 @@ WHITES = (255, 1023, 4095, 16383, 65535)
 DECODER = f"Pillow {PIL.__version__}"
 """What decodes the files of `FORMATS`: pixels of another version may differ."""
 
+_LUMA = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in grey (ITU-R BT.601), as Pillow has them."""
 ORIENTATION = 0x0112
 """EXIF's tag of how an image is turned; 1: not at all."""
 
@@ -99,8 +101,8 @@ class Decoded:
 
     Parameters
     ----------
-    pixels : ndarray of uint8, shape [channels, size, size]
-        Its content.
+    pixels : ndarray of uint8, or of uint16 where the picture has more levels, shape [channels, size, size]
+        Its content; white is 255 or 65535.
     size : tuple of int
         Width and height in the file.
     mode : str
@@ -115,7 +117,7 @@ class Decoded:
         What decoded it, with its version.
     """
 
-    pixels: NDArray[np.uint8]
+    pixels: NDArray[np.uint8] | NDArray[np.uint16]
     size: tuple[int, int]
     mode: str
     digest: bytes
@@ -345,29 +347,39 @@ def fitted(picture: Picture, image_size: int, channels: int, digest: bytes, deco
         What decoded it, with its version.
     """
     deep = picture.pixels.dtype == np.uint16
-    pixels: NDArray[Any] = _planes_of_levels(picture, image_size) if deep else picture.pixels
+    pixels: NDArray[Any] = _planes_of_levels(picture, image_size, channels) if deep else picture.pixels
     if channels == 1 and pixels.ndim == 3:
         pixels = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))
     if pixels.shape[:2] != (image_size, image_size):
         pixels = _fit(Image.fromarray(np.ascontiguousarray(pixels)), image_size)
     planar = np.broadcast_to(pixels, (channels, *pixels.shape)) if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     white = picture.white if deep else None
-    return Decoded(
-        np.ascontiguousarray(planar, np.uint8), picture.size, picture.mode, digest, white, picture.paged, decoder
-    )
+    return Decoded(np.ascontiguousarray(planar), picture.size, picture.mode, digest, white, picture.paged, decoder)
 
 
-def _planes_of_levels(picture: Picture, image_size: int) -> NDArray[np.uint8]:
-    """Return a picture of more than 8 bits fitted, and then with 256 levels."""
-    values = picture.pixels.astype(np.float32) * np.float32(255 / picture.white)
+def _planes_of_levels(picture: Picture, image_size: int, channels: int) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    """Return a picture of more than 8 bits fitted, with as many levels as it may have."""
+    most = 255 if picture.white <= 255 else 65535
+    values = picture.pixels.astype(np.float32)
+    if values.ndim == 3 and channels == 1:
+        values = values @ np.array(_LUMA, np.float32)
     if values.ndim == 2:
         sized = _fit(Image.fromarray(values), image_size)
     else:
         sized = np.stack(
             [_fit(Image.fromarray(plane), image_size) for plane in np.ascontiguousarray(values.transpose(2, 0, 1))], 2
         )
-    levels: NDArray[np.uint8] = np.rint(sized).clip(0, 255).astype(np.uint8)
-    return levels
+    levels = np.rint(sized.astype(np.float64) * most / picture.white).clip(0, most)
+    return levels.astype(np.uint8) if most == 255 else levels.astype(np.uint16)
+
+
+def with_levels_of(pixels: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """Return pixels of uint8 or uint16 as the other of the two, where they are not of it yet: 255 is 65535."""
+    if pixels.dtype == dtype:
+        return pixels
+    if dtype == np.uint16:
+        return pixels.astype(np.uint16) * np.uint16(257)
+    return np.rint(pixels / np.float32(257)).astype(np.uint8)
 
 
 def _fit(image: Image.Image, image_size: int) -> NDArray[Any]:

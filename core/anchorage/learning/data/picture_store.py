@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -122,6 +123,7 @@ class _Reading:
     def __init__(self, store: PictureStore, file: Path, listing: Listing, shape: tuple[int, int, int]) -> None:
         self._store, self._file, self._listing, self._shape = store, file, listing, shape
         self._before = _opened(file, shape)
+        self._dtype = self._before.dtype if self._before else np.dtype(np.uint8)
         self._entries = self._before.entries if self._before else ()
         current = [(place, entry) for place, entry in enumerate(self._entries) if entry.decoder in decoders()]
         self._by_state = {_State(entry.path, entry.nbytes, entry.modified): place for place, entry in current}
@@ -154,11 +156,12 @@ class _Reading:
         if before is not None and not unknown:
             os.utime(self._file)
             return before, known, bad
-        self._store.make_room(int(np.prod(self._shape)) * (len(known) + len(unknown)), self._file)
+        count = len(known) + len(unknown)
+        self._make_room(count, self._dtype)
         partial = partial_path(self._file)
         try:
-            with PictureWriter(partial, self._shape) as writer:
-                places = self._write_new(writer, unknown, bad)
+            with PictureWriter(partial, self._shape, self._dtype) as writer:
+                places = self._write_new(writer, unknown, bad, count)
                 if before is not None and not places:
                     os.utime(self._file)
                     return before, known, bad
@@ -172,9 +175,9 @@ class _Reading:
         return PictureFile(self._file), places, bad
 
     def _write_new(
-        self, writer: PictureWriter, unknown: Mapping[int, _State], bad: dict[int, BadImage]
+        self, writer: PictureWriter, unknown: Mapping[int, _State], bad: dict[int, BadImage], count: int
     ) -> dict[int, int]:
-        """Write the pictures of files that are new or were changed; return their places, and add the others to `bad`."""
+        """Write the pictures of files that are new or were changed; return their places, and add the others to `bad`. `count`: of all rows."""
         places = dict[int, int]()
         for row, outcome in zip(unknown, in_order(self._decode, tuple(unknown)), strict=True):
             if isinstance(outcome, BadImage):
@@ -185,8 +188,14 @@ class _Reading:
             if isinstance(outcome, int):
                 writer.append(self._picture(outcome), replace(self._entries[outcome], **asdict(state)))
             else:
+                if outcome.pixels.dtype == np.uint16 and writer.dtype == np.uint8:
+                    self._make_room(count, outcome.pixels.dtype)
+                    writer.deepen()
                 writer.append(outcome.pixels, _entry_of(outcome, state))
         return places
+
+    def _make_room(self, count: int, dtype: np.dtype[Any]) -> None:
+        self._store.make_room(int(np.prod(self._shape)) * dtype.itemsize * count, self._file)
 
     def _decode(self, row: int) -> Decoded | int | BadImage:
         """Decode an image, or return the place of the picture of a file with the same content."""
@@ -207,9 +216,9 @@ class _Reading:
             writer.append(self._picture(place), self._entries[place])
         return places
 
-    def _picture(self, place: int) -> NDArray[np.uint8]:
+    def _picture(self, place: int) -> NDArray[Any]:
         assert self._before is not None, "the place is in it"
-        picture = np.empty(self._shape, np.uint8)
+        picture = np.empty(self._shape, self._before.dtype)
         self._before.read_into(place, picture)
         return picture
 

@@ -1,10 +1,12 @@
 """From a data section to decoded images and a report."""
 
 import logging
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
@@ -12,7 +14,7 @@ from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, IMAGES_EXCEED_
 from anchorage.api.model import ModelDescription
 from anchorage.api.slot import unknown
 from anchorage.api.task import Task
-from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.decoding import Decoded, with_levels_of
 from anchorage.learning.data.divisions import Choice, Pools
 from anchorage.learning.data.images import ImageSet
 from anchorage.learning.data.labels import Labels
@@ -99,7 +101,7 @@ def _stored(
     """Return what `decoded` does; pictures of many images lie in the store."""
     needed = len(listing) * model.channels * model.image_size**2
     in_memory = any(isinstance(source, np.ndarray) for source in listing.sources)
-    if in_memory or needed <= min(IN_MEMORY_BYTES, available_bytes() // 2):
+    if in_memory or needed <= min(IN_MEMORY_BYTES, available_bytes() // 4):  # half of it where pixels take two bytes
         return decoded(listing, model)
     try:
         name = f"{root.resolve()}\0{section.model_dump_json(include=_SET)}"
@@ -111,20 +113,28 @@ def _stored(
         return decoded(listing, model)
 
 
-def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[np.uint8], Findings]:
+def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Findings]:
     """Decode a listing's images; return those that can be used, [m, channels, H, W], and what was found of each.
+
+    Pixels are uint8, or uint16 where any picture has more than 256 levels.
 
     Raises
     ------
     AnchorageError
         IMAGES_EXCEED_MEMORY.
     """
-    images = _room(len(listing), model.channels, model.image_size)
+    shape = (len(listing), model.channels, model.image_size, model.image_size)
+    images = _room(shape, np.uint8)
     findings = Findings(listing)
     try:
         for row, outcome in enumerate(decode(listing, model.image_size, model.channels)):
             if isinstance(outcome, Decoded):
-                images[len(findings.good)] = outcome.pixels
+                count = len(findings.good)
+                if outcome.pixels.dtype == np.uint16 and images.dtype == np.uint8:
+                    deeper = _room(shape, np.uint16)
+                    deeper[:count] = with_levels_of(images[:count], np.uint16)
+                    images = deeper
+                images[count] = with_levels_of(outcome.pixels, images.dtype)
             findings.add(row, outcome)
     except MemoryError as error:
         raise _no_memory(len(listing), images.nbytes) from error
@@ -181,20 +191,20 @@ def check(
     for row, outcome in enumerate(decode(listing, image_size=HASHED_SIZE, channels=1)):
         findings.add(row, outcome)
         if isinstance(outcome, Decoded):
-            appearances.append(appearance(outcome.pixels))
+            appearances.append(appearance(with_levels_of(outcome.pixels, np.uint8)))
     good = listing.select(findings.good)
     seen = np.array(appearances, np.uint64).reshape(-1, 4)
     return findings.report(), Contents(good.ids, good.groups, findings.digests(), seen)
 
 
-def _room(count: int, channels: int, image_size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    needed = count * channels * image_size**2
+def _room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    needed = math.prod(shape) * np.dtype(dtype).itemsize
     if needed > available_bytes():
-        raise _no_memory(count, needed)
+        raise _no_memory(shape[0], needed)
     try:
-        return np.empty((count, channels, image_size, image_size), dtype=np.uint8)
+        return np.empty(shape, dtype)
     except MemoryError as error:
-        raise _no_memory(count, needed) from error
+        raise _no_memory(shape[0], needed) from error
 
 
 def _no_memory(count: int, needed: int, besides: str = "") -> AnchorageError:

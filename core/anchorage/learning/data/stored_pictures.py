@@ -6,6 +6,7 @@ a damaged disk ends a process that maps it without a word.
 """
 
 import json
+import math
 import os
 import weakref
 from collections.abc import Iterator
@@ -20,8 +21,9 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
+from anchorage.learning.data.decoding import with_levels_of
 
-_MARK = b"anchorage pictures 1\n"
+_MARK = b"anchorage pictures 2\n"
 _TAIL = 8 + 32 + len(_MARK)
 """Bytes behind the index: its length, its BLAKE3 digest, the mark."""
 
@@ -51,7 +53,7 @@ class Entry:
 
 
 class StoredPictures:
-    """Some pictures of a file, uint8 [n, channels, H, W]; they are in memory only while they are worked on.
+    """Some pictures of a file, uint8 or uint16 [n, channels, H, W]; they are in memory only while they are worked on.
 
     Parameters
     ----------
@@ -75,7 +77,7 @@ class StoredPictures:
     @property
     def nbytes(self) -> int:
         """Bytes of all pictures together."""
-        return int(np.prod(self.shape))
+        return int(math.prod(self.shape) * self._file.dtype.itemsize)
 
     @property
     def digests(self) -> NDArray[np.uint8]:
@@ -87,8 +89,8 @@ class StoredPictures:
         """Return some of these pictures, still unread."""
         return StoredPictures(self._file, self._rows[rows])
 
-    def read(self, rows: NDArray[np.integer] | slice) -> NDArray[np.uint8]:
-        """Read some of these pictures, uint8 [b, channels, H, W].
+    def read(self, rows: NDArray[np.integer] | slice) -> NDArray[Any]:
+        """Read some of these pictures, uint8 or uint16 [b, channels, H, W].
 
         Raises
         ------
@@ -96,14 +98,14 @@ class StoredPictures:
             STATE_UNUSABLE: they cannot be read, or are not as they were written; then the file is removed.
         """
         wanted = self._rows[rows].tolist()
-        pictures = np.empty((len(wanted), *self._file.shape), np.uint8)
+        pictures = np.empty((len(wanted), *self._file.shape), self._file.dtype)
         for picture, row in zip(pictures, wanted, strict=True):
             self._file.read_into(row, picture)
         return pictures
 
 
-Pictures = NDArray[np.uint8] | StoredPictures
-"""Pictures in memory, or in a file: uint8 [n, channels, H, W]."""
+Pictures = NDArray[np.uint8] | NDArray[np.uint16] | StoredPictures
+"""Pictures in memory, or in a file, [n, channels, H, W]: uint8, or uint16 where any of them has more than 256 levels; 255 or 65535 is white."""
 
 
 class PictureFile:
@@ -122,7 +124,9 @@ class PictureFile:
         index = self._read_index()
         self.shape: tuple[int, int, int] = tuple(index["shape"])
         """Channels, height and width of each picture."""
-        self._picture_bytes = int(np.prod(self.shape))
+        self.dtype = np.dtype(index["dtype"])
+        """uint8 or uint16."""
+        self._picture_bytes = int(np.prod(self.shape)) * self.dtype.itemsize
         self.entries = tuple(_entries(index))
         """What is known of each picture."""
         self._checks = np.array(index["checks"], np.uint64)
@@ -143,7 +147,7 @@ class PictureFile:
         index: dict[str, Any] = json.loads(content)
         return index
 
-    def read_into(self, row: int, picture: NDArray[np.uint8]) -> None:
+    def read_into(self, row: int, picture: NDArray[Any]) -> None:
         """Read one picture; its digest is compared when it is read for the first time.
 
         Raises
@@ -175,12 +179,16 @@ class PictureWriter:
         The file; what it held is lost.
     shape : tuple of int
         Channels, height and width of each picture.
+    dtype : dtype
+        uint8 or uint16.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, int, int]) -> None:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    def __init__(self, path: Path, shape: tuple[int, int, int], dtype: np.dtype[Any]) -> None:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._file = os.fdopen(handle, "wb")
         self._shape, self._checks = shape, list[int]()
+        self.dtype = dtype
+        """Of the pictures."""
         self.entries = list[Entry]()
         """What was written so far."""
 
@@ -192,16 +200,36 @@ class PictureWriter:
     ) -> None:
         self._file.close()
 
-    def append(self, picture: NDArray[np.uint8], entry: Entry) -> None:
-        """Write one picture, uint8 [channels, H, W].
+    def deepen(self) -> None:
+        """Give the pictures that were written so far 65,536 levels, so that others of as many can follow.
+
+        Raises
+        ------
+        OSError
+            As `append`.
+        """
+        self._file.flush()
+        handle, deeper = self._file.fileno(), np.dtype(np.uint16)
+        for row in reversed(range(len(self.entries))):  # from behind, so that none is overwritten before it is read
+            picture = np.empty(self._shape, self.dtype)
+            os.preadv(handle, [picture.data], row * picture.nbytes)
+            stored = with_levels_of(picture, deeper)
+            os.pwritev(handle, [stored.data], row * stored.nbytes)
+            self._checks[row] = check_of(stored)
+        self.dtype = deeper
+        self._file.seek(0, os.SEEK_END)
+
+    def append(self, picture: NDArray[Any], entry: Entry) -> None:
+        """Write one picture, uint8 or uint16 [channels, H, W], with the file's levels.
 
         Raises
         ------
         OSError
             The disk is full, or cannot be written.
         """
-        self._file.write(np.ascontiguousarray(picture).data)
-        self._checks.append(check_of(picture))
+        stored = np.ascontiguousarray(with_levels_of(picture, self.dtype))
+        self._file.write(stored.data)
+        self._checks.append(check_of(stored))
         self.entries.append(entry)
 
     def finish(self) -> None:
@@ -215,14 +243,16 @@ class PictureWriter:
         rows = [astuple(entry) for entry in self.entries]
         columns: dict[str, Any] = {field.name: [row[i] for row in rows] for i, field in enumerate(fields(Entry))}
         columns["digest"] = [digest.hex() for digest in columns["digest"]]
-        content = json.dumps({"shape": self._shape, "checks": self._checks, **columns}).encode()
+        content = json.dumps(
+            {"shape": self._shape, "dtype": self.dtype.name, "checks": self._checks, **columns}
+        ).encode()
         self._file.write(content + len(content).to_bytes(8, "little") + blake3(content).digest() + _MARK)
         self._file.flush()
 
 
-def check_of(picture: NDArray[np.uint8]) -> int:
+def check_of(picture: NDArray[Any]) -> int:
     """Return 8 bytes of BLAKE3 of a picture."""
-    return int.from_bytes(blake3(np.ascontiguousarray(picture).data).digest(8), "little")
+    return int.from_bytes(blake3(np.ascontiguousarray(picture).view(np.uint8).data).digest(8), "little")
 
 
 def _entries(index: dict[str, Any]) -> Iterator[Entry]:
