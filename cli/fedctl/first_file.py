@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
@@ -26,8 +26,8 @@ class FirstFile:
 
     name: str
     """The federation's."""
-    classes: Sequence[str]
-    """In the order of the model's outputs."""
+    task: Mapping[str, Any]
+    """As ``spec.task`` has it."""
     server: Mapping[str, SiteFolder]
     """Folders of the coordinating site: ``anchors``, ``validation``, ``test``."""
     silos: Mapping[str, tuple[SiteFolder, Labels]]
@@ -37,13 +37,18 @@ class FirstFile:
 
     weights: Weights | None = None
     """Pretrained weights below the data root, to start from."""
+    task_name: str = "classification"
+    """Name of the task's piece."""
 
     @property
     def recipe(self) -> Recipe:
         """What the study begins with."""
         sites = [*self.server.values(), *(site for site, _ in self.silos.values())]
         return recipe_of(
-            [labels for _, labels in self.silos.values()], image_size(sites, ENCODER_SIDES[1]), self.weights
+            [labels for _, labels in self.silos.values()],
+            image_size(sites, ENCODER_SIDES[1]),
+            self.weights,
+            self.task_name,
         )
 
     def written(self) -> str:
@@ -62,8 +67,8 @@ class FirstFile:
         yield f"  rounds: {recipe.rounds}"
         yield from _comment("Decides every random draw: the same documents and seed give the same model.", 2)
         yield "  seed: 1"
-        yield from _comment("The classes, in the order of the model's outputs; fixed once training has begun.", 2)
-        yield _entry("task", {"classification": {"classes": list(self.classes)}}, 2)
+        yield from _comment("The task, with the names of the model's outputs; fixed once training has begun.", 2)
+        yield _entry("task", self.task, 2)
         yield from _comment(
             f"{recipe.model_reason} channels: 1 for grey images, 3 for colours. augmentation: kind of image (Natural flips left to right; "
             "docs/data.md).",

@@ -10,6 +10,8 @@ from pathlib import Path
 from unicodedata import combining, normalize
 
 import typer
+import yaml
+from pydantic import ValidationError
 
 from anchorage.api.base import NAME_PATTERN
 from anchorage.api.errors import AnchorageError
@@ -17,7 +19,10 @@ from anchorage.api.errors.data import CLASSES_DIFFER, TASK_UNSUPPORTED
 from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.slot import read_piece, write_piece
 from anchorage.learning.data.label_kinds import SEVERAL, refuse_several, several_findings
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import WeightsFolder
 from fedctl.first_file import FirstFile
@@ -53,6 +58,8 @@ class InitRequest:
     """``ROLE:LOCAL=CLASS``."""
     label_columns: tuple[str, ...] = ()
     """``ROLE:COLUMN``."""
+    task: str | None = None
+    """As ``spec.task`` has it, in YAML; None: classification by the labels' names."""
 
 
 def begin_study(wanted: InitRequest) -> None:
@@ -70,6 +77,7 @@ def begin_study(wanted: InitRequest) -> None:
     request = _interview(wanted) if asking else wanted
     out = request.out or DEFAULT_OUT
     _refuse_existing(out)
+    task = _task_of(request)
     silos = dict(map(_silo_of, request.silos))
     if len(silos) < len(request.silos):
         raise typer.BadParameter("two silos have the same name; give each a name of its own")
@@ -78,23 +86,28 @@ def begin_study(wanted: InitRequest) -> None:
     _refuse_shared(places)
     root = data_root(places)
     columns = _label_columns(request.label_columns, places)
-    sites = {role: look(role, place, root, columns.get(role)) for role, place in places.items()}
+    sites = {role: look(role, place, root, columns.get(role), task) for role, place in places.items()}
     if asking:
         wanting = [*request.server, *(name for name, (_, labelled) in silos.items() if labelled)]
-        sites |= {role: _ask_column(sites[role], places[role], root) for role in wanting}
+        sites |= {role: _ask_column(sites[role], places[role], root, task) for role in wanting}
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
     if not any(site.names for site in read if site.role not in ("validation", "test")):
         raise AnchorageError(LABELS_MISSING, _no_labels(read))
-    told = _class_maps(request.class_maps, sites)
-    _refuse_several(read, request.classes, told)
-    given = request.classes or (_ask_classes(read) if asking else ())
-    classes, class_maps = agree(read, given, told, _ask if asking else None)
     server = {role: sites[role] for role in request.server}
     members = {name: (sites[name], labels[name]) for name in silos}
-    _warn_missing(server, classes, class_maps)
+    class_maps: dict[str, dict[str, str]] = {}
+    if task is not None:
+        document, task_name = write_piece(task), task.name
+    else:
+        told = _class_maps(request.class_maps, sites)
+        _refuse_several(read, request.classes, told)
+        given = request.classes or (_ask_classes(read) if asking else ())
+        classes, class_maps = agree(read, given, told, _ask if asking else None)
+        _warn_missing(server, classes, class_maps)
+        document, task_name = {"classification": {"classes": classes}}, "classification"
     name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
-    text = FirstFile(name, classes, server, members, class_maps, _weights_below(root)).written()
+    text = FirstFile(name, document, server, members, class_maps, _weights_below(root), task_name).written()
     _require_valid(text, out)
     _write(out, text)
     validate_file(out, (), Format.TABLE)
@@ -104,6 +117,28 @@ def begin_study(wanted: InitRequest) -> None:
     typer.echo("Read it; then look at every image, and train:")
     for command in ("data check", "run"):
         typer.echo(f"  fedctl {command} {shlex.join(arguments)}")
+
+
+def _task_of(request: InitRequest) -> TaskHooks | None:
+    """Return the task that the command line names.
+
+    Raises
+    ------
+    BadParameter
+        It is no task, or stands beside names of classes.
+    """
+    if request.task is None:
+        return None
+    if request.classes or request.class_maps:
+        raise typer.BadParameter("--classes and --class-map are of classification; with --task, its options say it")
+    try:
+        return expect(read_piece("task", yaml.safe_load(request.task)), TaskHooks)
+    except (yaml.YAMLError, ValidationError) as error:
+        found = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else "it is no YAML"
+        form = "'{plugin: {name: acme.Regression, options: {quantity: age}}}'"
+        raise typer.BadParameter(
+            f"found --task {request.task}: {found}; write it as spec.task has it, such as {form}"
+        ) from error
 
 
 def agree(
@@ -371,14 +406,14 @@ def _folder(question: str) -> str:
     return answer
 
 
-def _ask_column(site: SiteFolder, place: Path, root: Path) -> SiteFolder:
+def _ask_column(site: SiteFolder, place: Path, root: Path, task: TaskHooks | None) -> SiteFolder:
     """Ask which column of a table has the labels, where none of the usual names is there."""
     if site.names or not site.columns:
         return site
     question = f"Column of {site.section.manifest} ({site.role}) that has the labels ({', '.join(site.columns)})"
     while (answer := str(typer.prompt(question))) not in site.columns:
         typer.echo(f"{answer} is no column of it")
-    return look(site.role, place, root, answer)
+    return look(site.role, place, root, answer, task)
 
 
 def _ask_classes(sites: Sequence[SiteFolder]) -> tuple[str, ...]:

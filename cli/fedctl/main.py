@@ -105,6 +105,10 @@ def init(
         list[str] | None,
         typer.Option(metavar="ROLE:COLUMN", help="Column of a CSV table that has the labels; may be repeated."),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="YAML", help="Task of another package, as spec.task has it; default: classification."),
+    ] = None,
 ) -> None:
     """Write a federation file for folders, or CSV tables, of images; without --silo it asks."""
     from fedctl.init import InitRequest, begin_study
@@ -112,7 +116,8 @@ def init(
     server = {"anchors": anchors, "validation": validation, "test": test}
     found = {role: folder for role, folder in server.items() if folder is not None}
     names = tuple(name.strip() for name in (classes or "").split(",") if name.strip())
-    begin_study(InitRequest(out, names, found, tuple(silo or ()), tuple(class_map or ()), tuple(label_column or ())))
+    silos, maps, columns = (tuple(texts or ()) for texts in (silo, class_map, label_column))
+    begin_study(InitRequest(out, names, found, silos, maps, columns, task))
 
 
 @app.command(rich_help_panel=DOCUMENTS)

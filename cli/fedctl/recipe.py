@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.model import network_called
+from anchorage.api.task import CLASSIFICATION
 
 Labels = Literal["None", "All", "Partial"]
 """Which of a silo's images are labelled."""
@@ -110,6 +113,7 @@ _BALANCED = Choice(
     {"balancedSoftmax": {"shares": "Federation"}},
     "Labels are learnt as if all classes were equally frequent; silos send how many images of each class they have. Without: {taskLoss: {}}.",
 )
+_TASK_LOSS = "The task's own loss."
 _GROUP_NORM = Choice(
     "batchNorm",
     {"groupNorm": {}},
@@ -117,7 +121,7 @@ _GROUP_NORM = Choice(
 )
 
 
-def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> Recipe:
+def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task: str = "classification") -> Recipe:
     """Choose what a study begins with.
 
     Parameters
@@ -128,6 +132,13 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
         Usual shorter side of the images in pixels, a multiple of 8.
     weights : Weights or None
         Pretrained weights to start from.
+    task : str
+        Name of the task's piece.
+
+    Raises
+    ------
+    AnchorageError
+        LABELS_MISSING: of another task than classification no silo has labels.
     """
     model, model_reason, side, norm = _network(side, weights)
     labelled = sum(each != "None" for each in labels)
@@ -135,6 +146,15 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
     rate = "0.001" if weights else "0.003"
     supervised = {"steps": 5, "batchSize": batch, "optimiser": _adamw(rate)}
     recipe = partial(Recipe, model=model, model_reason=model_reason, side=side, rounds_reason=_ROUNDS)
+    if task not in CLASSIFICATION:
+        return recipe(
+            rounds=250,
+            warm_up=(),
+            warm_up_reason="",
+            method=_supervised(labels, task),
+            method_reason="learns from the images with labels; pseudo-labels serve classification alone (docs/writing-a-task.md)",
+            choices=[Choice("localLoss", {"taskLoss": {}}, _TASK_LOSS), Choice("local", supervised, _SHORT), *norm],
+        )
     if labelled and all(each == "All" for each in labels):
         return recipe(
             rounds=250,
@@ -187,6 +207,13 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None) -> R
             *norm,
         ],
     )
+
+
+def _supervised(labels: Sequence[Labels], task: str) -> str:
+    if all(each == "None" for each in labels):
+        message = f"fedctl init knows no method for the task {task} where no silo has labels"
+        raise AnchorageError(LABELS_MISSING, f"{message}; use those of a silo with --silo NAME=DIR:labels")
+    return "FedAvg" if all(each == "All" for each in labels) else "LowerBound"
 
 
 def _network(side: int, weights: Weights | None) -> tuple[dict[str, Any], str, int, Sequence[Choice]]:

@@ -26,7 +26,7 @@ from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.tables import IMAGE_COLUMNS, read_table
 from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import ReaderHooks
+from anchorage.learning.model_hooks import ReaderHooks, TaskHooks
 from fedctl.output import counted, warn
 
 SAMPLED = 40
@@ -109,8 +109,21 @@ def data_root(places: Mapping[str, Path]) -> Path:
     raise AnchorageError(DATA_MISSING, f"{message}; put the images below one, such as data/")
 
 
-def look(role: str, place: Path, root: Path, label_column: str | None = None) -> SiteFolder:
-    """Find out what a folder, or a table and the images beside it, holds; `label_column` is that of the table's labels, None the usual one.
+def look(
+    role: str, place: Path, root: Path, label_column: str | None = None, task: TaskHooks | None = None
+) -> SiteFolder:
+    """Find out what a folder, or a table and the images beside it, holds.
+
+    Parameters
+    ----------
+    role : str
+        Name of the silo, or of the server's section.
+    place, root : Path
+        Folder or table, and the data root.
+    label_column : str or None
+        Of the table's labels; None: the usual one.
+    task : TaskHooks or None
+        What reads the labels, whose strata are counted then; None: their names are.
 
     Raises
     ------
@@ -123,18 +136,18 @@ def look(role: str, place: Path, root: Path, label_column: str | None = None) ->
     plain = {"format": "ImageFolder", "claim_name": claim, "path": "/".join(below) or "."}
     tables = [place.name] if place != folder else sorted(p.name for p in folder.glob("*.csv") if p.is_file())
     sections = [SiloData.model_validate({**plain, "format": "CsvManifest", "manifest": table}) for table in tables]
-    found = [(section, *_listed(section, root)) for section in sections]
+    found = [(section, *_listed(section, root, task)) for section in sections]
     named = [each for each in found if any(source is not None for source in each[1].sources)]
     if len(named) > 1:
         shown = ", ".join(str(section.manifest) for section, _, _ in named)
         message = f"{folder} ({role}) has several tables of images: {shown}"
         raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {folder / str(named[0][0].manifest)}")
     by_folder = SiloData.model_validate(plain)
-    section, listing, names = named[0] if named else (by_folder, *_listed(by_folder, root))
+    section, listing, names = named[0] if named else (by_folder, *_listed(by_folder, root, task))
     if not named and len(listing):
         _refuse_unmatched(sections, root, role, names, asked=place != folder)
     if label_column is None and named and place == folder and not names:
-        classes, counts = _listed(by_folder, root)
+        classes, counts = _listed(by_folder, root, task)
         if len(counts) > 1:  # folders of classes, beside a table of something else; one alone, such as img, is none
             section, listing, names = by_folder, classes, counts
     if section.format == "ImageFolder":
@@ -144,7 +157,7 @@ def look(role: str, place: Path, root: Path, label_column: str | None = None) ->
             message = f"{folder} ({role}) has no table of images, so no column {label_column}"
             raise AnchorageError(DATA_MISSING, f"{message}; leave --label-column {role}:{label_column} out")
         section = section.model_copy(update={"label_column": label_column})
-        listing, names = _listed(section, root)
+        listing, names = _listed(section, root, task)
     if not len(listing):
         refuse_empty(listing, section, root)
     sides, grey = _sampled(listing)
@@ -188,10 +201,13 @@ def image_size(sites: Sequence[SiteFolder], most: int) -> int:
     return max(8, min(most, int(median(sides))) // 8 * 8)
 
 
-def _listed(section: SiloData, root: Path) -> tuple[Listing, Counter[str]]:
+def _listed(section: SiloData, root: Path, task: TaskHooks | None) -> tuple[Listing, Counter[str]]:
     names = LocalNames()
-    listing = expect(PIECES.of("reader")[section.format](), ReaderHooks).listing(section, root, names)
-    return listing, names.counts
+    reader = names if task is None else task.label_reader({}, "Unlabelled")
+    listing = expect(PIECES.of("reader")[section.format](), ReaderHooks).listing(section, root, reader)
+    if task is None:
+        return listing, names.counts
+    return listing, Counter(listing.stratum_names[stratum] for stratum in listing.strata if stratum >= 0)
 
 
 def _columns(section: SiloData, root: Path) -> tuple[str, ...]:

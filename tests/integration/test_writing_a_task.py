@@ -56,6 +56,31 @@ def test_its_labels_are_checked(environment: Mapping[str, str], folder: Path) ->
     assert sum(entry["images"] for entry in counts) == 359
 
 
+def test_a_first_file_is_written_for_it_and_runs(environment: Mapping[str, str], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for place, count in {"north": 24, "south": 12, "check": 12}.items():
+        (tmp_path / "data" / place).mkdir(parents=True)
+        rows = ["file,age"]
+        for row in range(count):
+            age = int(rng.integers(0, 250))
+            noise = rng.integers(0, 6, (16, 16), np.uint8)
+            Image.fromarray(noise + np.uint8(age)).save(tmp_path / "data" / place / f"{row}.png")
+            rows.append(f"{row}.png,{age}")
+        (tmp_path / "data" / place / "ages.csv").write_text("\n".join(rows))
+    task = "{plugin: {name: acme.Regression, options: {quantity: age, mean: '125', deviation: '70'}}}"
+    arguments = ["init", "--silo", "north=data/north:labels", "--silo", "south=data/south", "--test", "data/check"]
+    columns = ["--label-column", "north:age", "--label-column", "test:age"]
+    assert "valid" in fedctl(environment, tmp_path, *arguments, *columns, "--task", task)
+    federation = next(yaml.safe_load_all((tmp_path / "federation.yaml").read_text()))
+    assert federation["spec"]["task"] == yaml.safe_load(task)
+    assert federation["spec"]["method"]["name"] == "LowerBound"
+    shorter = ["--data-root", "data", "--set", "spec.rounds=2", "--device", "cpu", "-o", "json"]
+    (seed,) = json.loads(fedctl(environment, tmp_path, "simulate", "-f", "federation.yaml", *shorter))["seeds"]
+    assert seed["rounds"][-1]["round"] == 2
+    said = fedctl(environment, tmp_path, *arguments, "--out", "x.yaml", *columns, "--task", "acme.Regression", status=2)
+    assert "write it as spec.task has it" in " ".join(said.split())
+
+
 def test_it_is_planned(environment: Mapping[str, str], folder: Path) -> None:
     planned = json.loads(fedctl(environment, folder, "plan", "study.yaml", "-o", "json"))
     assert planned["rounds"]

@@ -7,6 +7,8 @@ import pytest
 from drawn_folders import fill
 from typer.testing import CliRunner
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.federation import Federation
 from anchorage.api.model import network_called
 from anchorage.methods import validate_study
@@ -49,6 +51,19 @@ def test_every_choice_has_its_reason(labels: Sequence[Labels]) -> None:
     ]
     assert all(len(reason.split()) > 5 for reason in reasons)
     assert bool(recipe.warm_up) == bool(recipe.warm_up_reason)
+
+
+@pytest.mark.parametrize(("labels", "method"), [("all", "FedAvg"), ("some", "LowerBound"), ("partial", "LowerBound")])
+def test_another_task_learns_from_labels_by_its_own_loss(labels: str, method: str) -> None:
+    recipe = recipe_of(LABELS[labels], 32, None, "acme.Regression")
+    assert (recipe.method, choice(recipe, "localLoss").value, recipe.warm_up) == (method, {"taskLoss": {}}, ())
+    assert {each.field for each in recipe.choices} == {"localLoss", "local"}
+
+
+def test_another_task_without_labels_at_silos_has_no_recipe() -> None:
+    with pytest.raises(AnchorageError, match="no method for the task acme.Regression") as raised:
+        recipe_of(LABELS["server"], 32, None, "acme.Regression")
+    assert raised.value.failure is LABELS_MISSING
 
 
 @pytest.mark.parametrize(("silos", "size"), [(1, 32), (3, 10), (8, 4), (100, 4)])

@@ -320,7 +320,9 @@ def test_few_images_stay_in_memory(tmp_path, site, monkeypatch):
     monkeypatch.setattr(reading, "IN_MEMORY_BYTES", 13 * PICTURE_BYTES)
     assert isinstance(stored(tmp_path)[0].images, np.ndarray) and not (tmp_path / "store").exists()
     monkeypatch.setattr(reading, "available_bytes", lambda: 52 * PICTURE_BYTES - 4)
-    assert isinstance(stored(tmp_path)[0].images, StoredPictures), "half of the memory is left to training, of two bytes a value"
+    assert isinstance(stored(tmp_path)[0].images, StoredPictures), (
+        "half of the memory is left to training, of two bytes a value"
+    )
 
 
 def test_digits_are_in_memory_already(tmp_path):
