@@ -45,9 +45,9 @@ def gaussian(found, queries):
         return head(tensor(queries))
 
 
-def test_moments_are_the_same_however_images_are_divided(known_newer):
+def test_moments_are_the_same_however_images_are_divided(known):
     name = "GH1_statistics_any_split"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     statistics = []
     for split in case["splits"]:
         pooled, diagonal, per_class = (
@@ -72,30 +72,30 @@ def test_moments_are_the_same_however_images_are_divided(known_newer):
             "Sigma_total_fedcgs": pooled.total(),
         })  # fmt: skip
     bound = "max_difference_between_splits_below"
-    limit = known_newer.expected(name)[bound]
+    limit = known.expected(name)[bound]
     for found in statistics:
         assert all(float((found[key] - first).abs().max()) < limit for key, first in statistics[0].items())
-        known_newer.check(name, {**{key: value.tolist() for key, value in found.items()}, bound: limit})
+        known.check(name, {**{key: value.tolist() for key, value in found.items()}, bound: limit})
 
 
-def test_heads_in_closed_form(known_newer):
+def test_heads_in_closed_form(known):
     name = "GH2_closed_form_heads"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     pooled, queries = moments_of(case), case["queries"]
     diagonal, per_class = moments_of(case, "Diagonal"), moments_of(case, "PerClass")
     found = {
         "nb": gaussian(naive_bayes(diagonal, diagonal.log_prior(), 0), queries),
-        "lda": linear(classifier_of(pooled, options(known_newer, "Lda", case["alpha_lda"])), queries),
-        "qda": gaussian(classifier_of(per_class, options(known_newer, "Qda", case["alpha_qda"])), queries),
-        "fedcgs": linear(classifier_of(pooled, options(known_newer, "Total", 0)), queries),
+        "lda": linear(classifier_of(pooled, options(known, "Lda", case["alpha_lda"])), queries),
+        "qda": gaussian(classifier_of(per_class, options(known, "Qda", case["alpha_qda"])), queries),
+        "fedcgs": linear(classifier_of(pooled, options(known, "Total", 0)), queries),
     }
     classes = {head: scores.argmax(1).tolist() for head, scores in found.items()}
-    known_newer.check(name, {**{h: s.tolist() for h, s in found.items()}, "argmax": classes})
+    known.check(name, {**{h: s.tolist() for h, s in found.items()}, "argmax": classes})
 
 
-def test_shrinkage_keeps_the_trace(known_newer):
+def test_shrinkage_keeps_the_trace(known):
     name = "GH3_shrinkage"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     found = {str(alpha): shrunk(tensor(case["S"]), alpha) for alpha in case["alphas"]}
     computed = {
         alpha: {
@@ -105,21 +105,21 @@ def test_shrinkage_keeps_the_trace(known_newer):
         }
         for alpha, matrix in found.items()
     }
-    known_newer.check(name, computed)
+    known.check(name, computed)
 
 
-def test_a_class_without_images_never_wins(known_newer):
+def test_a_class_without_images_never_wins(known):
     name = "GH4_absent_and_singleton_class"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     pooled, diagonal, per_class = (moments_of(case, second) for second in ("Pooled", "Diagonal", "PerClass"))
-    scores = linear(classifier_of(pooled, options(known_newer, "Lda", case["alpha_lda"])), case["queries"])
+    scores = linear(classifier_of(pooled, options(known, "Lda", case["alpha_lda"])), case["queries"])
     absent = torch.bincount(torch.tensor(case["y"]), minlength=case["C"]) == 0
     assert (scores[:, absent] == ABSENT).all()
     constant = math.log(1e-12)  # the public code's prior of an absent class is all that it scores
     coded = torch.where(absent, constant, scores)
     prior = pooled.log_prior()
     assert prior[absent].isneginf().all()
-    known_newer.check(
+    known.check(
         name,
         {
             "N": pooled.labelled,
@@ -135,14 +135,14 @@ def test_a_class_without_images_never_wins(known_newer):
     )
 
 
-def test_the_subspace_that_sets_classes_apart(known_newer):
+def test_the_subspace_that_sets_classes_apart(known):
     name = "GH5_fisher_subspace"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     moments = moments_of(case)
     means, prior = moments.means(), moments.log_prior().exp()
     values, v = fisher_subspace(means, prior, moments.within(), case["alpha_lda"], case["energy"], case["max_dim"])
     projected = means @ v
-    known_newer.check(
+    known.check(
         name,
         {
             "eigenvalues": values.tolist(),
@@ -154,16 +154,16 @@ def test_the_subspace_that_sets_classes_apart(known_newer):
     )
 
 
-def test_a_student_learns_labels_and_its_teacher(known_newer):
+def test_a_student_learns_labels_and_its_teacher(known):
     name = "GH6_kd_ce_loss"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     student, teacher, labels = tensor(case["student"]), tensor(case["teacher"]), torch.tensor(case["y"])
     loss = distillation_loss(student, teacher, labels, case["alpha"], case["T"])
     labels_alone, teacher_alone = (
         distillation_loss(student, teacher, labels, share, case["T"]) for share in (0.0, 1.0)
     )
     apart = teacher - teacher.mean(1, keepdim=True)
-    known_newer.check(
+    known.check(
         name,
         {
             "ce": labels_alone,
@@ -177,20 +177,20 @@ def test_a_student_learns_labels_and_its_teacher(known_newer):
 
 
 @pytest.mark.parametrize("head", ["FisherMix", "ProtoHyper"])
-def test_heads_trained_on_drawn_features_tell_the_classes(known_newer, head):
+def test_heads_trained_on_drawn_features_tell_the_classes(known, head):
     """Of the images whose moments they know, with one class more of which there are none."""
-    case = {**known_newer.inputs("GH2_closed_form_heads"), "C": 4}
+    case = {**known.inputs("GH2_closed_form_heads"), "C": 4}
     moments = moments_of(case)
-    chosen = options(known_newer, head, case["alpha_lda"])
+    chosen = options(known, head, case["alpha_lda"])
     with calculation():
         found = classifier_of(moments, chosen, torch.Generator().manual_seed(1))
     assert linear(found, case["X"]).argmax(1).tolist() == case["y"]
     assert found["bias"][3] == ABSENT and not found["weight"][3].any()
 
 
-def test_second_moments_far_from_the_origin_need_float64(known_newer):
+def test_second_moments_far_from_the_origin_need_float64(known):
     name = "GH7_cancellation"
-    case, expected = known_newer.inputs(name), known_newer.expected(name)
+    case, expected = known.inputs(name), known.expected(name)
     values = case["offset"] + case["step"] * (
         torch.arange(case["n"], dtype=torch.float64) % 7 - 3
     )  # as the case has it
@@ -203,14 +203,14 @@ def test_second_moments_far_from_the_origin_need_float64(known_newer):
         assert abs(variance / true - 1) < most < expected["float32_relative_error"]
 
 
-def test_a_ridge_head_does_not_penalise_its_intercept(known_newer):
+def test_a_ridge_head_does_not_penalise_its_intercept(known):
     name = "GH8_ridge_head"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     moments = moments_of(case)
     uncounted = replace(moments, counts=torch.zeros_like(moments.counts))  # of which nothing is centred
     weight, bias = moments.ridge(case["lam"])
     scores = linear({"weight": weight, "bias": bias}, case["queries"])
-    known_newer.check(
+    known.check(
         name,
         {
             "W": weight.T.tolist(),
@@ -223,14 +223,14 @@ def test_a_ridge_head_does_not_penalise_its_intercept(known_newer):
     )
 
 
-def test_with_two_classes_total_and_within_covariance_point_alike(known_newer):
+def test_with_two_classes_total_and_within_covariance_point_alike(known):
     name = "GH9_two_class_fedcgs_vs_lda"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     moments = moments_of(case)
-    heads = [classifier_of(moments, options(known_newer, head, 0)) for head in ("Lda", "Total")]
+    heads = [classifier_of(moments, options(known, head, 0)) for head in ("Lda", "Total")]
     within, total = (head["weight"][1] - head["weight"][0] for head in heads)
     margins = [float(scores[0, 0] - scores[0, 1]) for scores in (linear(head, case["query"]) for head in heads)]
-    known_newer.check(
+    known.check(
         name,
         {
             "cosine_of_directions": float(within @ total / within.norm() / total.norm()),
@@ -241,15 +241,15 @@ def test_with_two_classes_total_and_within_covariance_point_alike(known_newer):
     )
 
 
-def test_moments_of_projected_features(known_newer):
+def test_moments_of_projected_features(known):
     name = "GH10_random_projection"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     projection = tensor(case["R"])
     projected = {**case, "X": (tensor(case["X"]) @ projection).tolist()}
     pooled, diagonal, per_class = (moments_of(projected, second) for second in ("Pooled", "Diagonal", "PerClass"))
     torch.testing.assert_close(pooled.sums, moments_of(case).sums @ projection)
     torch.testing.assert_close(pooled.seconds, projection.T @ moments_of(case).seconds @ projection)
-    known_newer.check(
+    known.check(
         name,
         {
             "A_projected": pooled.sums[:-1].tolist(),
@@ -260,17 +260,17 @@ def test_moments_of_projected_features(known_newer):
     )
 
 
-def test_unlabelled_images_tell_the_total_covariance(known_newer):
+def test_unlabelled_images_tell_the_total_covariance(known):
     name = "GH11_unlabelled_total_covariance"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     parts = [(case["X_anchor"], case["y_anchor"])]
     parts += [(rows, [-1] * len(rows)) for rows in case["clients_unlabelled"]]
     moments = reduce(add, (Moments.of(tensor(x), torch.tensor(y), case["C"], "Pooled") for x, y in parts))
-    chosen = options(known_newer, "Total", case["alpha"], prior="Uniform")
+    chosen = options(known, "Total", case["alpha"], prior="Uniform")
     # the case leaves out the prior, which is the same for every class
     scores = linear(classifier_of(moments, chosen), case["queries"]) - moments.log_prior(uniform=True)
     distances = torch.cdist(tensor(case["queries"]), moments.means())
-    known_newer.check(
+    known.check(
         name,
         {
             "n": float(moments.counts.sum()),

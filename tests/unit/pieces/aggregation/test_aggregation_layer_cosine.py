@@ -23,13 +23,13 @@ def aggregated(origin, updates, weights=None, **options):
 
 
 @pytest.mark.known_answers
-def test_tensors_count_by_their_cosine_to_the_global_model(known_newer):
+def test_tensors_count_by_their_cosine_to_the_global_model(known):
     name = "SS3_ldawa"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     origin, updates = case["global"], case["clients"]
     coded = aggregated(origin, updates, normalised="Disabled")
     plain = {key: np.mean([update[key] for update in updates], axis=0) for key in origin}
-    known_newer.check(
+    known.check(
         name,
         {
             "cosines": [

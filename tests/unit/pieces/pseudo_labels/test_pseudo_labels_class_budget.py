@@ -23,15 +23,15 @@ PRETRAINED = {"serverTraining": {"pretrainEpochs": 5}}
 
 
 @pytest.mark.known_answers
-def test_silos_share_an_even_number_of_images_per_class(known_newer):
+def test_silos_share_an_even_number_of_images_per_class(known):
     name = "CP1_cooperative_budget"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     counts = np.array(case["counts"])
     totals = counts.sum(0)
     share = target_counts(totals, ())
     rounded = math.ceil(share[0])  # the public code's
     confidence, entropy = (torch.tensor(case[key], dtype=torch.float64) for key in ("confidence", "entropy"))
-    known_newer.check(
+    known.check(
         name,
         {
             "M_paper": share[0],

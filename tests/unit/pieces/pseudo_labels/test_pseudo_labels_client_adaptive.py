@@ -58,9 +58,9 @@ def mean_of(models, taus):
     return weighted_mean(updates, list(weights_of(taus)), updates[0].layout)
 
 
-def test_thresholds_of_silo_and_class(known_newer):
+def test_thresholds_of_silo_and_class(known):
     name = "FL1_cat_thresholds"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     q, same = tensor(case["Q"]), tensor(case["Q_identical_rows"])
     labels, accepted = adaptive_labels(q)
     confidence, thresholds = q.amax(1), class_thresholds(q)
@@ -68,7 +68,7 @@ def test_thresholds_of_silo_and_class(known_newer):
     part.predicted(q)
     (doubt,) = part.auxiliary()[DOUBT].tolist()
     alike = class_thresholds(same)
-    known_newer.check(
+    known.check(
         name,
         {
             "tau": thresholds.max(),  # the largest class's threshold is the silo's own
@@ -90,16 +90,16 @@ def test_thresholds_of_silo_and_class(known_newer):
     )
 
 
-def test_losses_are_means_over_the_images_that_count(known_newer):
+def test_losses_are_means_over_the_images_that_count(known):
     name = "FL2_masked_losses"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     logits, labels = tensor(case["logits_strong"]), torch.tensor(case["labels"])
     each = functional.cross_entropy(logits, labels, reduction="none")
     kept = {kind: torch.tensor(case[f"mask_{kind}"]) for kind in "ap"}
     found = {f"L_{kind}_mean_over_kept": kept_mean(each, mask) for kind, mask in kept.items()}
     over_batch = {f"L_{kind}_mean_over_batch": (each * mask).mean() for kind, mask in kept.items()}
     nothing = kept_mean(each, torch.zeros(len(each), dtype=torch.bool))
-    known_newer.check(name, {"per_sample_ce": each.tolist(), **found, **over_batch, "empty_mask": nothing})
+    known.check(name, {"per_sample_ce": each.tolist(), **found, **over_batch, "empty_mask": nothing})
 
 
 def perturbed(values, slopes, case):
@@ -119,9 +119,9 @@ def renamed(kind, name):
     return name if kind == "asam" else name.replace("weight", "scale")
 
 
-def test_a_perturbation_is_in_proportion_to_the_weights(known_newer, kind):
+def test_a_perturbation_is_in_proportion_to_the_weights(known, kind):
     name = "FL3_asam_perturbation"
-    case, expected = known_newer.inputs(name), known_newer.expected(name)
+    case, expected = known.inputs(name), known.expected(name)
     values, slopes = ({renamed(kind, n): tensor(v) for n, v in case[key].items()} for key in ("params", "grads"))
     found, norm = perturbed(values, slopes, case)
     none = asam_perturbation(values, {n: torch.zeros_like(v) for n, v in slopes.items()}, case["rho"], case["eta"])
@@ -131,7 +131,7 @@ def test_a_perturbation_is_in_proportion_to_the_weights(known_newer, kind):
         "l2_of_epsilon": math.sqrt(sum(float(t.square().sum()) for t in found.values())),
     }
     zero = all(not t.any() for t in none.values())
-    known_newer.check(name, {**expected, kind: computed, "zero_gradient_epsilon_is_zero": zero})
+    known.check(name, {**expected, kind: computed, "zero_gradient_epsilon_is_zero": zero})
 
 
 class Linear(nn.Module):
@@ -157,9 +157,9 @@ def lists(tensors):
     return {name: values.tolist() for name, values in tensors.items()}
 
 
-def test_one_step_of_a_silo(known_newer, kind):
+def test_one_step_of_a_silo(known, kind):
     name = "FL4_sacr_step"
-    case, expected = known_newer.inputs(name), known_newer.expected(name)
+    case, expected = known.inputs(name), known.expected(name)
     images, labels = tensor(case["X_strong"]), torch.tensor(case["labels"])
     chosen, confident = torch.tensor(case["mask_cat"]), torch.tensor(case["mask_fix"])
     network = Linear(kind, case["W"], case["b"])
@@ -199,14 +199,14 @@ def test_one_step_of_a_silo(known_newer, kind):
     computed["total_norm"] = float(nn.utils.clip_grad_norm_(network.parameters(), case["clip"]))
     optimiser.step()
     computed |= {"new_W_plain_sgd_clipped": now[0].tolist(), "new_b_plain_sgd_clipped": now[1].tolist()}
-    known_newer.check(name, {**expected, **own, kind: computed})
+    known.check(name, {**expected, **own, kind: computed})
 
 
-def test_silos_that_the_model_is_unsure_of_count_more(known_newer):
+def test_silos_that_the_model_is_unsure_of_count_more(known):
     name = "FL5_lsaa_weights"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     found = mean_of(case["theta"], case["tau"])
-    known_newer.check(
+    known.check(
         name,
         {
             "weights": weights_of(case["tau"]),
@@ -217,17 +217,17 @@ def test_silos_that_the_model_is_unsure_of_count_more(known_newer):
     )
 
 
-def test_the_server_steps_with_momentum(known_newer):
+def test_the_server_steps_with_momentum(known):
     name = "FL6_server_momentum"
-    case = known_newer.inputs(name)
-    step = Momentum(learning_rate="1", momentum=known_newer.decimal(case["beta_g"])).step()
+    case = known.inputs(name)
+    step = Momentum(learning_rate="1", momentum=known.decimal(case["beta_g"])).step()
     model, rounds = update_of(case["theta0"]), []
     for number, told in enumerate(case["rounds"], 1):
         mean, before = mean_of(told["theta"], told["tau"]), model.arrays()["w"]
         model = step.apply(model, mean, number)
         now = model.arrays()["w"]
         rounds.append({"mean": mean.arrays()["w"].tolist(), "v": (before - now).tolist(), "theta": now.tolist()})
-    known_newer.check(name, {"rounds": rounds})
+    known.check(name, {"rounds": rounds})
     assert PRESETS["FL2"].slots.server_step == Momentum(learning_rate="1", momentum="0.5")
 
 
@@ -245,9 +245,9 @@ class Batches:
         return self._batches[index]
 
 
-def test_running_statistics_over_batches_and_pooled(known_newer, monkeypatch):
+def test_running_statistics_over_batches_and_pooled(known, monkeypatch):
     name = "FL7_static_bn"
-    batches = known_newer.inputs(name)["batches"]
+    batches = known.inputs(name)["batches"]
     monkeypatch.setattr("anchorage.learning.batch_norm.EVALUATION_BATCH", 1)
     network = nn.Module()
     network.encoder = network.embed = norm = nn.BatchNorm1d(1).double()
@@ -261,7 +261,7 @@ def test_running_statistics_over_batches_and_pooled(known_newer, monkeypatch):
     ]
     sizes = [float(len(batch)) for batch in batches]
     pooled = pool_variances(weighted_mean(counted, sizes, layout), counted, sizes).arrays()
-    known_newer.check(
+    known.check(
         name,
         {
             "cumulative_mean_equal_batch_weight": norm.running_mean.item(),
@@ -272,14 +272,14 @@ def test_running_statistics_over_batches_and_pooled(known_newer, monkeypatch):
     )
 
 
-def test_epochs_before_round_1_reach_a_number_of_steps(known_newer):
+def test_epochs_before_round_1_reach_a_number_of_steps(known):
     name = "FL8_server_pretraining"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     batch, epochs, steps = case["batch"], case["epochs_per_call"], case["iterations"]
     calls = [calls_before(labels, batch, epochs, steps) for labels in case["n_labels"]]
     # of fewer labels than a batch the published code makes none, because it divides by 0
     coded = [found if labels >= batch else None for found, labels in zip(calls, case["n_labels"], strict=True)]
-    known_newer.check(name, {"server_calls_before_round_1": coded})
+    known.check(name, {"server_calls_before_round_1": coded})
     assert all(
         found == steps // epochs for found, labels in zip(calls, case["n_labels"], strict=True) if labels < batch
     )

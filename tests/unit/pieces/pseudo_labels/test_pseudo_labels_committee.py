@@ -16,9 +16,9 @@ def tensor(values):
 
 
 @pytest.mark.known_answers
-def test_a_committee_labels_where_its_mean_is_confident(known_newer):
+def test_a_committee_labels_where_its_mean_is_confident(known):
     name = "FP2_fedperl_pseudo"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     own, *peers = models = [tensor(case["local_probs"]), *map(tensor, case["peer_probs"])]
     mean = committee(*models)
     confidence, labels = mean.max(1)
@@ -26,7 +26,7 @@ def test_a_committee_labels_where_its_mean_is_confident(known_newer):
     hard = torch.nn.functional.one_hot(labels, mean.shape[1]).to(mean.dtype)
     loss = case["lambda_a"] * mean_over_accepted(tensor(case["logits_strong"]), hard, kept)
     apart = torch.stack([(peer - own).square().mean() for peer in peers]).mean()  # no gradient: training leaves it out
-    known_newer.check(
+    known.check(
         name,
         {
             "average": mean,

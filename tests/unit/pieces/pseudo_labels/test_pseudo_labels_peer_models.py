@@ -47,13 +47,13 @@ def arrays_of(source: ChunkSource) -> Mapping[str, np.ndarray]:
 
 
 @pytest.mark.known_answers
-def test_the_most_similar_are_peers(known_newer):
+def test_the_most_similar_are_peers(known):
     name = "FP1_fedperl_peers"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     features = normalised(np.array(case["features"]))
     cosine = similarities(features)
     peers = [nearest(cosine, own, case["T"]) for own in range(len(features))]
-    known_newer.check(name, {"normalised": features, "cosine": cosine, "peers": peers})
+    known.check(name, {"normalised": features, "cosine": cosine, "peers": peers})
 
 
 def test_models_are_compared_by_their_tensors_and_by_what_they_score():

@@ -34,15 +34,15 @@ def tensor(values):
 
 
 @pytest.mark.known_answers
-def test_other_silos_class_means_label(known_newer):
+def test_other_silos_class_means_label(known):
     name = "PF1_protofssl"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     told, there = tensor(case["helper_prototypes"]), torch.tensor(case["helper_has_class"])
     helpers = filled(told.masked_fill(~there[..., None], torch.nan))
     z = tensor(case["z"])
     local, targets = scores(z, tensor(case["local_prototypes"])), helpers_labels(z, helpers, case["T"])
     loss = consistency(local, targets)
-    known_newer.check(
+    known.check(
         name,
         {
             "filled_prototypes": helpers,

@@ -17,9 +17,9 @@ def tensor(values):
 
 
 @pytest.mark.known_answers
-def test_sage_mixes_labels_by_the_gap_of_confidence(known_newer):
+def test_sage_mixes_labels_by_the_gap_of_confidence(known):
     name = "SG1_sage_targets"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     local, received = tensor(case["p_local"]), tensor(case["p_global"])
     targets, valid = corrected_targets(local, received, case["tau"], case["half_at"])
     logits = tensor(case["logits_strong"]).requires_grad_()
@@ -29,7 +29,7 @@ def test_sage_mixes_labels_by_the_gap_of_confidence(known_newer):
     each = -(targets * logits.detach().log_softmax(1)).sum(1) - entropy
     gap = (local.amax(1) - received.amax(1)).abs()
     kappa = math.log(2) / case["half_at"]
-    known_newer.check(
+    known.check(
         name,
         {
             "kappa": kappa,
@@ -45,22 +45,22 @@ def test_sage_mixes_labels_by_the_gap_of_confidence(known_newer):
 
 
 @pytest.mark.known_answers
-def test_simsiam_is_byol_but_for_scale_and_offset(known_newer):
+def test_simsiam_is_byol_but_for_scale_and_offset(known):
     name = "SS1_byol_simsiam"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     p1, p2, z1, z2 = (tensor(case[key]) for key in ("p1", "p2", "z1", "z2"))
     loss = simsiam_loss(p1, p2, z1, z2)
     byol = 4 + 4 * loss
-    known_newer.check(name, {"byol": byol, "simsiam": loss, "identity_byol_minus_4_simsiam": byol - 4 * loss})
+    known.check(name, {"byol": byol, "simsiam": loss, "identity_byol_minus_4_simsiam": byol - 4 * loss})
 
 
 @pytest.mark.known_answers
-def test_the_cosine_schedule_steps_once_per_round(known_newer):
+def test_the_cosine_schedule_steps_once_per_round(known):
     name = "SS4_cosine_per_round"
-    case = known_newer.inputs(name)
-    sgd, network = Sgd(learning_rate=known_newer.decimal(case["lr"]), schedule="Cosine"), network_of("FedAvg")
+    case = known.inputs(name)
+    sgd, network = Sgd(learning_rate=known.decimal(case["lr"]), schedule="Cosine"), network_of("FedAvg")
     rates = [sgd.build(network, done=r / case["rounds"]).param_groups[0]["lr"] for r in case["at_rounds"]]
-    known_newer.check(name, {"lr": rates})
+    known.check(name, {"lr": rates})
 
 
 def test_the_targets_of_simsiam_have_no_gradient():

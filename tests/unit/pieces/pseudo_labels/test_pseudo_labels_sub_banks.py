@@ -28,31 +28,31 @@ def places(mask):
 
 
 @pytest.mark.known_answers
-def test_very_confident_images_count_ever_after(known_newer):
+def test_very_confident_images_count_ever_after(known):
     name = "IM1_dynamic_banks"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     sure, rounds = np.zeros(len(case["confidence_per_round"][0]), bool), []
     for confidence in case["confidence_per_round"]:
         now, sure = confident(np.array(confidence), sure, case["hi"], case["lo"])
         rounds.append(
             {"temporary": places(now), "permanent": places(sure), "union_for_prior_estimate": places(now | sure)}
         )
-    known_newer.check(name, {"rounds": rounds})
+    known.check(name, {"rounds": rounds})
 
 
 @pytest.mark.known_answers
-def test_class_shares_of_every_bank(known_newer):
+def test_class_shares_of_every_bank(known):
     name = "IM2_bank_priors"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     counts = bank_counts(np.array(case["bank"]), np.array(case["pred"]), (case["n_banks"], case["C"]))
     sizes = np.array(case["bank_sizes"])
-    known_newer.check(name, {"counts": counts, "Pi": class_shares(counts), "rho_from_sizes": sizes / sizes.sum()})
+    known.check(name, {"counts": counts, "Pi": class_shares(counts), "rho_from_sizes": sizes / sizes.sum()})
 
 
 @pytest.mark.known_answers
-def test_the_loss_is_of_an_image_s_own_bank(known_newer):
+def test_the_loss_is_of_an_image_s_own_bank(known):
     name = "IM3_prior_transition_loss"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     shares, sizes, banks = np.array(case["Pi"]), np.array(case["rho"]), torch.tensor(case["bank"])
     plain, over_prior = (torch.from_numpy(sizes[:, None] * each) for each in (shares, divided(shares, sizes)))
     logits = tensor(case["logits"]).requires_grad_()
@@ -67,18 +67,18 @@ def test_the_loss_is_of_an_image_s_own_bank(known_newer):
         "loss_with_division_by_class_prior": bank_loss(logits.softmax(1), over_prior, banks).detach(),
     }
     numeric = {"grad_loss_negative_log_q": slopes[0], "grad_loss_as_coded": slopes[1]}
-    expected = known_newer.expected(name)
-    known_newer.check(name, {**exact, **{key: expected[key] for key in numeric}})
-    known_newer.check(name, {**exact, **numeric}, absolute=1e-6)  # the case's gradients are differences
+    expected = known.expected(name)
+    known.check(name, {**exact, **{key: expected[key] for key in numeric}})
+    known.check(name, {**exact, **numeric}, absolute=1e-6)  # the case's gradients are differences
 
 
 @pytest.mark.known_answers
-def test_the_server_smooths_labels_of_two_views(known_newer):
+def test_the_server_smooths_labels_of_two_views(known):
     name = "IM4_label_smoothing_two_views"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     labels = torch.tensor(case["labels"])
     views = {f"view_{i}": smoothed_loss(tensor(case[f"logits_{i}"]), labels, case["eps"]) for i in (1, 2)}
-    known_newer.check(name, {**views, "loss": sum(views.values())})
+    known.check(name, {**views, "loss": sum(views.values())})
 
 
 def test_banks_of_equal_mix_teach_nothing():

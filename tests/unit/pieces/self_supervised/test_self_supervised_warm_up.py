@@ -15,9 +15,9 @@ def layers(values, sizes):
 
 
 @pytest.mark.known_answers
-def test_a_silo_keeps_the_more_of_its_model_the_further_it_moved(known_newer):
+def test_a_silo_keeps_the_more_of_its_model_the_further_it_moved(known):
     name = "SS2_fedema"
-    case = known_newer.inputs(name)
+    case = known.inputs(name)
     sizes, rounds = case["layer_sizes"], []
     own, scale, moved = None, 0.0, 0.0
     for told in case["rounds"]:
@@ -34,7 +34,7 @@ def test_a_silo_keeps_the_more_of_its_model_the_further_it_moved(known_newer):
             "lambda": scale,
         })  # fmt: skip
         own = end
-    known_newer.check(name, {"rounds": rounds})
+    known.check(name, {"rounds": rounds})
 
 
 def test_byol_is_0_where_each_view_predicts_the_other_and_8_where_it_predicts_the_opposite():
