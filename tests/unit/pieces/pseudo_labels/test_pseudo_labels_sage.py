@@ -8,7 +8,7 @@ from learning_party import Party, images_of, method_of, network_of
 
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.consistency import consistency_loss
-from anchorage.pieces.pseudo_labels.sage import corrected_targets
+from anchorage.pieces.pseudo_labels.sage import corrected_targets, own_share
 from anchorage.pieces.self_supervised.simsiam import simsiam_loss, spread
 
 
@@ -34,7 +34,7 @@ def test_sage_mixes_labels_by_the_gap_of_confidence(known):
         {
             "kappa": kappa,
             "delta": gap.tolist(),
-            "lambda": (-kappa * gap).exp().tolist(),
+            "lambda": own_share(local, received, case["half_at"]).tolist(),
             "targets": targets.tolist(),
             "valid": valid.tolist(),
             "kl_per_sample": each.tolist(),
