@@ -1,4 +1,4 @@
-"""Optimisers, their learning rate over the run, and steps on the mean gradient of several batches."""
+"""Optimisers, their learning rate over the run, and steps on the mean gradient of several batches; the known answer SS4."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,3 +170,12 @@ def test_a_silo_keeps_its_moments_where_it_is_told_to(tmp_path: Path, state: str
     assert (party.digest(2) != fresh.digest(2)) == (state == "Persist")
     party.restart()
     assert party.digest(2) == Party(method, given("All"), tmp_path / "one", "All").digest(2), "kept on disk"
+
+
+@pytest.mark.known_answers
+def test_the_cosine_schedule_steps_once_per_round(known: Any) -> None:
+    name = "SS4_cosine_per_round"
+    case = known.inputs(name)
+    sgd, network = Sgd(learning_rate=known.decimal(case["lr"]), schedule="Cosine"), network_of("FedAvg")
+    found = [sgd.build(network, done=r / case["rounds"]).param_groups[0]["lr"] for r in case["at_rounds"]]
+    known.check(name, {"lr": found})
