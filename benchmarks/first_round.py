@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from threading import Thread
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "cluster"))
 
 from cluster_namespace import Namespace

@@ -29,17 +29,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class KnownAnswers:
-    """The methods' known answers, read from a file."""
+    """The methods' known answers, read from files; a case of a later file takes the place of an earlier one's."""
 
-    def __init__(self, path: Path) -> None:
-        self.cases: Mapping[str, Any] = json.loads(path.read_text())
+    def __init__(self, *paths: Path) -> None:
+        self.cases: dict[str, Any] = {}
+        for path in paths:
+            cases = json.loads(path.read_text())
+            meta = cases.pop("_meta", {})
+            constants, explicit = (meta.get(kind, {}) for kind in ("implicit_constants", "explicit_inputs"))
+            for name, case in cases.items():
+                inputs = {**constants.get(name, {}), **explicit.get(name, {}), **case["inputs"]}
+                self.cases[name] = {**case, "inputs": inputs}
 
     def inputs(self, name: str) -> Any:
-        """Return a case's inputs, and what `_meta` adds to them: implicit constants and explicit inputs."""
-        meta = self.cases["_meta"]
-        kinds = (meta.get(kind, {}) for kind in ("implicit_constants", "explicit_inputs"))
-        extra = {key: value for kind in kinds for key, value in kind.get(name, {}).items()}
-        return {**extra, **self.cases[name]["inputs"]}
+        """Return a case's inputs, with what its file's `_meta` adds to them: implicit constants and explicit inputs."""
+        return self.cases[name]["inputs"]
 
     def expected(self, name: str) -> Any:
         """Return a case's expected outputs."""
@@ -86,16 +90,9 @@ def _differences(path: str, expected: Any, computed: Any, absolute: float, relat
 
 @pytest.fixture(scope="session")
 def known() -> KnownAnswers:
-    """Give the known answers of the file named by ANCHORAGE_KNOWN_ANSWERS, else of the repository's."""
-    default = Path(__file__).with_name("known_answers.json")
-    return KnownAnswers(Path(os.environ.get("ANCHORAGE_KNOWN_ANSWERS") or default))
-
-
-@pytest.fixture(scope="session")
-def known_newer() -> KnownAnswers:
-    """Give those of the newer methods: of the file named by ANCHORAGE_KNOWN_ANSWERS_NEWER, else of the repository's."""
-    default = Path(__file__).with_name("known_answers_newer.json")
-    return KnownAnswers(Path(os.environ.get("ANCHORAGE_KNOWN_ANSWERS_NEWER") or default))
+    """Give the repository's known answers, or those of the files that ANCHORAGE_KNOWN_ANSWERS and ANCHORAGE_KNOWN_ANSWERS_NEWER name."""
+    outside = filter(None, map(os.environ.get, ("ANCHORAGE_KNOWN_ANSWERS", "ANCHORAGE_KNOWN_ANSWERS_NEWER")))
+    return KnownAnswers(Path(__file__).with_name("known_answers.json"), *map(Path, outside))
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.single_tensors import TensorReader
 from anchorage.pieces.aggregation.layer_cosine import cosines
 from anchorage.pieces.pseudo_labels.class_adaptive import previous_round
-from anchorage.pieces.pseudo_labels.consistency import Consistency, ConsistencyLosses
+from anchorage.pieces.pseudo_labels.consistency import Consistency, ConsistencyLosses, confident_labels
 from anchorage.pieces.pseudo_labels.helpers import helper_name
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.joined import JoinedSource, Stretch
@@ -212,24 +212,18 @@ class CommitteeLosses(ConsistencyLosses):
     def targets(self, weak: Tensor) -> tuple[Tensor, Tensor]:
         """Return the committee's labels of weak views as rows of 0 and 1, and which of them count."""
         import torch
-        from torch.nn import functional
-
-        from anchorage.algorithms.calibration import reaches
 
         self.network.eval()
         try:
             with torch.no_grad():
                 votes = (self.acceptance.shifted(model(weak)).softmax(1) for model in (self.network, *self._peers))
-                mean = committee(*votes)
+                return confident_labels(committee(*votes), self.acceptance.threshold)
         finally:
             self.network.train()
-        confidence, labels = mean.max(1)
-        hard = functional.one_hot(labels, mean.shape[1]).to(mean.dtype)
-        return hard, reaches(confidence, labels, self.acceptance.threshold)
 
     def loss(self, strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:
         """Return the weighted loss of a batch."""
-        return self._weight * mean_over_accepted(strong, targets, confident)
+        return committee_loss(strong, targets, confident, self._weight)
 
 
 def _peer(silo_round: SiloRound) -> Network:
@@ -251,9 +245,12 @@ def committee(*probabilities: Tensor) -> Tensor:
     return torch.stack(probabilities).mean(0)
 
 
-def mean_over_accepted(strong: Tensor, targets: Tensor, accepted: Tensor) -> Tensor:
-    """Return the cross entropy of logits [n, C] with targets [n, C], averaged over the accepted images, bool [n]; 0 without any."""
+def committee_loss(strong: Tensor, targets: Tensor, accepted: Tensor, weight: float) -> Tensor:
+    """Return the weighted cross entropy of logits [n, C] with targets [n, C], averaged over the accepted images, bool [n]; 0 without any.
+
+    Equation N37 but for its distance between own and peers' probabilities, which has no gradient.
+    """
     from torch.nn import functional
 
     each = functional.cross_entropy(strong, targets, reduction="none")
-    return (each * accepted).sum() / accepted.sum().clamp(min=1)
+    return weight * ((each * accepted).sum() / accepted.sum().clamp(min=1))

@@ -99,14 +99,34 @@ def consistency_targets(weak: Tensor, threshold: float | Tensor, temperature: fl
     confident : Tensor of bool, shape [n]
         Images that enter the loss.
     """
+    hard, confident = confident_labels(weak.softmax(1), threshold)
+    return hard if temperature is None else (weak / temperature).softmax(1), confident
+
+
+def confident_labels(probabilities: Tensor, threshold: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Return the most probable classes as rows of 0 and 1, and which of them are confident enough.
+
+    Parameters
+    ----------
+    probabilities : Tensor of float, shape [n, C]
+        Of the images' classes.
+    threshold : float or Tensor of float64, shape [C]
+        A label is confident where its probability is at least so large; each class's, where there are several.
+
+    Returns
+    -------
+    labels : Tensor of float, shape [n, C]
+        One 1 in each row.
+    confident : Tensor of bool, shape [n]
+        Images whose label counts.
+    """
     import torch
 
     from anchorage.algorithms.calibration import reaches
 
-    largest, labels = weak.softmax(1).max(1)
-    hard = (labels[:, None] == torch.arange(weak.shape[1], device=weak.device)).to(weak.dtype)
-    targets = hard if temperature is None else (weak / temperature).softmax(1)
-    return targets, reaches(largest, labels, threshold)
+    largest, labels = probabilities.max(1)
+    rows = labels[:, None] == torch.arange(probabilities.shape[1], device=probabilities.device)
+    return rows.to(probabilities.dtype), reaches(largest, labels, threshold)
 
 
 def consistency_loss(strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:

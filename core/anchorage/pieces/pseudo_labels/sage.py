@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anchorage.api.piece import piece
-from anchorage.pieces.pseudo_labels.consistency import Consistency, ConsistencyLosses
+from anchorage.pieces.pseudo_labels.consistency import Consistency, ConsistencyLosses, confident_labels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,13 +68,16 @@ def corrected_targets(
     half_at : float
         Gap of confidence at which both labels count alike, above 0.
     """
+    (one, own), (two, other) = (confident_labels(each, threshold) for each in (local, received))
+    share = (own_share(local, received, half_at) * own)[:, None]
+    return share * one + (1 - share) * two, own | other
+
+
+def own_share(local: Tensor, received: Tensor, half_at: float) -> Tensor:
+    """Return the share of the own model's label in a target, [n]: 1 where both models are as confident, halved by every `half_at` between them.
+
+    Parameters as of `corrected_targets`.
+    """
     import torch
-    from torch.nn import functional
 
-    from anchorage.algorithms.calibration import reaches
-
-    (sure, label), (other, guess) = local.max(1), received.max(1)
-    own = reaches(sure, label, threshold)
-    share = torch.exp(-math.log(2) / half_at * (sure - other).abs()) * own
-    one, two = (functional.one_hot(each, local.shape[1]).to(local.dtype) for each in (label, guess))
-    return share[:, None] * one + (1 - share[:, None]) * two, own | reaches(other, guess, threshold)
+    return torch.exp(-math.log(2) / half_at * (local.amax(1) - received.amax(1)).abs())
