@@ -36,7 +36,7 @@ from anchorage.simulation.run import Rounds
 from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_server.file_model import FileModel
+from anchorage_server.learner import FileModel
 from anchorage_silo.null_learner import NullLearner
 
 THREADS = 2

@@ -31,7 +31,7 @@ from anchorage.pieces.task.classification import Classification
 from anchorage.simulation.run import Rounds
 from anchorage.simulation.silos import Learners
 from anchorage.transport.messages import Profile
-from anchorage_server.file_model import FileModel
+from anchorage_server.learner import FileModel
 from anchorage_silo.null_learner import NullLearner
 from fedctl.research.resnet18 import random_model
 

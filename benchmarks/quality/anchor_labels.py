@@ -16,6 +16,7 @@ import torch
 
 from anchorage.api.files import Study
 from anchorage.api.single import read_document
+from anchorage.learning.data import read
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.method import TrainingMethod
@@ -23,7 +24,6 @@ from anchorage.learning.models import build_model
 from anchorage.learning.views import Views
 from anchorage.learning.weights import load
 from anchorage.methods import resolve
-from anchorage.methods.study import read_images
 from anchorage.pieces.pseudo_labels.anchor_similarity import AnchorSimilarity, accept, anchor_scores
 from fedctl.research.study import StudyFile, cells_of
 
@@ -34,7 +34,7 @@ def labelled(study: Study, root: Path) -> tuple[float, float] | None:
     method, described = resolve(spec.method), spec.model_description
     if not isinstance(method.pseudo_labels, AnchorSimilarity) or spec.anchor_data is None:
         return None
-    anchors = read_images(spec.anchor_data, root, described, seed)
+    anchors, _ = read(spec.anchor_data, root, described, seed)
     server = build_server_learner(model=described, method=method, seed=seed, anchors=anchors)
     model = server.initialise()
     network = build_model(described, TrainingMethod.of(method), seed)
@@ -44,7 +44,7 @@ def labelled(study: Study, root: Path) -> tuple[float, float] | None:
     accepted = right = count = 0
     for silo in study.silos:
         assert silo.spec.managed is not None, "a study's silos are managed"
-        images = read_images(silo.spec.managed.data, root, described, seed)
+        images, _ = read(silo.spec.managed.data, root, described, seed)
         views = Views(images.images, augmentation_of(spec.model.augmentation), torch.device("cpu"))
         scores = views.mapped(
             np.arange(len(images.labels)),

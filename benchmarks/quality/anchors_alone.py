@@ -15,8 +15,8 @@ from pathlib import Path
 from anchorage.api.fact import Fact
 from anchorage.api.federation import FederationSpec
 from anchorage.learning import learners
+from anchorage.learning.data import read
 from anchorage.methods import resolve
-from anchorage.methods.study import read_images
 from fedctl.anchors_alone import scored_part
 from fedctl.research.results import SimulationFolder
 
@@ -30,8 +30,8 @@ def measure(spec: FederationSpec, root: Path, seed: int, device: str) -> dict[st
         model=spec.model_description,
         method=resolve(spec.method),
         seed=seed,
-        anchors=read_images(sections["anchors"], root, spec.model_description, seed),
-        test=read_images(sections[scored_part(spec)], root, spec.model_description, seed),
+        anchors=read(sections["anchors"], root, spec.model_description, seed)[0],
+        test=read(sections[scored_part(spec)], root, spec.model_description, seed)[0],
         rounds=spec.rounds,
         device=device,
     )

@@ -11,8 +11,7 @@ import typer
 from anchorage.api.fact import Fact
 from anchorage.api.files import Study
 from anchorage.methods import resolve, validate_study
-from anchorage.methods.composition import strategies_of
-from anchorage.methods.study import parts_of
+from anchorage.methods.composition import parts_of, strategies_of
 from anchorage.simulation.forecast import Forecast, RoundsForecast, forecast
 from fedctl.output import Format, emit, people
 from fedctl.plan_view import draw

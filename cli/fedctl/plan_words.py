@@ -10,8 +10,8 @@ from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.methods.checks import WITHOUT_LABELS
+from anchorage.methods.composition import parts_of
 from anchorage.methods.preset import auxiliary_arrays
-from anchorage.methods.study import parts_of
 from fedctl.output import amount
 
 

@@ -1,4 +1,4 @@
-"""The server's own configuration: where things lie and where it listens. What is trained is in the federation's file."""
+"""What a server is given: its own configuration, of where things lie and where it listens, and the documents of what is trained."""
 
 from pathlib import Path
 from typing import Annotated, Self
@@ -6,7 +6,13 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from anchorage.api.base import Document
+from anchorage.api.errors.documents import NOT_A_DOCUMENT
+from anchorage.api.files import Study
+from anchorage.api.mistakes import DocumentError, Mistake
 from anchorage.api.single import read_document
+from anchorage.api.source import read_documents
+from anchorage.methods import validate_study
+from anchorage.methods.validation import validate_documents
 
 Address = Annotated[
     str,
@@ -66,3 +72,21 @@ def read_config(path: Path) -> ServerConfig:
     base = path.resolve().parent
     given = {name: getattr(config, name) for name in ("federation", "state", "data_root", "authority", "tls")}
     return config.model_copy(update={name: base / path for name, path in given.items() if path is not None})
+
+
+def read_study(config: ServerConfig) -> Study:
+    """Read the federation with its silos; in a cluster without silos, which come and go while the server runs.
+
+    Raises
+    ------
+    DocumentError
+        With every mistake.
+    """
+    if config.control_listen is None:
+        return validate_study(config.federation)
+    documents = [d for d in read_documents(config.federation) if d.value.get("kind") == "Federation"]
+    if len(documents) != 1:
+        found = f"found {len(documents)} documents with kind: Federation, allowed is one"
+        raise DocumentError([Mistake(NOT_A_DOCUMENT, (), found, where=str(config.federation))])
+    federation, _ = validate_documents(documents[0].value)
+    return Study(federation, (), config.federation, tuple(documents))

@@ -24,8 +24,9 @@ from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.link import Clock
 from anchorage.transport.main_thread import WAIT_SECONDS
 from anchorage.transport.messages import Joined, Left, StopRequested
+from anchorage_server.access import open_access
 from anchorage_server.config import ServerConfig
-from anchorage_server.listening import Listening, new_status_store, open_access
+from anchorage_server.listening import Listening, new_status_store
 from anchorage_server.signals import stopping
 from anchorage_server.start import RunStart
 from anchorage_server.status import StatusStore

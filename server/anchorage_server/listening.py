@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
@@ -16,13 +15,18 @@ from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.link import Clock
-from anchorage.transport.pki import Credentials, Denials, Registrar, SiloKeys, Tokens
-from anchorage_server.admission import Admission, ClusterAdmission, DocumentAdmission
+from anchorage_server.access import (
+    AccessControl,
+    ClusterAdmission,
+    DocumentAdmission,
+    authority_files,
+    obtain_credentials,
+    own_authority,
+)
 from anchorage_server.config import ServerConfig
 from anchorage_server.control import ControlServer, json_answer
 from anchorage_server.held_heads import HeldHeads
 from anchorage_server.http import JSON, StatusServer, reports
-from anchorage_server.identity import authority_files, obtain_credentials, own_authority, ready_credentials
 from anchorage_server.members import Change, MemberList
 from anchorage_server.models import describe_models
 from anchorage_server.request_queue import RequestAnswers
@@ -33,48 +37,6 @@ GOODBYE_SECONDS = 5.0
 """How long silos have to hear that the run is over."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class AccessControl:
-    """What the ports need to know of who they are and who may come.
-
-    Parameters
-    ----------
-    federation : str
-        The federation's name.
-    credentials : Credentials
-        The server's TLS files.
-    admission : Admission
-        Who is let in.
-    """
-
-    federation: str
-    credentials: Credentials
-    admission: Admission
-
-
-def open_access(config: ServerConfig, study: Study, clock: Clock) -> AccessControl:
-    """Get the server's certificate, and know who decides on silos.
-
-    Raises
-    ------
-    AnchorageError
-        The authority or the TLS files cannot be used, or are another federation's; a file cannot be read or written.
-    """
-    name = study.federation.metadata.name
-    authority = None if config.authority is None else own_authority(config.authority, name)
-    if authority is not None:
-        credentials = obtain_credentials(config.state / "identity", authority.former(), config.names)
-    else:
-        assert config.tls is not None, "the configuration names one of them"
-        credentials = ready_credentials(config.tls, name)
-    if config.control_listen is not None or authority is None:
-        return AccessControl(name, credentials, ClusterAdmission(name, config.state, clock))
-    keys = SiloKeys(authority.folder)
-    registrar = Registrar(authority, Tokens(authority.folder / "tokens"), keys)
-    listed = tuple(silo.metadata.name for silo in study.silos)
-    return AccessControl(name, credentials, DocumentAdmission(listed, registrar, Denials(authority.folder), keys))
 
 
 def new_status_store(

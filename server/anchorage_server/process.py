@@ -8,7 +8,6 @@ from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from anchorage.api.changes import frozen_fields
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import Study
@@ -19,24 +18,21 @@ from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store import DiskStore
 from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.journal import read_journal
-from anchorage.methods import resolve
-from anchorage.methods.composition import Composition
+from anchorage.methods.composition import Composition, round_settings
 from anchorage.methods.model_card import read_images
 from anchorage.methods.pretrained import initial_source
 from anchorage.methods.results import write_models
-from anchorage.methods.study import round_settings
 from anchorage.transport.main_thread import WAIT_SECONDS
 from anchorage.transport.otlp import open_spans
+from anchorage_server.access import AccessControl, open_access
 from anchorage_server.clock import SystemClock
-from anchorage_server.config import ServerConfig
+from anchorage_server.config import ServerConfig, read_study
 from anchorage_server.finished import FinishedRun, read_finished, serve_finished
-from anchorage_server.images import data_key
-from anchorage_server.learner import choose_learners
-from anchorage_server.listening import AccessControl, Listening, new_status_store, open_access
+from anchorage_server.learner import choose_learners, data_key
+from anchorage_server.listening import Listening, new_status_store
 from anchorage_server.logs import log_event
 from anchorage_server.signals import end_at_once, start_again, stopping
 from anchorage_server.start import RunStart
-from anchorage_server.study import read_study
 from anchorage_server.tracking import Tracking
 
 if TYPE_CHECKING:
@@ -113,7 +109,7 @@ def _train(config: ServerConfig, study: Study) -> int:
     composition = Composition(study, learners)
     run = composition.describe(held_out, key)
     with ExitStack() as stack:
-        store = DiskStore(config.state, composition.identity(frozen_fields(study.federation, resolve)))
+        store = DiskStore(config.state, composition.identity(composition.frozen()))
         stack.callback(store.close)
         server = _Server(config, composition, run, store, access, clock)
         stack.callback(server.stop)
@@ -219,7 +215,7 @@ class _Server:
         self._statuses.stored(model, best)
         finished = FinishedRun(
             run=self._run,
-            study=dict(frozen_fields(self._study.federation, resolve)),
+            study=dict(self._composition.frozen()),
             model=model,
             best_model=best,
             tracking=tracking.place,

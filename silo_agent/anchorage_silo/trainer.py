@@ -258,13 +258,13 @@ def read_images(config: "SiloConfig", run: "RunDescription", store: "PictureStor
     AnchorageError
         The images are unreadable, there are none, they lack labels that the configuration declares, or the federation is scored on some.
     """
+    from anchorage.learning.data import read
     from anchorage.learning.data.held_out import trainable
-    from anchorage.methods.study import read_images as read_section
 
     if config.data is None:
         raise AssertionError("a configuration without images trains nothing")
     labelled = config.labels != "None"
-    images = read_section(config.data, config.data_root, run.model, run.seed, labelled=labelled, store=store)
+    images, _ = read(config.data, config.data_root, run.model, run.seed, labelled=labelled, store=store)
     return trainable(images, config.labels, config.silo, run)
 
 

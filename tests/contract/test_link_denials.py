@@ -11,7 +11,7 @@ from link_world import PATIENCE, model_of, order_of, train_task
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.messages import Assigned, Joined, MembersChanged
 from anchorage.transport.pki import Denials, SiloKeys
-from anchorage_server.admission import DocumentAdmission
+from anchorage_server.access import DocumentAdmission
 from anchorage_server.watch import Watch
 
 

@@ -14,7 +14,7 @@ from anchorage.transport.messages import Announced, Assigned, Joined
 from anchorage.transport.pki import Credentials, Registrar, SiloKeys, Tokens, key_fingerprint, silo_uri
 from anchorage.transport.pki.credentials import certificates_of, issuer_of, read_certificate, read_certificates
 from anchorage.transport.pki.succession import drop_previous_authority, introduce_authority
-from anchorage_server.identity import obtain_credentials
+from anchorage_server.access import obtain_credentials
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.authorities import LEARN_SECONDS, TrustedAuthorities
 from anchorage_silo.renewal import CertificateRenewal

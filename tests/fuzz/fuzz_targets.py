@@ -50,7 +50,7 @@ from anchorage.transport.pki.succession import accepted_authorities
 from anchorage.transport.server_client import ServerClient
 from anchorage.transport.tensors.safetensors_file import read_description as read_header
 from anchorage.transport.tensors.safetensors_file import read_safetensors, write_safetensors
-from anchorage_server.admission import ClusterAdmission
+from anchorage_server.access import ClusterAdmission
 from anchorage_server.members import MemberList
 from anchorage_server.request_queue import RequestAnswers
 from anchorage_silo.audit import AuditLog, verified

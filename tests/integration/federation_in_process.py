@@ -14,11 +14,11 @@ from anchorage.engine.silo import SiloWorker
 from anchorage.engine.store import MemoryStore
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
-from anchorage.methods.study import describe_run, round_settings
+from anchorage.methods.composition import describe_run, round_settings
 from anchorage.simulation.link import InProcessLink, InProcessServerLink
 from anchorage.simulation.run import WallClock
 from anchorage.transport.messages import Order, Profile
-from anchorage_server.file_model import FileModel
+from anchorage_server.learner import FileModel
 from anchorage_silo.null_learner import NullLearner
 
 Silos = Callable[[RunDescription, str, int], FixedPointSilo]

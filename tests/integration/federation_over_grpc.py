@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from anchorage.api.changes import frozen_fields
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
@@ -16,10 +15,10 @@ from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.stages import staged
 from anchorage.engine.store import DiskStore
+from anchorage.learning.data import read
 from anchorage.learning.learners import build_silo_learner
-from anchorage.methods import PRESETS, resolve
-from anchorage.methods.composition import Composition
-from anchorage.methods.study import read_images, round_settings
+from anchorage.methods import PRESETS
+from anchorage.methods.composition import Composition, round_settings
 from anchorage.simulation.run import WallClock
 from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.grpc.server import GrpcSiloLink
@@ -45,7 +44,7 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
     composition = Composition(study, learners)
     run = composition.describe(held_out)
     with ExitStack() as stack:
-        identity = composition.identity(frozen_fields(study.federation, resolve))
+        identity = composition.identity(composition.frozen())
         store = stack.enter_context(closing(DiskStore(folder / "server", identity)))
         link = GrpcSiloLink(
             listen="127.0.0.1:0",
@@ -71,7 +70,7 @@ def _agent(silo: Silo, run: RunDescription, authority: Authority, folder: Path, 
     """Connect a silo, and wait for the end of its orders."""
     name, managed = silo.metadata.name, silo.spec.managed
     assert managed is not None
-    images = read_images(managed.data, folder, run.model, run.seed)
+    images, _ = read(managed.data, folder, run.model, run.seed)
     state = folder / name
     state.mkdir()
     files = Credentials(state / "silo.key", state / "silo.pem", authority.certificate_path)

@@ -11,7 +11,7 @@ from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.simulation.run import Rounds
 from anchorage.transport.messages import Profile
-from anchorage_server.file_model import FileModel
+from anchorage_server.learner import FileModel
 from anchorage_silo.null_learner import NullLearner
 
 dp_accounting = pytest.importorskip("dp_accounting")

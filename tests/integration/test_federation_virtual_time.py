@@ -19,7 +19,7 @@ from anchorage.simulation.run import Rounds, Simulation, simulate
 from anchorage.simulation.speeds import Speeds, parse_speeds
 from anchorage.transport.messages import Announcement, Evaluation, Profile, Task
 from anchorage.transport.tensors.layout import Layout
-from anchorage_server.file_model import FileModel
+from anchorage_server.learner import FileModel
 from anchorage_silo.null_learner import NullLearner
 
 ASYNCHRONOUSLY = {"mode": "Asynchronous", "minSilos": 2}

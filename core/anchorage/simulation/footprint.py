@@ -20,8 +20,8 @@ from anchorage.learning.data import read
 from anchorage.learning.data.held_out import kept_apart, trainable
 from anchorage.learning.learners import build_server_learner, build_silo_learner
 from anchorage.learning.stepping import clock, trial
+from anchorage.methods.composition import parts_of
 from anchorage.methods.pretrained import initial_of
-from anchorage.methods.study import parts_of
 from anchorage.simulation.rehearsal import Trials
 from anchorage.simulation.silos import section_of
 from anchorage.transport.grpc.convert import decode_task, encode_task

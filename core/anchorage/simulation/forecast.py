@@ -15,7 +15,7 @@ from anchorage.engine.interfaces import RoundRecord
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.learning.weights import down_layout
-from anchorage.methods.study import Part, parts_of
+from anchorage.methods.composition import Part, parts_of
 from anchorage.simulation.footprint import Footprint, forget_peak, peak_memory, server_footprint, silo_footprint
 from anchorage.simulation.images import DecodedImages
 from anchorage.simulation.rehearsal import RehearsedLearners, RehearsedServer, Trials, warm_up

@@ -23,10 +23,9 @@ from anchorage.engine.store import DiskStore, HeldUpdates, MemoryStore, RoundSto
 from anchorage.learning.data.fingerprints import Fingerprint
 from anchorage.learning.data.held_out import kept_apart
 from anchorage.methods import resolve
-from anchorage.methods.composition import Composition, build_learners, strategies_of
+from anchorage.methods.composition import Composition, build_learners, round_settings, strategies_of
 from anchorage.methods.pretrained import initial_of, initial_source
 from anchorage.methods.results import write_models
-from anchorage.methods.study import round_settings
 from anchorage.simulation.images import FINGERPRINTS, DecodedImages, SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink

@@ -18,7 +18,7 @@ from anchorage.api.files import Study
 from anchorage.api.method import MethodSpec
 from anchorage.api.run import RunDescription
 from anchorage.methods import PRESETS, resolve
-from anchorage.methods.study import describe_run
+from anchorage.methods.composition import describe_run
 from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
 from anchorage.pieces.regulariser.proximal import Proximal
 from anchorage.transport.tensors.layout import Layout

@@ -7,7 +7,7 @@ import pytest
 
 from anchorage.api.mistakes import DocumentError, dotted
 from anchorage.methods import PRESETS, validate_study
-from anchorage.methods.study import parts_of
+from anchorage.methods.composition import parts_of
 from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.flexmatch import FlexMatch

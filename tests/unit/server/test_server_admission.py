@@ -6,7 +6,7 @@ import pytest
 
 from anchorage.api.errors import AnchorageError, identity, storage
 from anchorage.transport.pki import SigningRequest, key_fingerprint, make_key, silo_uri
-from anchorage_server.admission import ClusterAdmission
+from anchorage_server.access import ClusterAdmission
 from anchorage_server.members import Change, Member, MemberList, Members
 from anchorage_server.request_queue import CAPACITY, FORGOTTEN_SECONDS, KEPT_SECONDS, RequestAnswer, RequestQueue
 from anchorage_server.start import RunStart

@@ -9,8 +9,8 @@ from safetensors.numpy import save_file
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import MODEL_TOO_LARGE, TENSOR_FILE_UNUSABLE
 from anchorage.engine.interfaces import ServerLearner
-from anchorage_server import memory
-from anchorage_server.file_model import FileModel
+from anchorage_server import learner as server_learner
+from anchorage_server.learner import FileModel
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(initial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda: 200)
+    monkeypatch.setattr(server_learner, "available_bytes", lambda: 200)
     with pytest.raises(AnchorageError, match="for 4 of it") as raised:
         FileModel(initial)
     assert raised.value.failure is MODEL_TOO_LARGE

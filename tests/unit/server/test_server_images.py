@@ -7,7 +7,7 @@ from PIL import Image
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import FederationSpec
-from anchorage_server.images import data_key, read_server_images
+from anchorage_server.learner import data_key, read_server_images
 
 
 def spec_of(**evaluation: object) -> FederationSpec:

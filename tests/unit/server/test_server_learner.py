@@ -9,8 +9,7 @@ from torchvision.models import mobilenet_v3_small
 
 from anchorage.api.federation import FederationSpec
 from anchorage.learning.server_learner import TorchServerLearner
-from anchorage_server.file_model import FileModel
-from anchorage_server.learner import choose_learners
+from anchorage_server.learner import FileModel, choose_learners
 
 
 @pytest.mark.parametrize(

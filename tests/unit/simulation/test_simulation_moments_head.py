@@ -11,7 +11,7 @@ from anchorage.api.errors.learning import MOMENTS_UNUSABLE
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_study
-from anchorage.methods.study import parts_of
+from anchorage.methods.composition import parts_of
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")

@@ -1,13 +1,33 @@
-"""Who is let in, and who gets a certificate: decided here by documents and tokens, or by a cluster's operator."""
+"""Who the server is, and who may come: its TLS files, and the silos that documents and tokens, or a cluster's operator, let in."""
 
 import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from anchorage.api.base import NAME_PATTERN
 from anchorage.api.errors import AnchorageError, identity
+from anchorage.api.files import Study
+from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.link import Clock
-from anchorage.transport.pki import Denials, Registrar, SigningRequest, SiloKeys, key_fingerprint, silo_uri
+from anchorage.transport.pki import (
+    Authority,
+    Credentials,
+    Denials,
+    Registrar,
+    SigningRequest,
+    SiloKeys,
+    Tokens,
+    key_fingerprint,
+    load_key,
+    new_key,
+    server_uri,
+    silo_uri,
+)
+from anchorage.transport.pki.authority import PREVIOUS_KEY
+from anchorage_server.config import ServerConfig
 from anchorage_server.members import Members
 from anchorage_server.request_queue import Kind, RequestQueue
 
@@ -150,3 +170,112 @@ class ClusterAdmission:
         if not readable or SigningRequest.parse(csr_pem).uri != uri:
             raise AnchorageError(identity.REQUEST_REFUSED, f"the request does not ask for the name {uri[:128]!r}")
         return self.requests.ask(kind, silo, csr_pem, token)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControl:
+    """What the ports need to know of who they are and who may come.
+
+    Parameters
+    ----------
+    federation : str
+        The federation's name.
+    credentials : Credentials
+        The server's TLS files.
+    admission : Admission
+        Who is let in.
+    """
+
+    federation: str
+    credentials: Credentials
+    admission: Admission
+
+
+def open_access(config: ServerConfig, study: Study, clock: Clock) -> AccessControl:
+    """Get the server's certificate, and know who decides on silos.
+
+    Raises
+    ------
+    AnchorageError
+        The authority or the TLS files cannot be used, or are another federation's; a file cannot be read or written.
+    """
+    name = study.federation.metadata.name
+    authority = None if config.authority is None else own_authority(config.authority, name)
+    if authority is not None:
+        credentials = obtain_credentials(config.state / "identity", authority.former(), config.names)
+    else:
+        assert config.tls is not None, "the configuration names one of them"
+        credentials = ready_credentials(config.tls, name)
+    if config.control_listen is not None or authority is None:
+        return AccessControl(name, credentials, ClusterAdmission(name, config.state, clock))
+    keys = SiloKeys(authority.folder)
+    registrar = Registrar(authority, Tokens(authority.folder / "tokens"), keys)
+    listed = tuple(silo.metadata.name for silo in study.silos)
+    return AccessControl(name, credentials, DocumentAdmission(listed, registrar, Denials(authority.folder), keys))
+
+
+def obtain_credentials(folder: Path, authority: Authority, names: Sequence[str]) -> Credentials:
+    """Return the server's TLS files; key and certificate are made where there are none that fit.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files lie; made (mode 0700) when missing.
+    authority : Authority
+        Signs the request.
+    names : sequence of str
+        Host names and addresses by which silos call the server.
+
+    Raises
+    ------
+    AnchorageError
+        The folder is not writable, or the authority refuses.
+    """
+    credentials = Credentials(folder / "server.key", folder / "server.pem", authority.certificate_path)
+    uri = server_uri(authority.federation)
+    with storage_errors("keep the server's key", folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key = load_key(credentials.key) if credentials.key.exists() else new_key(credentials.key)
+        credentials.save_certificate(authority.issue_server(SigningRequest.make(key, uri), names))
+    credentials.check(uri, time.time)
+    return credentials
+
+
+def authority_files(folder: Path) -> Callable[[], tuple[bytes, ...]]:
+    """Return what tells the present content of an authority's public files, and whether another one takes its place."""
+
+    def content() -> tuple[bytes, ...]:
+        try:
+            return (folder / "ca.pem").read_bytes(), str((folder / PREVIOUS_KEY).exists()).encode()
+        except OSError:
+            return ()
+
+    return content
+
+
+def own_authority(folder: Path, federation: str) -> Authority:
+    """Open the authority in a folder beside the server.
+
+    Raises
+    ------
+    AnchorageError
+        There is none, it is damaged, or another federation's.
+    """
+    authority = Authority.load(folder)
+    if authority.federation != federation:
+        found = f"{folder} is the authority of federation {authority.federation!r}, the file's is {federation!r}"
+        raise AnchorageError(identity.AUTHORITY_UNUSABLE, found)
+    return authority
+
+
+def ready_credentials(folder: Path, federation: str) -> Credentials:
+    """Return the TLS files that somebody else made and renews: ``tls.key``, ``tls.crt`` and ``ca.pem`` in a folder.
+
+    Raises
+    ------
+    AnchorageError
+        One is missing or cannot be read, they do not belong together, are not this federation's server's, or are not valid now.
+    """
+    credentials = Credentials(folder / "tls.key", folder / "tls.crt", folder / "ca.pem")
+    credentials.check(server_uri(federation), time.time)
+    return credentials
