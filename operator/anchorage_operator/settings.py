@@ -23,46 +23,51 @@ class Images(Document):
 
 
 class AuthorityIssuer(Document):
-    """Who signs the certificates of federations' authorities: an issuer of cert-manager."""
+    """Issuer of cert-manager that signs the certificates of federations' authorities."""
 
     name: ObjectName = Field(description="Name of the issuer.")
     kind: Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)] = Field(
-        "Issuer", description="Issuer, of each federation's namespace, ClusterIssuer, or another controller's kind."
+        "Issuer",
+        description="Kind of the issuer: Issuer, in each federation's namespace, ClusterIssuer, or another controller's kind.",
     )
     group: DomainName = Field("cert-manager.io", description="API group of the issuer.")
 
 
 class OperatorSettings(Document):
-    """The operator's settings, and defaults for Federations and Silos."""
+    """Settings of the operator, and defaults for Federations and Silos."""
 
     images: Images = Field(description="Images of the pods that the operator creates.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
         "IfNotPresent", description="Image pull policy of the pods."
     )
     image_pull_secrets: Annotated[tuple[Name, ...], Field(max_length=16)] = Field(
-        (), description="Secrets for pulling images, in the federation's namespace."
+        (), description="Names of Secrets with credentials for the image registry, in each federation's namespace."
     )
-    server: PodOverrides = Field(PodOverrides(), description="Defaults under spec.server.pod.")
-    agent: PodOverrides = Field(PodOverrides(), description="Defaults under spec.managed.pod.")
+    server: PodOverrides = Field(PodOverrides(), description="Defaults of `spec.server.pod` of every Federation.")
+    agent: PodOverrides = Field(PodOverrides(), description="Defaults of `spec.managed.pod` of every Silo.")
     tracking_uri: TrackingUri | None = Field(
-        None, description="MLflow tracking URI of federations without spec.tracking.uri."
+        None,
+        description="MLflow tracking URI of federations that set no `spec.tracking.uri`. Left out: an SQLite file on the server's volume.",
     )
     tracking_secret: ObjectName | None = Field(
-        None, description="Secret of each federation's namespace with MLflow's credentials, for the servers."
+        None,
+        description="Name of the Secret with MLflow's credentials in each federation's namespace, for the servers. Left out: none.",
     )
     authority_issuer: AuthorityIssuer | None = Field(
-        None, description="Issuer of cert-manager for new authorities; without it they sign their own certificate."
+        None,
+        description="Issuer of cert-manager for new certificate authorities. Left out: each authority signs its own certificate.",
     )
     user_id: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         65532,
-        description="User and group of the pods' processes, and group of their volumes; 0: the cluster assigns them.",
+        description="User and group of the pods' processes, and group of their volumes. 0: the cluster assigns them.",
     )
     cluster_domain: DomainName = Field("cluster.local", description="DNS domain of the cluster.")
     watch: Annotated[tuple[Name, ...], Field(max_length=256)] = Field(
-        (), description="Namespaces to watch; without them and watchLabels all."
+        (), description="Names of namespaces to watch. Empty: all, unless `watchLabels` names some."
     )
     watch_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(
-        {}, description="Labels, all of them, of further namespaces to watch."
+        {},
+        description="Labels, all of which a further namespace must have to be watched. Empty: none but those in `watch`.",
     )
     resync_seconds: Interval = Field(30, description="Interval at which every federation is reconciled, in seconds.")
     poll_seconds: Interval = Field(
@@ -70,10 +75,12 @@ class OperatorSettings(Document):
     )
     upgrades_at_once: Annotated[int, Field(ge=0, le=1000)] = Field(
         1,
-        description="Federations whose pods a new version replaces at a time, between rounds; 0: when suspended only.",
+        description="Number of federations whose pods a new version replaces at the same time, between rounds. 0: only when they are "
+        "suspended.",
     )
     lease: ObjectName | None = Field(
-        None, description="Lease in the operator's namespace by which one of several replicas leads; none without it."
+        None,
+        description="Name of the Lease in the operator's namespace by which one of several replicas leads. Left out: no election.",
     )
     listen: Address = Field("0.0.0.0:8080", description="Address of the probe and metrics endpoint, host:port.")
 

@@ -25,30 +25,43 @@ HostName = Annotated[str, StringConstraints(strict=True, min_length=1, max_lengt
 
 
 class ServerConfig(Document):
-    """One server process."""
+    """Configuration of one server process."""
 
     federation: Path = Field(description="File with the federation and its silos.")
-    state: Path = Field(description="Folder for the journal, checkpoints, spool and results.")
-    data_root: Path = Field(Path(), description="Folder below which claims and initial weights lie.")
-    listen: Address = Field("127.0.0.1:0", description="Where silos connect.")
-    enrol_listen: Address = Field("127.0.0.1:0", description="Where silos enrol.")
-    status_listen: Address = Field("127.0.0.1:0", description="Where the status is served, without encryption.")
+    state: Path = Field(
+        description="Folder for journal, checkpoints, updates while they arrive, and results. It must outlive the process."
+    )
+    data_root: Path = Field(Path(), description="Folder below which claims and initial weights are looked up.")
+    listen: Address = Field(
+        "127.0.0.1:0", description="Address at which silos connect, host:port; port 0 takes any free one."
+    )
+    enrol_listen: Address = Field(
+        "127.0.0.1:0", description="Address at which silos enrol, host:port; port 0 takes any free one."
+    )
+    status_listen: Address = Field(
+        "127.0.0.1:0", description="Address at which the status is served, host:port, without encryption."
+    )
     control_listen: Address | None = Field(
         None,
-        description="Where a cluster's operator asks over HTTPS with certificates on both sides. Present: the members are what the operator puts, "
-        "it answers requests for certificates, and statusListen serves only probes and metrics.",
+        description="Address at which the operator of a cluster connects over HTTPS with certificates on both sides. If set, the operator "
+        "decides who is a member and answers requests for certificates, and `statusListen` serves only probes and metrics. "
+        "Left out: no operator.",
     )
-    authority: Path | None = Field(None, description="Folder of the federation's certificate authority.")
+    authority: Path | None = Field(
+        None,
+        description="Folder of the federation's certificate authority. Left out: `tls` names the server's certificate.",
+    )
     tls: Path | None = Field(
         None,
-        description="In place of `authority`: folder with tls.key, tls.crt and ca.pem, read again when they change.",
+        description="Folder with tls.key, tls.crt and ca.pem, in place of `authority`. The files are read again when they change.",
     )
     stay: bool = Field(
         False,
-        description="Whether to go on serving after the last round, until SIGTERM: status, models, and silos that come.",
+        description="Whether the server goes on serving status and models after the last round, until SIGTERM.",
     )
     names: Annotated[tuple[HostName, ...], Field(min_length=1, max_length=64)] = Field(
-        ("localhost", "127.0.0.1"), description="Host names and addresses by which silos call this server."
+        ("localhost", "127.0.0.1"),
+        description="Host names and addresses by which silos reach this server, for its certificate.",
     )
 
     @model_validator(mode="after")

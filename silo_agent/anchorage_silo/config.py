@@ -25,17 +25,17 @@ Proxy = Annotated[
 
 
 class LearnerTrainer(Document):
-    """Trains with the federation's method."""
+    """Training with the federation's method."""
 
-    type: Literal["Learner"] = Field(description="Train with the federation's method.")
+    type: Literal["Learner"] = Field(description="Kind of trainer: training with the federation's method.")
 
 
 class NullTrainer(Document):
-    """Adds a constant to every number, without images, to measure the rounds themselves."""
+    """Stand-in for training that adds a constant to every number, without images, to measure the rounds themselves."""
 
-    type: Literal["Null"] = Field(description="Add a constant, without images.")
-    step: Decimal = Field("0.001", description="Number added to every float.")
-    samples: Annotated[int, Field(ge=0)] = Field(100, description="Number of images to report.")
+    type: Literal["Null"] = Field(description="Kind of trainer: a stand-in that adds a constant, without images.")
+    step: Decimal = Field("0.001", description="Constant that is added to every floating-point number of the model.")
+    samples: Annotated[int, Field(ge=0)] = Field(100, description="Number of images that the silo reports.")
 
 
 class SiloConfig(SiteOptions):
@@ -61,29 +61,38 @@ class SiloConfig(SiteOptions):
     token: Annotated[Path | None, TRAINS_ALIKE] = Field(
         None, description="File with the one-time enrolment token; needed until the silo is enrolled."
     )
-    state: Path = Field(description="The agent's own folder: key, certificate, buffers and audit log.")
+    state: Path = Field(
+        description="Folder of the agent's own files: key, certificate, buffers, audit log and stored decoded images. It must outlive the "
+        "agent."
+    )
     shared_weights: Annotated[Path | None, TRAINS_ALIKE] = Field(
         None,
-        description="Folder in which agents of several federations keep frozen weights by digest, so that each is fetched once. Left out: none.",
+        description="Folder in which agents of several federations share frozen weights, so that each is fetched once. Left out: nothing "
+        "is shared.",
     )
-    labels: Literal["None", "All", "Partial"] = Field(description="Which images have labels that may be used.")
-    data: SiloData | None = Field(None, description="Images of the silo.")
-    data_root: Path = Field(Path(), description="Folder below which claimName names a folder.")
+    labels: Literal["None", "All", "Partial"] = Field(
+        description="Which of the images have labels that may be used. None: labels are removed after reading. All: every image must have "
+        "one. Partial: at least one image must have one."
+    )
+    data: SiloData | None = Field(None, description="Images of the silo. Needed unless `trainer` is Null.")
+    data_root: Path = Field(Path(), description="Folder below which `claimName` names a folder.")
     policy: Annotated[Path | None, TRAINS_ALIKE] = Field(
         None,
-        description="File with the hospital's policy. Left out: the least that the shown federation needs, with relative noise, and raw images "
-        "never leave.",
+        description="File with the hospital's policy. Left out: what the shown federation needs is allowed, updates leave with relative "
+        "noise, and raw images never leave.",
     )
     trainer: Annotated[LearnerTrainer | NullTrainer, Field(discriminator="type")] = Field(
-        LearnerTrainer(type="Learner"), description="Kind of trainer."
+        LearnerTrainer(type="Learner"),
+        description="Trainer: Learner trains with the federation's method, Null measures rounds without images.",
     )
     probes_listen: Annotated[Address | None, TRAINS_ALIKE] = Field(
         None,
-        description="Address for /healthz, /readyz and /metrics, unencrypted, for the agent's own cluster only. Left out: no port "
-        "is opened.",
+        description="Address for /healthz, /readyz and /metrics, host:port, without encryption and for the agent's own cluster only. Left "
+        "out: no port is opened.",
     )
     stay: Annotated[bool, TRAINS_ALIKE] = Field(
-        False, description="Run as a service: stay after the run is over, and exit with code 0 on SIGTERM."
+        False,
+        description="Whether the agent runs as a service: it stays after the run is over, and exits with code 0 on SIGTERM.",
     )
 
     @model_validator(mode="after")

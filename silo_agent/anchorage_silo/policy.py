@@ -28,25 +28,35 @@ AuxiliaryName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class DpSgd(Document):
-    """DP-SGD in the silo's training: every image's gradient is clipped, and noise is added to their sum in every step."""
+    """DP-SGD in the silo's training: the gradient of each image is clipped, and noise is added to their sum in every step."""
 
-    clip_norm: AboveZero = Field(description="Maximum Euclidean norm of one image's gradient.")
-    noise_multiplier: AboveZero = Field(description="Standard deviation of the noise, as a multiple of `clipNorm`.")
+    clip_norm: AboveZero = Field(
+        description="Maximum L2 norm of the gradient of one image; larger gradients are scaled down to it."
+    )
+    noise_multiplier: AboveZero = Field(
+        description="Standard deviation of the noise in the sum of a step's gradients, as a multiple of `clipNorm`. A larger value spends "
+        "less of the budget per update."
+    )
 
 
 class PrivacyBudget(Document):
-    """Differential privacy that all updates of the silo have together."""
+    """Differential privacy of all updates of the silo together."""
 
-    epsilon: AboveZero = Field(description="Largest ε; an update that would exceed it is refused before training.")
-    delta: Share = Field(description="δ, far below 1 divided by the number of images.")
+    epsilon: AboveZero = Field(
+        description="Maximum privacy loss epsilon of all updates together; an update that would exceed it is refused before training."
+    )
+    delta: Share = Field(
+        description="Value of delta for which epsilon is accounted. Choose it far below 1 divided by the number of images."
+    )
     dp_sgd: DpSgd | None = Field(
         None,
-        description="Protects single images, in place of `clipNorm` and `noiseStd` of the policy, which protect all images together.",
+        description="DP-SGD, which protects single images, in place of `clipNorm` and `noiseStd` of the policy, which protect all images "
+        "of the silo together.",
     )
     ledger: Path | None = Field(
         None,
-        description="Folder of the ledger of what was spent, on a volume that outlives the agent; agents with the same images share it. Left out: "
-        "the agent's state folder.",
+        description="Folder of the ledger of what was spent. Put it on a volume that outlives the agent; agents with the same images share "
+        "it. Left out: the agent's state folder.",
     )
 
     def open(self, state: Path) -> PrivacyLedger:
@@ -55,11 +65,12 @@ class PrivacyBudget(Document):
 
 
 class Policy(Document):
-    """Limits on what leaves the hospital; a field that is left out leaves what the shown federation needs."""
+    """Limits on what leaves the hospital. For a field that is left out, what the shown federation needs is allowed."""
 
     require_approval: bool = Field(
         False,
-        description="Whether nothing runs before `anchorage-silo approve` for what the federation would do here, and again after any change of it.",
+        description="Whether nothing runs before `anchorage-silo approve` of what the federation would do at this silo, and again after "
+        "any change of it.",
     )
     allowed_methods: tuple[MethodName, ...] | None = Field(
         None,
@@ -74,8 +85,8 @@ class Policy(Document):
     )
     minimum_samples: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Minimum number of images that an announcement, a mean of images or an evaluation may report on. Left out: 16 for an update "
-        "where no noise is stated, else none.",
+        description="Minimum number of images from which an announcement, a mean of images or an evaluation may be made. Left out: 16 for "
+        "an update where no noise is stated, else none.",
     )
     maximum_rounds: Annotated[int, Field(ge=0)] | None = Field(
         None,
@@ -89,27 +100,31 @@ class Policy(Document):
     )
     clip_norm: PositiveDecimal | None = Field(
         None,
-        description="Maximum Euclidean norm of an update's change of the model; a larger change is scaled down to it.",
+        description="Maximum L2 norm of an update's change of the model; larger changes are scaled down to it. Left out: no limit but the "
+        "method's.",
     )
     noise_std: PositiveDecimal | None = Field(
-        None, description="Standard deviation of the Gaussian noise that is added to every number of an update."
+        None,
+        description="Standard deviation of the Gaussian noise that is added to every number of an update. 0 states that the server is "
+        "trusted with the images. Left out: `relativeNoise` decides.",
     )
     relative_noise: PositiveDecimal | None = Field(
         None,
-        description="Norm of the Gaussian noise that is added to each array of an update, as a multiple of the norm of that array's change. 0 "
-        "states that the server is trusted with the images. Does not count where `noiseStd` or `privacyBudget` is set. Left out: 1, or "
-        "none where `noiseStd` is stated.",
+        description="L2 norm of the Gaussian noise that is added to each array of an update, as a multiple of the norm of that array's "
+        "change. 0 states that the server is trusted with the images. Not used where `noiseStd` or `privacyBudget` is set. "
+        "Left out: 1, or none where `noiseStd` is stated.",
     )
     noise_seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
     )
     require_secure_aggregation: bool = Field(
         False,
-        description="Whether the silo takes part only where the server learns sums of updates, and no single one.",
+        description="Whether the silo takes part only in runs with secure aggregation, in which the server learns sums of updates and no "
+        "single update.",
     )
     system_metrics: bool = Field(
         False,
-        description="Whether the server learns, with each update, how much processor, memory and GPU memory its training used.",
+        description="Whether each update tells the server how much processor, memory and GPU memory its training used.",
     )
     store_pictures: bool = Field(
         True,

@@ -20,18 +20,20 @@ class AgentOptions(Document):
 
     devices: Devices = Field(
         1,
-        description="Devices that train together, each on its part of every batch: GPUs, or processes on the CPU. Another number gives another model "
-        "in its last digits.",
+        description="Number of devices that train one model together, each on its part of every batch: GPUs, or processes on the CPU. More "
+        "devices shorten training if batches are large. Another number gives another model in its last digits.",
     )
     threads: Annotated[int, Field(ge=1, le=256)] = Field(
         1,
-        description="Processor threads that the calculations of each device use where it is the CPU. More make training of large networks faster, "
-        "and take processors from other programs. Another number gives another model in its last digits.",
+        description="Number of CPU threads that the calculations of each device use where the device is the CPU. More threads make "
+        "training of large networks faster and take processors from other programs. Another number gives another model in its "
+        "last digits.",
     )
     release: Annotated[Release, TRAINS_ALIKE] = Field(
         "Never",
-        description="When the trainer process, which holds the device and the images, ends. BetweenRounds: whenever no task is at hand; the next one "
-        "starts it again. A pod keeps its request.",
+        description="When the trainer process, which holds the memory of the device and the images, ends. Never: with the agent. "
+        "BetweenRounds: whenever no task is at hand, so that another program can use the GPU's memory; each task then starts "
+        "the process again, which takes seconds and reads the images anew. A pod keeps its resource request.",
     )
 
     def stated(self) -> dict[str, Any]:

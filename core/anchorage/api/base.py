@@ -117,7 +117,7 @@ class Document(BaseModel):
 
 
 class Metadata(Document):
-    """Metadata of a document."""
+    """Name and namespace of an object."""
 
     name: Name = Field(description="Name of the object, unique among objects of its kind.")
-    namespace: Name | None = Field(None, description="Kubernetes namespace. Ignored outside a cluster.")
+    namespace: Name | None = Field(None, description="Kubernetes namespace of the object. Ignored outside a cluster.")

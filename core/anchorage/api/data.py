@@ -42,44 +42,58 @@ class Partition(Document):
         "BatchNonIid",
         "File",
     ] = Field(
-        description="Iid: at random. PerClient, PerClass…: Dirichlet. …Shards: pieces of one class. "
-        "ClassQuota: Metis. Batch…: FedMatch. File: a list."
+        description="How the pool is divided among silos. Iid: at random. PerClient: parts of equal size, the class shares of each drawn "
+        "from a Dirichlet distribution. PerClass: each class divided by a Dirichlet distribution. PerClassCapped: likewise, "
+        "but a part that has its equal share gets nothing of the following classes. Shards: pieces of one class each. "
+        "DistinctShards: likewise, no two pieces of a part of the same class. ClassQuota: a fixed number of classes per part "
+        "(Metis). BatchIid, BatchNonIid: divisions of FedMatch. File: as a partition file lists it."
     )
     parts: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="Number of parts; every recipe but File needs it."
+        None, description="Number of parts into which the pool is divided. Needed by every recipe but File."
     )
-    part: Annotated[int, Field(ge=0, le=99_999)] | None = Field(None, description="Index of this silo's part, from 0.")
+    part: Annotated[int, Field(ge=0, le=99_999)] | None = Field(
+        None, description="Index of this silo's part, from 0. Needed by every recipe but File."
+    )
     alpha: PositiveDecimal = Field(
         "0.5",
-        description="Concentration of the Dirichlet recipes: small is uneven, 1000 nearly even.",
+        description="Concentration of the Dirichlet distribution of PerClient, PerClass and PerClassCapped. Small values such as 0.1 give "
+        "uneven parts, 1000 gives nearly even ones.",
     )
     sizes: Literal["Uniform", "PowerLaw", "Skewed"] = Field(
-        "Uniform", description="Sizes of the parts (Iid, ClassQuota)."
+        "Uniform",
+        description="Sizes of the parts for the recipes Iid and ClassQuota. Uniform: equal. PowerLaw: proportional to the rank of the part "
+        "to the power of -1.5. Skewed: falling linearly with the rank. Part 0 is the largest.",
     )
     classes_per_part: Annotated[str, StringConstraints(strict=True, max_length=256, pattern=CLASS_COUNTS_PATTERN)] = (
         Field(
             "2",
-            description="Classes per part (Shards, DistinctShards, ClassQuota), such as 5, or 8x1,5x9: 8 for one part, 5 for nine.",
+            description="Number of classes per part for the recipes Shards, DistinctShards and ClassQuota. One number such as 5 is for every "
+            "part; 8x1,5x9 gives one part 8 classes and nine parts 5.",
         )
     )
     labelled_per_class: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="Labelled images per class and part; the others lose their labels. 0: all keep them.",
+        description="Number of images per class and part that keep their labels; the others lose theirs. 0: all keep them.",
     )
     imbalance_factor: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1,
-        description="Images of the first class per image of the last (every recipe but File).\n\nAbove 1 so many images are left out at random "
-        "that class sizes fall exponentially, in the order of the classes, before the others are divided. 1: all images are divided.",
+        description="Ratio of the size of the first class to that of the last, for every recipe but File. Above 1, images are left out at "
+        "random before the division, so that class sizes fall exponentially in the order of the classes (a long tail). 1: all "
+        "images are divided.",
     )
     min_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         10,
-        description="Fewest images per part (PerClass, PerClassCapped).",
+        description="Minimum number of images per part for the recipes PerClass and PerClassCapped, which draw again until every part has "
+        "so many.",
     )
     file: PathBelow | None = Field(
         None,
-        description="Partition file (File), below the folder: CSV, JSON, or an image or row number per line.",
+        description="Partition file for the recipe File, relative to the section's folder: CSV, JSON, or text with an image or row number "
+        "per line.",
     )
-    silo: Label | None = Field(None, description="Silo in the partition file whose images are used (File).")
+    silo: Label | None = Field(
+        None, description="Name of the silo in the partition file whose images are used, for the recipe File."
+    )
 
     @property
     def class_counts(self) -> tuple[int, ...]:
@@ -138,46 +152,57 @@ class DataSection(Document):
     """
 
     format: Annotated[str, Kind("reader")] = Field(
-        description="ImageFolder: a folder per class. CsvManifest: a CSV table. Digits: scikit-learn's."
+        description="Format of images and labels. ImageFolder: a folder per class. CsvManifest: a CSV table. Digits: scikit-learn's digits."
     )
     claim_name: Name | None = Field(
         None,
-        description="Volume claim; outside a cluster, folder below the data root.\n\nDigits needs none.",
+        description="Name of the PersistentVolumeClaim with the images; outside a cluster, of a folder below the data root. Needed by "
+        "every format but Digits.",
     )
     path: PathBelow = Field(".", description="Folder of the images, relative to the claim.")
-    manifest: PathBelow | None = Field(None, description="Table of CsvManifest, below path.")
+    manifest: PathBelow | None = Field(
+        None, description="Table of images and labels for the format CsvManifest, relative to `path`."
+    )
     image_column: Column | None = Field(
         None,
-        description="Column of file names.\n\nDefault: such as image_id, else the first.",
+        description="Column with the file names of images. Absent: the first of image, image_id, id, isic_id, file, filename and path that "
+        "exists, else the first column.",
     )
     label_column: Column | None = Field(
         None,
-        description="Column of labels.\n\nDefault: one-hot columns, else such as dx.",
+        description="Column with the labels. Absent: one-hot columns named after classes, else the first of label, class, target, "
+        "diagnosis and dx that exists.",
     )
     group_by: Column | None = Field(
         None,
-        description="Column of what the splits keep together.\n\nDefault: patient_id or lesion_id.",
+        description="Column that names the group of an image, such as the patient or lesion. Images of a group stay together when test and "
+        "validation part are drawn. Absent: patient_id or lesion_id, where it exists.",
     )
     class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
         {},
-        description="The federation's class of each folder, label or column of another name.",
+        description="Class of the federation for each of the site's own names of folders, labels or columns. A name that is not here is "
+        "the class of the same name.",
     )
     on_bad_image: Literal["Refuse", "Skip"] = Field(
         "Refuse",
-        description="What becomes of unreadable or mislabelled images.",
+        description="Treatment of images that are unreadable or have no valid label. Refuse: the process ends and names them. Skip: they "
+        "are left out.",
     )
     test_percent: Annotated[int, Field(ge=0, le=90)] = Field(
-        0, description="Percentage of the pool held out as the test part."
+        0, description="Percentage of each class's images in the pool that is held out as the test part."
     )
     validation_percent: Annotated[int, Field(ge=0, le=90)] = Field(
-        0, description="Percentage of the others held out as the validation part."
+        0,
+        description="Percentage of each class's images outside the test part that is held out as the validation part.",
     )
     anchors: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Number of the server's labelled anchors."
+        0,
+        description="Number of labelled images of the pool that are the server's anchors. Silos of the same pool state it as well, so that "
+        "they do not train on them.",
     )
     anchor_draw: Literal["Balanced", "Random"] = Field(
         "Balanced",
-        description="Draw of the anchors.\n\nBalanced: equally many per class.",
+        description="How the anchors are drawn. Balanced: the same number of each class. Random: uniformly, so that a class may have none.",
     )
 
     @property
@@ -215,9 +240,15 @@ class DataSection(Document):
 class ServerData(DataSection):
     """Labelled images at the server."""
 
-    use: Literal["All", "Test", "Validation", "Anchors"] = Field("All", description="Images of the pool that are used.")
+    use: Literal["All", "Test", "Validation", "Anchors"] = Field(
+        "All",
+        description="Which images of the pool are used. All: all of them, undivided. Test, Validation: the part that was held out. "
+        "Anchors: the anchors that were drawn.",
+    )
     partition_file: PathBelow | None = Field(
-        None, description="Partition file, below the folder, with the images of `use`."
+        None,
+        description="Partition file, relative to the section's folder, that lists the images of `use`. Absent: they are drawn from the "
+        "run's seed.",
     )
 
     @property
@@ -249,19 +280,27 @@ class SiloData(DataSection):
 
     use: Literal["All", "Part"] = Field(
         "All",
-        description="Images of the pool that are used. Part: this silo's part.",
+        description="Which images of the pool are used. All: all of them, undivided. Part: this silo's part of `partition`.",
     )
     labelled_percent: Annotated[int, Field(ge=0, le=100)] = Field(
-        100, description="Percentage of each class that keeps its labels."
+        100,
+        description="Percentage of each class's labelled images that keep their labels, at least one of each class. Lower it to simulate "
+        "silos with few labels.",
     )
-    partition: Partition | None = Field(None, description="Division of the pool's other images among silos.")
+    partition: Partition | None = Field(
+        None,
+        description="Division of the images outside test part, validation part and anchors among silos. Needed by `use: Part`.",
+    )
     class_counts: Annotated[dict[Label, Annotated[int, Field(ge=0, le=100_000_000)]], Field(max_length=1000)] = Field(
         {},
-        description="How many images of each class there are, where records tell that of images without labels.\n\nPseudo-labels keep to "
-        "these shares, and the server is told the counts where the loss needs them. A class that is not named has none.",
+        description="Number of images of each class, for a silo whose records tell it without saying which image is of which class. "
+        "Pseudo-labels are corrected to these shares, and the server learns the counts where the loss needs them. A class that "
+        "is not named has no images.",
     )
     on_change: Literal["Refuse", "Allow"] = Field(
-        "Refuse", description="Whether the silo goes on with images that changed since training began."
+        "Refuse",
+        description="Treatment of images that changed since training began. Refuse: the agent ends and says what changed. Allow: it goes "
+        "on with the new images.",
     )
 
     @property

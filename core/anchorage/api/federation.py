@@ -57,50 +57,86 @@ ModelCoding = Literal["BFloat16", "Int8"]
 
 
 class SecureAggregation(Document):
-    """Silos mask their updates, and the server learns their weighted sum alone."""
+    """Secure aggregation: silos mask their updates, and the server learns only their weighted sum."""
 
     fractional_bits: Annotated[int, Field(ge=8, le=28)] = Field(
-        24, description="Fractional bits of sums modulo 2^32.\n\nA number may change by 2^(31 - bits) in a round."
+        24,
+        description="Number of fractional bits of the fixed-point numbers, modulo 2^32, in which updates are summed. A parameter may "
+        "change by at most 2^(31 - fractionalBits) in a round, which is 128 with 24 bits; lower it if an update is refused "
+        "because a change is out of this range.",
     )
 
 
 class Protocol(Document):
-    """How rounds are run (methods reference, section 3, slot 12)."""
+    """Protocol between server and silos."""
 
     mode: Literal["Synchronous", "Asynchronous"] = Field(
         "Synchronous",
-        description="Whether rounds wait for their silos.\n\nAsynchronous: every update counts as it arrives.",
+        description="Whether the server aggregates whole rounds. Synchronous: it waits for the silos of a round and aggregates their "
+        "updates together. Asynchronous: every update changes the global model when it arrives, for methods that allow it; "
+        "choose it where some silos are much slower than others.",
     )
-    min_silos: Silos = Field(1, description="Quorum: silos that must answer for a round to count.")
-    silos_per_round: Silos | None = Field(None, description="Silos sampled for each round; absent: all.")
-    round_deadline_seconds: Seconds = Field(1800, description="How long a round waits for its silos.")
-    idle_timeout_seconds: Seconds = Field(600, description="How long no chunk of a transfer may arrive.")
+    min_silos: Silos = Field(
+        1,
+        description="Quorum: number of silos that must answer for a round to count. If there are fewer when the deadline has passed, the "
+        "run ends with QuorumLost and can be resumed. Set it to the number of silos where none may be missing.",
+    )
+    silos_per_round: Silos | None = Field(
+        None,
+        description="Number of silos that are sampled for each round, from the run's seed. Absent: all silos take part in every round.",
+    )
+    round_deadline_seconds: Seconds = Field(
+        1800,
+        description="Seconds that a silo may take for a round; one whose update is not complete by then is left out of it. In an "
+        "asynchronous run, seconds without any update after which the run ends. Raise it for slow silos, and above the longest "
+        "outage of a line that a round is to survive.",
+    )
+    idle_timeout_seconds: Seconds = Field(
+        600,
+        description="Seconds without any chunk (1 MiB, or less when encoded) after which the server cuts a transfer; it continues with the "
+        "missing chunks when the silo connects again. Raise it for very slow lines, which must carry some chunks within this "
+        "time.",
+    )
     maximum_images: Annotated[int, Field(ge=1, le=10**8)] | None = Field(
-        None, description="Most images of a silo; an update of more is refused."
+        None,
+        description="Maximum number of images that an update may claim; an update that claims more is refused. Set it somewhat above the "
+        "number at the largest hospital, so that no silo can claim the whole weight of an average. Absent: the limit follows "
+        "from the number of images that a silo states when it joins.",
     )
     secure_aggregation: SecureAggregation | None = Field(
-        None, description="The server learns sums of updates, and no single one; 3 silos or more."
+        None,
+        description="Secure aggregation: the server learns the sum of a round's updates, and no single update. Needs at least 3 silos in a "
+        "round; absent: it is off.",
     )
     model_encoding: ModelCoding | None = Field(
-        None, description="How models to train travel; absent: float32.\n\nThe server keeps the exact model."
+        None,
+        description="Encoding of global models on their way to silos that train on them: BFloat16 takes half, Int8 a quarter of the bytes. "
+        "The server keeps the exact model. Absent: float32. Set it for slow lines.",
     )
 
 
 class NodePorts(Document):
-    """Ports of every node that lead to the server."""
+    """Ports of every cluster node at which the server can be reached."""
 
-    silos: NodePort | None = Field(None, description="For silos; absent: chosen by the cluster.")
-    enrolment: NodePort | None = Field(None, description="For enrolment; absent: chosen by the cluster.")
+    silos: NodePort | None = Field(
+        None, description="Node port for connections of silos. Absent: chosen by the cluster."
+    )
+    enrolment: NodePort | None = Field(None, description="Node port for enrolment. Absent: chosen by the cluster.")
 
 
 class Service(Document):
-    """How silos reach the server; without meaning outside a cluster."""
+    """Kubernetes Service of the server. Ignored outside a cluster."""
 
-    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field("ClusterIP", description="Kind of service.")
-    annotations: Annotated[dict[LabelKey, AnnotationValue], Field(max_length=32)] = Field(
-        {}, description="Annotations, as load balancers take them."
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        "ClusterIP",
+        description="Type of the Service. Set NodePort or LoadBalancer where hospitals connect from outside the cluster.",
     )
-    node_ports: NodePorts | None = Field(None, description="NodePort, LoadBalancer: ports of the nodes.")
+    annotations: Annotated[dict[LabelKey, AnnotationValue], Field(max_length=32)] = Field(
+        {}, description="Annotations of the Service, such as those that configure a load balancer."
+    )
+    node_ports: NodePorts | None = Field(
+        None, description="Node ports, for the types NodePort and LoadBalancer. Absent: chosen by the cluster."
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -110,73 +146,100 @@ class Service(Document):
 
 
 class Server(Document):
-    """The aggregation server in a cluster."""
+    """Pod, volume, Service and addresses of the aggregation server. Ignored outside a cluster."""
 
-    resources: Resources = Field(Resources(), description="Resources of the pod.")
-    storage: Storage = Field(Storage(), description="Its volume.")
-    service: Service = Field(Service(), description="Its service.")
+    resources: Resources = Field(Resources(), description="Compute resources of the server's pod.")
+    storage: Storage = Field(Storage(), description="Volume of the server.")
+    service: Service = Field(Service(), description="Kubernetes Service of the server.")
     address: Address | None = Field(
-        None, description="host:port by which hospitals reach it; absent: what the service tells."
+        None,
+        description="Address at which hospitals reach the server, host:port; its host is also a name in the server's certificate. Absent: "
+        "the address of the Service.",
     )
     enrolment_address: Address | None = Field(
-        None, description="host:port by which hospitals enrol; absent: what the service tells."
+        None,
+        description="Address at which hospitals enrol, host:port. Absent: the host of `address`, or of the Service, with its port for "
+        "enrolment.",
     )
     names: Annotated[tuple[HostName, ...], Field(max_length=32)] = Field(
-        (), description="Further DNS names and IP addresses of its certificate."
+        (), description="Additional DNS names and IP addresses in the server's certificate."
     )
-    pod: PodOverrides = Field(PodOverrides(), description="Overrides of its pod: PodOverrides in docs/federation.md.")
+    pod: PodOverrides = Field(
+        PodOverrides(),
+        description="Overrides of the server's pod template. The fields are those of PodOverrides in docs/federation.md.",
+    )
 
 
 class Admission(Document):
-    """Which hospitals that run their own agent are let in."""
+    """How hospitals that run their own agent are admitted. Ignored outside a cluster."""
 
     approval: Literal["Manual", "Automatic"] = Field(
-        "Manual", description="Manual: by `fedctl silo approve`. Automatic: whoever has an invitation."
+        "Manual",
+        description="How a hospital that enrols is admitted. Manual: by `fedctl silo approve`. Automatic: every hospital with an "
+        "invitation is admitted.",
     )
     silos: Annotated[tuple[Name, ...], Field(max_length=1000)] = Field(
-        (), description="Names of silos that are approved in advance."
+        (), description="Names of silos that are approved in advance, so that Manual admits them without a command."
     )
 
 
 class Embeddings(Document):
-    """Pictures of a layer's outputs on validation images, in two dimensions."""
+    """Pictures of a layer's outputs on validation images, projected to two dimensions."""
 
     layer: Annotated[str, StringConstraints(strict=True, pattern=LAYER_PATTERN, max_length=200)] = Field(
         "encoder",
-        description="Module of the network whose outputs are drawn: encoder, projection (input of the classifier), anchor_head, encoder.layer3.\n\n"
-        "Maps are averaged over their places.",
+        description="Module of the network whose outputs are drawn, such as encoder, projection (the input of the classifier), anchor_head "
+        "or encoder.layer3. Feature maps are averaged over their positions.",
     )
     images: Annotated[int, Field(ge=10, le=1000)] = Field(
-        500, description="Number of validation images, drawn from the run's seed."
+        500, description="Number of validation images in a picture, drawn from the run's seed."
     )
     projection: Literal["PCA", "TSNE"] = Field(
         "PCA",
-        description="PCA: principal components. TSNE: t-SNE.\n\nt-SNE of 500 images takes seconds of the server's time, in five rounds of a run.",
+        description="Projection to two dimensions. PCA: principal components. TSNE: t-SNE, which takes seconds of the server's time for "
+        "500 images, in five rounds of a run.",
     )
 
 
 class Evaluation(Document):
-    """Scoring of the global model at the server."""
+    """Evaluation of the global model."""
 
-    validation: ServerData | None = Field(None, description="Images that score every round and choose the best one.")
-    test: ServerData | None = Field(None, description="Images that score the final and best model at the end.")
-    every_rounds: Rounds = Field(1, description="Rounds between validations; the last is always scored.")
+    validation: ServerData | None = Field(
+        None,
+        description="Labelled images at the server on which the global model is scored during the run; the best round is chosen by these "
+        "scores. Absent: the last model counts as the best.",
+    )
+    test: ServerData | None = Field(
+        None,
+        description="Labelled images at the server on which the final and the best model are scored once, at the end of the run. Absent: "
+        "the summary has the scores on the validation images.",
+    )
+    every_rounds: Rounds = Field(
+        1,
+        description="Number of rounds from one evaluation to the next; the last round is always evaluated. Raise it where evaluation takes "
+        "long compared with a round, as with `siloPercent`, for whose scores training waits.",
+    )
     average_decay: Fraction | None = Field(
         None,
-        description="Decay of the models' average.\n\nOf global models. It is what is scored, chosen by, kept and registered in each round; "
-        "training goes on from the models themselves. Share that it keeps of itself in a round, 0 to 1; until `1 / (1 - averageDecay)` rounds are "
-        "over they all count alike. Synchronous rounds only; absent: no average.",
+        description="Decay of a moving average of the global models, from 0 to 1: the share of itself that the average keeps in a round. "
+        "The average is what is scored, chosen, kept and registered in each round; training goes on from the models "
+        "themselves. For the first `1 / (1 - averageDecay)` rounds it is the plain mean. Synchronous rounds only; absent: no "
+        "average.",
     )
     silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
-        0, description="Percentage of each silo's labelled images held out to score models on."
+        0,
+        description="Percentage of each class's labelled images that every silo keeps from training, to score the global model on. 0: "
+        "silos score nothing.",
     )
     embeddings: Embeddings | None = Field(
         None,
-        description="Pictures of a layer's outputs on the validation images, in five rounds; absent: MLflow has those of the classifier's input.",
+        description="Pictures of a layer's outputs on the validation images, in five rounds of the run. Absent: MLflow has pictures of the "
+        "classifier's input.",
     )
     on_leakage: Literal["Refuse", "Skip", "Allow"] = Field(
         "Refuse",
-        description="Treatment of these images where they would also be trained on.\n\nThey end the run, are left out of training, or stay.",
+        description="Treatment of images in evaluation that would also be trained on, found by their content. Refuse: the run ends. Skip: "
+        "they are left out of training. Allow: they stay.",
     )
 
     @model_validator(mode="after")
@@ -189,11 +252,17 @@ class Evaluation(Document):
 
 
 class Tracking(Document):
-    """Where MLflow keeps the results."""
+    """MLflow tracking of a run's results."""
 
-    uri: TrackingUri | None = Field(None, description="MLflow tracking URI; absent: an SQLite file of the run.")
-    experiment: Title | None = Field(None, description="MLflow experiment; absent: the federation's name.")
-    registered_model: Title | None = Field(None, description="Registered model; absent: the federation's name.")
+    uri: TrackingUri | None = Field(
+        None,
+        description="MLflow tracking URI, without user and password, which MLflow takes from MLFLOW_TRACKING_USERNAME and "
+        "MLFLOW_TRACKING_PASSWORD. Absent: in a cluster the operator's setting, else an SQLite file in the run's folder.",
+    )
+    experiment: Title | None = Field(None, description="Name of the MLflow experiment. Absent: the federation's name.")
+    registered_model: Title | None = Field(
+        None, description="Name of the registered model in MLflow. Absent: the federation's name."
+    )
 
 
 Override = Annotated[str, StringConstraints(strict=True, max_length=128)]
@@ -201,38 +270,71 @@ Override = Annotated[str, StringConstraints(strict=True, max_length=128)]
 
 
 class WarmUp(Document):
-    """Rounds of another method before the main one (methods reference, section 3.1, stages)."""
+    """Rounds of another method before the main one."""
 
-    method: MethodName = Field(description="The preset.")
-    rounds: Rounds = Field(description="How many rounds.")
+    method: MethodName = Field(description="Preset that trains in these rounds.")
+    rounds: Rounds = Field(description="Number of rounds of this stage. They are part of the run's `rounds`.")
     set: Annotated[tuple[Override, ...], Field(max_length=16)] = Field(
-        (), description="Its overrides, as `fedctl simulate --set` takes them, from `method` on: local.epochs=1."
+        (),
+        description="Overrides of the preset, as `fedctl simulate --set` takes them but relative to `method`, such as local.epochs=1.",
     )
 
 
 class FederationSpec(Document):
-    """What is trained, how, on what."""
+    """What is trained, how, and on which images."""
 
-    rounds: Rounds = Field(description="Rounds in all, the warm-up's included. Asynchronous: updates that count.")
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(1, description="Seed of every random draw.")
-    task: Annotated[Task, Slot("task")] = Field(description="What the model tells of an image.")
-    model: ModelSpec = Field(description="Network to train.")
-    method: MethodSpec = Field(description="Preset and overrides.")
+    rounds: Rounds = Field(
+        description="Total number of rounds, those of the warm-up included; in an asynchronous run, the number of updates that count. It "
+        "may be raised during and after training."
+    )
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
+        1,
+        description="Seed of all random draws except privacy noise, such as initial weights, divisions of images, batches and "
+        "augmentation. Change it to repeat a study with other draws.",
+    )
+    task: Annotated[Task, Slot("task")] = Field(description="Prediction task, such as classification.")
+    model: ModelSpec = Field(description="Network that is trained, and the images that it takes.")
+    method: MethodSpec = Field(description="Training method: a preset, and the slots that differ from it.")
     warm_up: Annotated[tuple[WarmUp, ...], Field(max_length=8)] = Field(
-        (), description="Methods that train first, each on the model of the one before."
+        (), description="Methods that train first, in this order, each from the model of the one before."
     )
-    protocol: Protocol = Field(Protocol(), description="How rounds are run.")
-    suspend: bool = Field(False, description="Stop after the last committed round; ignored outside a cluster.")
-    active_deadline_seconds: Seconds | None = Field(None, description="How long the whole run may take.")
-    anchor_data: ServerData | None = Field(None, description="Labelled images at the server.")
-    evaluation: Evaluation | None = Field(None, description="Scoring of the global model at the server.")
-    server: Server = Field(Server(), description="The server in a cluster.")
-    queue_name: Name | None = Field(None, description="Kueue's LocalQueue for server and managed agents.")
-    admission: Admission = Field(Admission(), description="Which hospitals are let in; ignored outside a cluster.")
+    protocol: Protocol = Field(
+        Protocol(), description="How rounds are run: quorum, deadlines, sampling of silos, encoding of models."
+    )
+    suspend: bool = Field(
+        False,
+        description="Whether training is suspended. With true the pods end after the last committed round; with false training resumes "
+        "there. Ignored outside a cluster.",
+    )
+    active_deadline_seconds: Seconds | None = Field(
+        None,
+        description="Maximum duration of the whole run, in seconds; then it ends with DeadlineExceeded and can be resumed. Absent: no "
+        "limit.",
+    )
+    anchor_data: ServerData | None = Field(
+        None,
+        description="Labelled images at the server to train on (anchors). Needed by methods that train at the server or label images by "
+        "its anchors.",
+    )
+    evaluation: Evaluation | None = Field(
+        None,
+        description="Evaluation of the global model. Absent: no model is scored, and the last one counts as the best.",
+    )
+    server: Server = Field(Server(), description="Aggregation server in a cluster. Ignored outside a cluster.")
+    queue_name: Name | None = Field(
+        None,
+        description="Name of the Kueue LocalQueue through which the pods of server and managed agents are admitted. Absent: no queue. A "
+        "change restarts the pods; ignored outside a cluster.",
+    )
+    admission: Admission = Field(
+        Admission(), description="Admission of hospitals that run their own agent. Ignored outside a cluster."
+    )
     deletion_policy: Literal["Retain", "Delete"] = Field(
-        "Retain", description="Whether checkpoints, models and the authority go with the Federation."
+        "Retain",
+        description="What becomes of stored results when the Federation is deleted. Retain: checkpoints, models and the certificate "
+        "authority stay. Delete: they are deleted, too. Ignored outside a cluster.",
     )
-    tracking: Tracking = Field(Tracking(), description="Where the results go.")
+    tracking: Tracking = Field(Tracking(), description="MLflow tracking of the run's results.")
 
     @property
     def server_data(self) -> dict[str, ServerData]:
@@ -261,29 +363,33 @@ class Federation(Document):
 
     api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
     kind: Literal["Federation"] = Field("Federation", description="Kind of document.")
-    metadata: Metadata = Field(description="Name of the study.")
-    spec: FederationSpec = Field(description="What is asked for.")
-    status: FederationStatus | None = Field(None, description="What was observed.")
+    metadata: Metadata = Field(description="Name and namespace of the study.")
+    spec: FederationSpec = Field(description="Desired state, written by users.")
+    status: FederationStatus | None = Field(None, description="Observed state, written by server and operator.")
 
 
 class ManagedPod(Document):
     """Images and pod of an agent that runs beside the server."""
 
-    data: SiloData = Field(description="The silo's images.")
+    data: SiloData = Field(description="Images of the silo.")
     resources: Resources = Field(
         Resources(),
-        description="Resources of the pod.\n\nWith several `devices`, as many nvidia.com/gpu are asked for where no device is named here and `pod` "
-        "claims none.",
+        description="Compute resources of the agent's pod. With several `devices`, one nvidia.com/gpu each is requested unless a device is "
+        "named here or claimed in `pod`.",
     )
-    policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
-    storage: SiloStorage = Field(SiloStorage(), description="The agent's volume.")
+    policy: PathBelow | None = Field(
+        None,
+        description="Hospital's policy file, a path below the data root. Absent: the server is trusted, and updates leave without noise.",
+    )
+    storage: SiloStorage = Field(SiloStorage(), description="Volume of the agent.")
     pod: PodOverrides = Field(
-        PodOverrides(), description="Overrides of the agent's pod: PodOverrides in docs/federation.md."
+        PodOverrides(),
+        description="Overrides of the agent's pod template. The fields are those of PodOverrides in docs/federation.md.",
     )
 
 
 class Managed(AgentOptions, ManagedPod):
-    """An agent that runs beside the server: on this machine or in this cluster."""
+    """An agent that runs beside the server, on the same machine or in the same cluster."""
 
     @model_validator(mode="after")
     def _a_gpu_each(self) -> Self:
@@ -296,12 +402,16 @@ class Managed(AgentOptions, ManagedPod):
 
 
 class SiloSpec(Document):
-    """A membership."""
+    """Membership of a silo in a federation."""
 
-    federation: Name = Field(description="Name of the federation.")
-    labels: Literal["None", "All", "Partial"] = Field("None", description="Which of the silo's images are labelled.")
+    federation: Name = Field(description="Name of the federation. It cannot be changed.")
+    labels: Literal["None", "All", "Partial"] = Field(
+        "None",
+        description="Which of the silo's images have labels that may be used. None: labels are removed after reading. All: every image "
+        "must have one. Partial: at least one image must have one.",
+    )
     managed: Managed | None = Field(
-        None, description="Present: run the agent here; absent: the hospital runs it itself."
+        None, description="Agent that is run beside the server. Absent: the hospital runs its own agent."
     )
 
 
@@ -310,6 +420,8 @@ class Silo(Document):
 
     api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
     kind: Literal["Silo"] = Field("Silo", description="Kind of document.")
-    metadata: Metadata = Field(description="Name of the silo; its certificate is issued for it.")
-    spec: SiloSpec = Field(description="What is asked for.")
-    status: SiloCrStatus | None = Field(None, description="What was observed; written in a cluster.")
+    metadata: Metadata = Field(description="Name and namespace of the silo; its certificate is issued for this name.")
+    spec: SiloSpec = Field(description="Desired state, written by users.")
+    status: SiloCrStatus | None = Field(
+        None, description="Observed state, written by the operator. Absent outside a cluster."
+    )

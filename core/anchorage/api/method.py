@@ -25,31 +25,51 @@ NamePattern = Annotated[str, StringConstraints(strict=True, pattern=NAMES_PATTER
 
 
 class UnlabelledWork(Document):
-    """Settings of silos without labels; one that is absent is the same as with labels (methods reference, 5.3)."""
+    """Local training of silos without labels, where it differs from that of silos with labels."""
 
-    epochs: Annotated[int, Field(ge=1, le=1000)] | None = Field(None, description="Passes over its images per round.")
-    learning_rate: PositiveDecimal | None = Field(None, description="Learning rate.")
-    clip_norm: PositiveDecimal | None = Field(None, description="Largest gradient norm; 0: no limit.")
-    batch_size: Count | None = Field(None, description="Images per step.")
+    epochs: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None,
+        description="Number of passes over the images per round at a silo without labels. Absent: as at silos with labels.",
+    )
+    learning_rate: PositiveDecimal | None = Field(
+        None, description="Learning rate of a silo without labels. Absent: as at silos with labels."
+    )
+    clip_norm: PositiveDecimal | None = Field(
+        None,
+        description="Maximum L2 norm of a step's gradient at a silo without labels; larger gradients are scaled down to it, 0 does not "
+        "limit them. Absent: as at silos with labels.",
+    )
+    batch_size: Count | None = Field(
+        None, description="Batch size of a silo without labels. Absent: as at silos with labels."
+    )
 
 
 class ValidationCycle(Document):
-    """Adaptive Metis: a silo trains until its validation loss stands still, or the other silos have moved on (methods reference, 6.14)."""
+    """Adaptive number of epochs (Adaptive Metis): a silo trains until its validation loss stops falling or the other silos have moved on."""
 
     plateau_percent: PositiveDecimal = Field(
-        "0", description="Improvement, in percent, up to which an epoch fails.\n\nThat of the validation loss."
+        "0",
+        description="Fall of the validation loss, in percent, up to which an epoch counts as failed. 0: an epoch fails only if the loss "
+        "does not fall.",
     )
-    tombstones: Annotated[int, Field(ge=0, le=100)] = Field(4, description="Failed epochs that a cycle may have.")
-    max_epochs: Annotated[int, Field(ge=1, le=100)] = Field(32, description="Longest cycle, in epochs.")
+    tombstones: Annotated[int, Field(ge=0, le=100)] = Field(
+        4, description="Number of failed epochs, in a row or not, after which one more ends the cycle."
+    )
+    max_epochs: Annotated[int, Field(ge=1, le=100)] = Field(32, description="Maximum number of epochs in a cycle.")
     validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
-        5, description="Share of each silo's images kept for validation, in percent."
+        5, description="Percentage of each silo's images that is kept from training as validation images."
     )
     slow_silos: NamePattern | None = Field(
         None,
-        description="Names of slow silos.\n\nA pattern such as cpu-*; they have bounds of their own.",
+        description="Names of slow silos, for which `slowPlateauPercent` and `slowTombstones` hold: a pattern such as cpu-*. Absent: all "
+        "silos have the same limits.",
     )
-    slow_plateau_percent: PositiveDecimal = Field("1", description="`plateauPercent` of slow silos.")
-    slow_tombstones: Annotated[int, Field(ge=0, le=100)] = Field(1, description="`tombstones` of slow silos.")
+    slow_plateau_percent: PositiveDecimal = Field(
+        "1", description="Value of `plateauPercent` for slow silos. A larger value ends their cycles earlier."
+    )
+    slow_tombstones: Annotated[int, Field(ge=0, le=100)] = Field(
+        1, description="Value of `tombstones` for slow silos. A smaller value ends their cycles earlier."
+    )
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return what travels beside the model because of the cycle."""
@@ -71,27 +91,40 @@ class ValidationCycle(Document):
 class Local(Document):
     """Local training of a silo in one round."""
 
-    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Passes over the silo's images per round.")
+    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(
+        5, description="Number of passes over the silo's images per round. Not used with `steps` or `cycle`."
+    )
     steps: Count | None = Field(
         None,
-        description="Steps per round, in place of `epochs`.\n\nThe same at every silo: passes go on until there are so many. For short rounds.",
+        description="Number of batches per round, in place of `epochs` and the same at every silo: passes over the images go on until "
+        "there are so many. Set it for short rounds, after which models are averaged often.",
     )
-    batch_size: Count = Field(10, description="Images per step.")
-    accumulation: Accumulation = Field(1, description="Batches per step.\n\nThe mean of their gradients makes it.")
+    batch_size: Count = Field(10, description="Batch size: number of images per batch.")
+    accumulation: Accumulation = Field(
+        1,
+        description="Gradient accumulation: number of batches whose mean gradient makes one optimiser step. Raise it where a batch of the "
+        "size that you want does not fit into memory.",
+    )
     optimiser: Annotated[Piece, Slot("optimiser")] | None = Field(
-        None, description="Optimiser of the silo; absent: the preset's."
+        None, description="Optimiser of the silos, with its learning rate. Absent: the preset's."
     )
-    cycle: ValidationCycle | None = Field(None, description="Adaptive number of epochs, in place of `epochs`.")
+    cycle: ValidationCycle | None = Field(
+        None,
+        description="Adaptive number of epochs, in place of `epochs`. Needs an asynchronous protocol; absent: every round has the same "
+        "number.",
+    )
     unlabelled: UnlabelledWork = Field(
-        UnlabelledWork(), description="Settings of silos without labels, where they differ."
+        UnlabelledWork(), description="Settings for silos without labels, where they differ."
     )
 
 
 class MethodSpec(Document):
-    """A preset, and the slots that a document fills otherwise."""
+    """Training method: a preset, and the slots that differ from it. A slot that is left out is the preset's."""
 
-    name: MethodName = Field(description="The preset that fills every slot.")
-    local_loss: Annotated[Piece, Slot("local_loss")] | None = Field(None, description="Loss on labelled images.")
+    name: MethodName = Field(description="Name of the preset, which fills every slot; `fedctl methods list` shows all.")
+    local_loss: Annotated[Piece, Slot("local_loss")] | None = Field(
+        None, description="Loss on labelled images. Change it where classes are imbalanced."
+    )
     second_head: Annotated[Piece, Slot("second_head")] | None = Field(
         None, description="Second classifier beside the one that is evaluated."
     )
@@ -99,34 +132,42 @@ class MethodSpec(Document):
         None, description="Self-supervised loss, which needs no labels."
     )
     pseudo_labels: Annotated[Piece, Slot("pseudo_labels")] | None = Field(
-        None, description="Pseudo-labels for unlabelled images."
+        None, description="Pseudo-labels: how unlabelled images get labels to train on."
     )
     mixup: Annotated[Piece, Slot("mixup")] | None = Field(
-        None, description="Mixup of images that have labels for the round."
+        None, description="Mixup of images whose labels are fixed for a round."
     )
     input_mixing: Annotated[Piece, Slot("input_mixing")] | None = Field(
-        None, description="Mixing of labelled images with images of other silos."
+        None, description="Mixing of labelled images with each other or with images of other silos."
     )
     regulariser: Annotated[Piece, Slot("regulariser")] | None = Field(
-        None, description="Regulariser that holds local training near the global model."
+        None,
+        description="Regulariser that keeps local training near the global model. Change it where silos differ strongly.",
     )
     server_training: Annotated[Piece, Slot("server_training")] | None = Field(
         None, description="Training at the server after each aggregation."
     )
-    weighting: Annotated[Piece, Slot("weighting")] | None = Field(None, description="Weight of each update.")
+    weighting: Annotated[Piece, Slot("weighting")] | None = Field(
+        None, description="Weight of each silo's update in the average."
+    )
     aggregation: Annotated[Piece, Slot("aggregation")] | None = Field(
-        None, description="How updates become one.\n\nAll but `mean` withstand some silos that send anything."
+        None,
+        description="How the updates of a round are aggregated. Change it where some silos may send wrong updates: median, trimmedMean, "
+        "multiKrum, normBounding and zeno limit what those can do.",
     )
     batch_norm: Annotated[Piece, Slot("batch_norm")] | None = Field(
-        None, description="Batch normalisation between silos and server."
+        None,
+        description="How batch-normalisation layers are aggregated. Change it where scanners or stains differ between silos.",
     )
     server_step: Annotated[Piece, Slot("server_step")] | None = Field(
-        None, description="Server optimiser.\n\nHow the aggregated update changes the global model."
+        None, description="Server optimiser: how the aggregated update changes the global model."
     )
     encoding: Annotated[Piece, Slot("encoding")] | None = Field(
-        None, description="How updates travel.\n\nFewer bits make them smaller, for slow links."
+        None, description="Encoding in which silos send their updates. Change it to send fewer bytes over slow lines."
     )
-    local: Local | None = Field(None, description="Local training of a silo in one round.")
+    local: Local | None = Field(
+        None, description="Local training of a silo in one round: epochs or steps, batch size, optimiser."
+    )
 
 
 SLOTS = tuple(name for name in MethodSpec.model_fields if name not in ("name", "local"))
@@ -136,20 +177,24 @@ SLOTS = tuple(name for name in MethodSpec.model_fields if name not in ("name", "
 class ResolvedMethod(Document):
     """A method with every slot filled; `anchorage.methods.resolve` makes it."""
 
-    name: MethodName = Field(description="The preset it came from.")
+    name: MethodName = Field(description="Name of the preset that filled the slots.")
     local_loss: Annotated[Piece, Slot("local_loss")] = Field(description="Loss on labelled images.")
-    second_head: Annotated[Piece, Slot("second_head")] = Field(description="Second classifier.")
+    second_head: Annotated[Piece, Slot("second_head")] = Field(
+        description="Second classifier beside the one that is evaluated."
+    )
     self_supervised: Annotated[Piece, Slot("self_supervised")] = Field(description="Self-supervised loss.")
     pseudo_labels: Annotated[Piece, Slot("pseudo_labels")] = Field(description="Pseudo-labels.")
-    mixup: Annotated[Piece, Slot("mixup")] = Field(description="Mixup.")
+    mixup: Annotated[Piece, Slot("mixup")] = Field(description="Mixup of images whose labels are fixed for a round.")
     input_mixing: Annotated[Piece, Slot("input_mixing")] = Field(description="Mixing with images of other silos.")
     regulariser: Annotated[Piece, Slot("regulariser")] = Field(description="Regulariser.")
     server_training: Annotated[Piece, Slot("server_training")] = Field(description="Training at the server.")
-    weighting: Annotated[Piece, Slot("weighting")] = Field(description="Weight of each update.")
-    aggregation: Annotated[Piece, Slot("aggregation")] = Field(description="Aggregation.")
-    batch_norm: Annotated[Piece, Slot("batch_norm")] = Field(description="Batch normalisation.")
+    weighting: Annotated[Piece, Slot("weighting")] = Field(description="Weight of each silo's update in the average.")
+    aggregation: Annotated[Piece, Slot("aggregation")] = Field(description="How the updates of a round are aggregated.")
+    batch_norm: Annotated[Piece, Slot("batch_norm")] = Field(
+        description="How batch-normalisation layers are aggregated."
+    )
     server_step: Annotated[Piece, Slot("server_step")] = Field(description="Server optimiser.")
-    encoding: Annotated[Piece, Slot("encoding")] = Field(description="How updates travel.")
+    encoding: Annotated[Piece, Slot("encoding")] = Field(description="Encoding in which silos send their updates.")
     local: Local = Field(description="Local training.")
 
     def facts(self) -> frozenset[str]:

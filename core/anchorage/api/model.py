@@ -41,7 +41,7 @@ class NetworkKind(Piece):
     package: ClassVar[str] = ""
     """Of a library: the package that must be installed where the network is built."""
 
-    member: str = Field("", description="Of a library: which of its networks this is.")
+    member: str = Field("", description="Name of the network in its library.")
 
     def takes(self, side: int) -> bool:
         """Return whether views may have this side in pixels."""
@@ -97,38 +97,57 @@ def require_package(network: str) -> None:
 class LowRank(Document):
     """Low-rank adapters of frozen weights (LoRA; Hu et al. 2021, arXiv:2106.09685)."""
 
-    rank: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="Rank.\n\nOf each adapter.")
-    alpha: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="Factor.\n\nAdapters count alpha / rank times.")
+    rank: Annotated[int, Field(ge=1, le=1024)] = Field(
+        8, description="Rank of the LoRA matrices. A higher rank trains and sends more parameters."
+    )
+    alpha: Annotated[int, Field(ge=1, le=1024)] = Field(
+        8, description="LoRA scaling: adapter outputs are multiplied by alpha / rank."
+    )
 
 
 class ModelSpec(Document):
-    """A network and the images it takes (methods reference, section 5.1)."""
+    """A network and the images that it takes."""
 
     network: Annotated[str, Kind("network")] = Field(
-        description="Architecture, or torchvision/NAME, timm/NAME, monai/NAME.\n\nResNet18: 3×3 stem for small images. ResNet18ImageNet: 7×7 stem."
+        description="Architecture: a network of Anchorage, or torchvision/NAME, timm/NAME or monai/NAME. ResNet18 has the 3×3 stem for "
+        "small images, ResNet18ImageNet the 7×7 stem for large ones."
     )
-    image_size: Annotated[int, Field(ge=8, le=4096)] = Field(description="Height and width of an image in pixels.")
-    channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")
+    image_size: Annotated[int, Field(ge=8, le=4096)] = Field(
+        description="Height and width of the network's input in pixels. The shorter side of an image is scaled to it, and the centre is "
+        "cropped."
+    )
+    channels: Literal[1, 3] = Field(
+        3, description="Number of channels of the network's input: 1 for grey, 3 for RGB. Images are converted to it."
+    )
     augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
-        description="Kind of image.\n\nDecides normalisation, flips and strong augmentation (methods reference, section 5.2).",
+        description="Kind of image, which decides normalisation, flips, crops and strong augmentation.",
     )
     trainable: Trainable = Field(
         "All",
-        description="What trains: All, Head, or encoder.NAME,...\n\nNames are of tensors or modules; ``*``: any text. Heads always train.",
+        description="Which parameters train: All, Head (the classifier and the method's other heads), or names of the encoder's tensors or "
+        "modules such as encoder.layer4,encoder.norm*, where * stands for any text. Heads always train. Frozen parameters are "
+        "sent to a silo once and not in every round.",
     )
     hidden: Annotated[int, Field(ge=1, le=8192)] | None = Field(
-        None, description="Units of a hidden layer.\n\nBetween encoder and classifier; it always trains."
+        None,
+        description="Number of units of a hidden layer between encoder and classifier, which always trains. Absent: no hidden layer. "
+        "Useful where the encoder is frozen, when a linear classifier is little to train.",
     )
     lora: LowRank | None = Field(
-        None, description="Low-rank adapters (LoRA).\n\nThey are added to frozen weights and train in their place."
+        None,
+        description="Low-rank adapters (LoRA) of frozen weights, which train in their place. Needs `trainable: Head` or names; absent: "
+        "none.",
     )
     initial: PathBelow | None = Field(
-        None, description="Safetensors file of initial weights.\n\nBelow the data root; absent: random weights."
+        None,
+        description="Safetensors file with initial weights, a path below the data root. Absent: the weights that `weights` names, else "
+        "random ones.",
     )
     weights: WeightsName | None = Field(
         None,
-        description="Name of pretrained weights.\n\nSuch as IMAGENET1K_V1 or models:/NAME@ALIAS, from `fedctl weights pull`.",
+        description="Name of pretrained weights that were stored by `fedctl weights`, such as IMAGENET1K_V1 or models:/NAME@ALIAS. Absent: "
+        "the weights in `initial`, else random ones.",
     )
 
     @property

@@ -90,19 +90,24 @@ class Resources(Document):
     """Compute resources of a pod. Ignored outside a cluster."""
 
     requests: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field(
-        {}, description="Amount reserved for the pod."
+        {}, description="Amount of each resource that is reserved for the pod, such as cpu: 2 and memory: 8Gi."
     )
     limits: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field(
-        {}, description="Amount that the pod may use at most."
+        {},
+        description="Maximum amount of each resource that the pod may use. GPUs are requested here, such as nvidia.com/gpu: 1; the memory "
+        "limit also decides how many decoded images are kept in memory.",
     )
 
 
 class Storage(Document):
     """Volume of the server. Ignored outside a cluster."""
 
-    size: Quantity = Field("20Gi", description="Size of the volume, which holds checkpoints and spool files.")
+    size: Quantity = Field(
+        "20Gi",
+        description="Size of the volume, which holds checkpoints and updates while they arrive. Raise it for large networks and many silos.",
+    )
     class_name: ObjectName | None = Field(
-        None, description="Storage class of the volume. Default: the cluster's default class."
+        None, description="Storage class of the volume. Absent: the cluster's default class."
     )
 
 
@@ -110,21 +115,27 @@ class SiloStorage(Storage):
     """Volume of a managed agent. Ignored outside a cluster."""
 
     size: Quantity = Field(
-        "5Gi", description="Size of the volume, which holds the agent's identity, audit log and models."
+        "5Gi",
+        description="Size of the volume, which holds the agent's identity, audit log, models and stored decoded images. Raise it where the "
+        "images do not fit into memory.",
     )
 
 
 class Toleration(Document):
     """Toleration of a node taint."""
 
-    key: LabelKey | None = Field(None, description="Key of the taint. Default: every taint.")
-    operator: Literal["Exists", "Equal"] = Field("Equal", description="Whether the taint's value must be equal.")
-    value: LabelValue | None = Field(None, description="Value of the taint, for Equal.")
+    key: LabelKey | None = Field(
+        None, description="Key of the taint. Absent: every taint, which needs the operator Exists."
+    )
+    operator: Literal["Exists", "Equal"] = Field(
+        "Equal", description="Whether the taint's value must be equal to `value` (Equal) or may be any (Exists)."
+    )
+    value: LabelValue | None = Field(None, description="Value of the taint, for the operator Equal.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        None, description="Effect of the taint. Default: every effect."
+        None, description="Effect of the taint. Absent: every effect."
     )
     toleration_seconds: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
-        None, description="Time that the pod stays on a node with a NoExecute taint. Default: for ever."
+        None, description="Seconds that the pod stays on a node with a NoExecute taint. Absent: for ever."
     )
 
     @model_validator(mode="after")
@@ -141,9 +152,9 @@ class SecretKey(Document):
 
     name: ObjectName = Field(description="Name of the Secret.")
     key: Annotated[str, StringConstraints(strict=True, pattern=SECRET_KEY_PATTERN, max_length=253)] = Field(
-        description="Key in the Secret."
+        description="Key in the Secret whose value is taken."
     )
-    optional: bool = Field(False, description="Whether the pod starts without it.")
+    optional: bool = Field(False, description="Whether the pod starts without the Secret or its key.")
 
     @model_validator(mode="after")
     def _foreign(self) -> Self:
@@ -159,13 +170,13 @@ class ValueFrom(Document):
 
 
 class EnvironmentVariable(Document):
-    """Environment variable of a container; a secret stands in a Secret."""
+    """Environment variable of a container. Take a secret value from a Secret."""
 
     name: EnvName = Field(description="Name of the variable.")
     value: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(
-        "", description="Value of the variable."
+        "", description="Value of the variable, in plain text."
     )
-    value_from: ValueFrom | None = Field(None, description="Instead of `value`: where the value stands.")
+    value_from: ValueFrom | None = Field(None, description="Source of the value, in place of `value`.")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -178,16 +189,23 @@ class ClaimMount(Document):
     """PersistentVolumeClaim of the same namespace that is mounted into the pod."""
 
     claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
-    mount_path: MountPath = Field(description="Path at which the volume is mounted.")
+    mount_path: MountPath = Field(
+        description="Absolute path at which the volume is mounted; not a folder that the operator mounts itself."
+    )
     read_only: bool = Field(True, description="Whether the volume is mounted read-only.")
 
 
 class ResourceClaim(Document):
     """Device or other resource of Dynamic Resource Allocation (DRA), for the pod's container."""
 
-    name: Name = Field(description="Name within the pod.")
-    resource_claim_name: ObjectName | None = Field(None, description="Name of a ResourceClaim.")
-    resource_claim_template_name: ObjectName | None = Field(None, description="Name of a ResourceClaimTemplate.")
+    name: Name = Field(description="Name of the claim within the pod.")
+    resource_claim_name: ObjectName | None = Field(
+        None, description="Name of an existing ResourceClaim. Needed unless a template is named."
+    )
+    resource_claim_template_name: ObjectName | None = Field(
+        None,
+        description="Name of a ResourceClaimTemplate, from which each pod gets a claim of its own. Needed unless a claim is named.",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -202,12 +220,12 @@ class PodOverrides(Document):
     In a cluster, the operator checks these fields, and the API server what is in Kubernetes' own form.
     """
 
-    image: Image | None = Field(None, description="Container image. Default: the operator's setting.")
+    image: Image | None = Field(None, description="Container image. Absent: the operator's setting.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        None, description="Policy for pulling the image. Default: the operator's setting."
+        None, description="Policy for pulling the image. Absent: the operator's setting."
     )
     image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = Field(
-        (), description="Secrets of the namespace with the registry's credentials."
+        (), description="Names of Secrets in the namespace with credentials for the image registry."
     )
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32), AfterValidator(_are_free)] = Field(
         {}, description="Additional labels of the pod."
@@ -218,31 +236,34 @@ class PodOverrides(Document):
         AfterValidator(_are_free),
     ] = Field({}, description="Additional annotations of the pod.")
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(
-        {}, description="Labels that a node must have."
+        {}, description="Labels that a node must have to run the pod."
     )
-    affinity: KubernetesPart = Field({}, description="Affinity, as in a Pod.")
+    affinity: KubernetesPart = Field({}, description="Affinity to nodes and other pods, in the form of a Pod's field.")
     topology_spread_constraints: Annotated[tuple[KubernetesPart, ...], Field(max_length=16)] = Field(
-        (), description="Topology spread constraints, as in a Pod."
+        (), description="Topology spread constraints, in the form of a Pod's field."
     )
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = Field(
-        (), description="Node taints that the pod tolerates."
+        (), description="Taints of nodes that the pod tolerates."
     )
     env: Annotated[tuple[EnvironmentVariable, ...], Field(max_length=64)] = Field(
-        (), description="Additional environment variables."
+        (), description="Additional environment variables of the container."
     )
     volumes: Annotated[tuple[ClaimMount, ...], Field(max_length=16)] = Field(
-        (), description="Additional volume claims to mount."
+        (), description="Additional PersistentVolumeClaims to mount."
     )
     shared_memory: Quantity | None = Field(
         None,
-        description="Size of /dev/shm, in memory, within the container's memory limit. Default: the node's, often 64Mi.",
+        description="Size of /dev/shm, which is in memory and counts towards the container's memory limit. Absent: the node's default, "
+        "often 64Mi; set it where several devices train together.",
     )
     resource_claims: Annotated[tuple[ResourceClaim, ...], Field(max_length=16)] = Field(
-        (), description="Resources of Dynamic Resource Allocation."
+        (), description="Devices or other resources that the container claims by Dynamic Resource Allocation."
     )
     runtime_class_name: ObjectName | None = Field(None, description="Name of the RuntimeClass, such as nvidia.")
-    priority_class_name: ObjectName | None = Field(None, description="Name of the PriorityClass.")
-    scheduler_name: ObjectName | None = Field(None, description="Name of the scheduler. Default: the cluster's own.")
+    priority_class_name: ObjectName | None = Field(None, description="Name of the PriorityClass of the pod.")
+    scheduler_name: ObjectName | None = Field(
+        None, description="Name of the scheduler. Absent: the cluster's default scheduler."
+    )
 
     @model_validator(mode="after")
     def _unique(self) -> Self:

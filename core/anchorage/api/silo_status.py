@@ -11,16 +11,16 @@ from anchorage.api.status import Condition, SiloReport, Timestamp, Total
 class SiloCertificate(Document):
     """Certificate of a silo."""
 
-    not_after: Timestamp | None = Field(None, description="Expiry of the certificate.")
+    not_after: Timestamp | None = Field(None, description="Time at which the certificate expires.")
     key: Annotated[str, StringConstraints(strict=True, pattern=KEY_PATTERN, max_length=64)] = Field(
-        "", description="SHA-256 of the silo's public key."
+        "", description="SHA-256 of the silo's public key, in hexadecimal digits."
     )
 
 
 class SiloCrStatus(SiloReport):
-    """Observed status of a silo, written by the operator. The condition Approved is set by a person where admission is manual."""
+    """Observed state of a silo, written by the operator. The condition Approved is set by a person where admission is manual."""
 
-    observed_generation: Total = Field(0, description="Generation that this status is of.")
+    observed_generation: Total = Field(0, description="Generation of the Silo that this status is about.")
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
         (), description="Conditions of the silo, one per type: Approved, Enrolled, Connected, Ready."
     )

@@ -40,15 +40,18 @@ _OF_PYDANTIC = frozenset(get_args(core_schema.ErrorType)) - {"value_error", "ass
 
 
 class Plugin(Document):
-    """Outside piece.
-
-    An alternative that another package adds (docs/writing-a-method.md).
+    """Alternative from another Python package.  The package registers it (docs/writing-a-method.md), and must be installed at the server and at
+    every silo.
     """
 
     name: Annotated[str, StringConstraints(pattern=PLUGIN_NAME_PATTERN, max_length=128)] = Field(
-        description="The package's word and the alternative's name.", examples=["acme.TrimmedMean"]
+        description="Name of the alternative: the package's prefix, a dot, and its own name.",
+        examples=["acme.TrimmedMean"],
     )
-    options: Annotated[dict[str, Any], Field(max_length=64)] = Field({}, description="Its options.")
+    options: Annotated[dict[str, Any], Field(max_length=64)] = Field(
+        {},
+        description="Options of the alternative, which the package defines. Options that are left out have their defaults.",
+    )
 
 
 @dataclass(frozen=True)

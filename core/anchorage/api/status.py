@@ -51,14 +51,16 @@ def seconds_of(moment: str) -> float:
 
 
 class Condition(Document):
-    """Observed condition of an object."""
+    """Condition of an object."""
 
     type: Word = Field(description="Type of the condition, such as Ready, QuorumMet or Approved.")
-    status: Literal["True", "False", "Unknown"] = Field(description="Status of the condition.")
-    reason: Word = Field(description="Reason of the status, one word; of a failure, the one in docs/errors.")
-    message: Line = Field("", description="Explanation, one line.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
+    reason: Word = Field(
+        description="Reason of the status, in one word; after a failure, the name of the error in docs/errors."
+    )
+    message: Line = Field("", description="Explanation for people, on one line.")
     last_transition_time: Timestamp = Field(description="Time of the last change of `status`.")
-    observed_generation: Total = Field(0, description="Generation of the object when observed.")
+    observed_generation: Total = Field(0, description="Generation of the object that the condition is about.")
 
 
 def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
@@ -75,23 +77,35 @@ class SiloReport(Document):
     """What the server reports of a silo, wherever a status has it: every field is here once."""
 
     state: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(
-        "", description="State in the current round, such as Training or Late."
+        "", description="State of the silo in the current round, such as Training or Late."
     )
-    task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task; empty without one.")
-    progress: Percentage = Field(0, description="Progress of the current task in percent.")
-    rate: Total = Field(0, description="Rate of the transfer under way, bytes per second; 0 without one.")
-    seconds_left: Total | None = Field(None, description="Time until the transfer's end, in seconds.")
-    samples: Total = Field(0, description="Images for training, or used in the last counted update.")
-    weight: Number = Field("0", description="Weight of the last counted update in the aggregation, 0 to 1.")
+    task: Literal["", "Train", "Evaluate"] = Field(
+        "", description="Kind of the silo's current task. Empty: it has none."
+    )
+    progress: Percentage = Field(0, description="Progress of the current task, in percent.")
+    rate: Total = Field(
+        0,
+        description="Rate of the current transfer of a model or update, in bytes per second. 0: nothing is transferred.",
+    )
+    seconds_left: Total | None = Field(
+        None, description="Estimated seconds until the current transfer ends. Absent: nothing is transferred."
+    )
+    samples: Total = Field(
+        0, description="Number of images that the silo trains on, or that its last counted update was made from."
+    )
+    weight: Number = Field("0", description="Weight of the silo's last counted update in the aggregation, from 0 to 1.")
     acceptance: Number = Field(
         "",
-        description="Share of the silo's unlabelled images whose pseudo-labels were accepted in the last counted update, 0 to 1; empty "
-        "without such images.",
+        description="Share of the silo's unlabelled images whose pseudo-labels were accepted in its last counted update, from 0 to 1. "
+        "Empty: there are no such images.",
     )
-    epsilon: Number = Field("", description="Privacy loss of all updates so far, under a privacy budget.")
-    last_seen_time: Timestamp | None = Field(None, description="Time of the last contact.")
-    code: Code = Field("", description="Code of the last failure, such as ANC-1301.")
-    message: Line = Field("", description="Message of the last failure.")
+    epsilon: Number = Field(
+        "",
+        description="Privacy loss (epsilon) of all updates of the silo so far, if its policy has a privacy budget. Empty: it has none.",
+    )
+    last_seen_time: Timestamp | None = Field(None, description="Time of the server's last contact with the silo.")
+    code: Code = Field("", description="Code of the silo's last failure, such as ANC-1301. Empty: none.")
+    message: Line = Field("", description="Message of the silo's last failure.")
 
 
 class Member(Document):
@@ -102,16 +116,16 @@ class Member(Document):
 
 
 class SiloStatus(SiloReport, Member):
-    """One silo as the server observes it."""
+    """Status of one silo as the server observes it."""
 
-    state: Word = Field("Waiting", description="State in the current round, such as Training or Late.")
+    state: Word = Field("Waiting", description="State of the silo in the current round, such as Training or Late.")
 
 
 class Metric(Document):
     """Metric of a model."""
 
     name: Identifier = Field(description="Name of the metric, such as accuracy.")
-    value: Number = Field(description="Value of the metric as text.")
+    value: Number = Field(description="Value of the metric, as text.")
 
 
 def metrics_of(values: Mapping[str, float]) -> tuple[Metric, ...]:
@@ -123,21 +137,25 @@ Metrics = Annotated[tuple[Metric, ...], Field(max_length=256)]
 
 
 class StoredModel(Document):
-    """Model file written by the server."""
+    """Model file that the server wrote."""
 
-    path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(description="Path of the file.")
+    path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(
+        description="Path of the file at the server."
+    )
     digest: Digest = Field(description="BLAKE3 digest of the model.")
-    round: Total = Field(0, description="Round that the model comes from.")
-    metrics: Metrics = Field((), description="Metrics on the test images.")
+    round: Total = Field(0, description="Round that the model is from.")
+    metrics: Metrics = Field((), description="Metrics of the model on the test images.")
 
 
 class CheckpointStatus(Document):
     """Checkpoint on the server's disk."""
 
-    round: Total = Field(description="Round of the checkpoint.")
-    path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field("", description="Path of the file.")
+    round: Total = Field(description="Round whose state the checkpoint holds.")
+    path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(
+        "", description="Path of the file at the server."
+    )
     digest: Digest = Field("", description="BLAKE3 digest of the model.")
-    time: Timestamp | None = Field(None, description="Time of the commit.")
+    time: Timestamp | None = Field(None, description="Time at which the round was committed.")
 
 
 class TrackingStatus(Document):
@@ -151,23 +169,25 @@ class TrackingStatus(Document):
 
 
 class CertificateTimes(Document):
-    """Expiry of certificates; in a cluster only."""
+    """Expiry of the federation's certificates. In a cluster only."""
 
-    server_not_after: Timestamp | None = Field(None, description="Expiry of the server's certificate.")
+    server_not_after: Timestamp | None = Field(None, description="Time at which the server's certificate expires.")
     authority_not_after: Timestamp | None = Field(
-        None, description="Expiry of the certificate authority's certificate."
+        None, description="Time at which the certificate of the certificate authority expires."
     )
 
 
 class FederationStatus(Document):
-    """Observed status of a federation."""
+    """Observed state of a federation."""
 
-    observed_generation: Total = Field(0, description="Generation that this status is of; 0 outside a cluster.")
+    observed_generation: Total = Field(
+        0, description="Generation of the Federation that this status is about; 0 outside a cluster."
+    )
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
         (), description="Conditions of the federation, one per type."
     )
-    round: Total = Field(0, description="Last committed round.")
-    rounds: Total = Field(0, description="Number of rounds of the run.")
+    round: Total = Field(0, description="Number of the last committed round. 0: none.")
+    rounds: Total = Field(0, description="Total number of rounds of the run.")
     progress_percentage: Percentage = Field(0, description="Percentage of the rounds that are committed.")
     step: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(
         "", description="Step of the current round, such as train or evaluate."
@@ -177,7 +197,7 @@ class FederationStatus(Document):
     )
     metric: Annotated[str, StringConstraints(strict=True, max_length=128)] = Field(
         "",
-        description="Primary metric on the validation (else the test) images, such as accuracy 0.969.",
+        description="Primary metric on the validation images, else on the test images, with its value, such as accuracy 0.969.",
     )
     endpoint: Endpoint = Field("", description="Address of the server for silos, host:port.")
     enrolment_endpoint: Endpoint = Field("", description="Address of the server for enrolment, host:port.")
@@ -186,16 +206,17 @@ class FederationStatus(Document):
     silos: Annotated[tuple[SiloStatus, ...], Field(max_length=MOST_SILOS)] = Field(
         (), description="Status of every member silo."
     )
-    metrics: Metrics = Field((), description="Metrics of the last round that was validated.")
+    metrics: Metrics = Field((), description="Metrics of the last round that was evaluated.")
     last_checkpoint: CheckpointStatus | None = Field(None, description="Checkpoint of the last committed round.")
-    model: StoredModel | None = Field(None, description="Model of the last round, at the end of the run.")
+    model: StoredModel | None = Field(None, description="Model of the last round. Absent until the end of the run.")
     best_model: StoredModel | None = Field(
-        None, description="Model of the best primary metric on validation images, else the last."
+        None,
+        description="Model of the round with the best primary metric on the validation images; of the last round if nothing was evaluated.",
     )
     tracking: TrackingStatus = Field(TrackingStatus(), description="MLflow run that holds the results.")
     start_time: Timestamp | None = Field(None, description="Time of the run's first start.")
     completion_time: Timestamp | None = Field(
-        None, description="Time of the last round's commit, at the end of the run."
+        None, description="Time at which the last round was committed. Absent until the end of the run."
     )
     last_updated_time: Timestamp | None = Field(None, description="Time at which this status was written.")
     bytes_up: Total = Field(0, description="Model bytes received from silos.")

@@ -32,14 +32,14 @@ def _bound(
 
 UPPER_BOUND = _bound(
     "UpperBound",
-    "FedAvg with labels at every silo: what a semi-supervised method is held against from above.",
+    "FedAvg with labels at every silo: the upper bound of semi-supervised methods.",
     "labels at every silo",
     ("All",),
     every_label=True,
 )
 LOWER_BOUND = _bound(
     "LowerBound",
-    "FedAvg of the silos with labels alone: what the unlabelled silos must improve on.",
+    "FedAvg of only the silos with labels: the lower bound, which unlabelled silos must improve.",
     "labels at some silos; the others do not take part",
     ("None", "All", "Partial"),
 )
@@ -48,7 +48,7 @@ _SL_SOURCE = "FedMatch slides, upper bound {}; methods reference, 6.5"
 _SL_SETTING = "labels at every silo, or at the server too (serverTraining: anchors)"
 FEDAVG_SL = _bound(
     "FedAvgSL",
-    "FedAvg with every label shown: the upper bound of the consistency baselines.",
+    "FedAvg with all labels: the upper bound of the consistency baselines.",
     _SL_SETTING,
     ("All",),
     source=_SL_SOURCE.format("FedAvg-SL"),
@@ -56,7 +56,7 @@ FEDAVG_SL = _bound(
 )
 FEDPROX_SL = _bound(
     "FedProxSL",
-    "FedAvgSL with a pull towards the received model.",
+    "FedAvgSL with FedProx's penalty on the distance to the received model.",
     _SL_SETTING,
     ("All",),
     source=_SL_SOURCE.format("FedProx-SL"),

@@ -28,15 +28,21 @@ def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Reg
 
 
 FEDAVG_FIXMATCH = _consistency(
-    "FedAvgFixMatch", _FIXMATCH, "FedAvg whose silos also learn their own confident predictions (FixMatch)."
+    "FedAvgFixMatch",
+    _FIXMATCH,
+    "FedAvg with FixMatch at the silos: confident predictions for weak views are learnt on strong views.",
 )
 FEDPROX_FIXMATCH = _consistency(
-    "FedProxFixMatch", _FIXMATCH, "FedAvgFixMatch with a pull towards the received model.", _PULL
+    "FedProxFixMatch", _FIXMATCH, "FedAvgFixMatch with FedProx's penalty on the distance to the received model.", _PULL
 )
 FEDAVG_UDA = _consistency(
-    "FedAvgUDA", _UDA, "FedAvg whose silos also learn their own sharpened confident predictions (UDA)."
+    "FedAvgUDA",
+    _UDA,
+    "FedAvg with UDA at the silos: sharpened confident predictions for weak views are learnt on strong views.",
 )
-FEDPROX_UDA = _consistency("FedProxUDA", _UDA, "FedAvgUDA with a pull towards the received model.", _PULL)
+FEDPROX_UDA = _consistency(
+    "FedProxUDA", _UDA, "FedAvgUDA with FedProx's penalty on the distance to the received model.", _PULL
+)
 
 SAGE = Preset(
     slots=slots(
@@ -47,7 +53,7 @@ SAGE = Preset(
             epochs=5, batch_size=128, optimiser=Sgd(learning_rate="0.1", momentum="0.9", weight_decay="0.0001")
         ),
     ),
-    summary="Silos learn labels of their own model, softened towards the received model's where the two are not equally confident.",
+    summary="Silos learn labels of their own model, mixed with the received model's where the two differ in confidence.",
     setting="labels partially at every silo",
     labels=("None", "All", "Partial"),
     reveals_to_server="the number of training images",

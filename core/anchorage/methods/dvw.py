@@ -26,13 +26,13 @@ _REVEALS_COUNTS = "a confusion matrix on the validation images per update, so ea
 DVW_GMEAN = replace(
     DVW,
     slots=slots("DVWGMean", weighting=Dvw(metric="GeometricMean"), local=METIS_LOCAL),
-    summary="DVW by the geometric mean of the classes' recalls.",
+    summary="DVW with the geometric mean of the classes' recalls as score.",
     reveals_to_server=_REVEALS_COUNTS,
 )
 
 DVW_MCC = replace(
     DVW,
     slots=slots("DVWMCC", weighting=Dvw(metric="MCC"), local=METIS_LOCAL),
-    summary="DVW by Matthews' correlation of true and predicted classes.",
+    summary="DVW with Matthews' correlation coefficient as score.",
     reveals_to_server=_REVEALS_COUNTS,
 )

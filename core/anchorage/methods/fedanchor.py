@@ -51,19 +51,19 @@ _FROM = FEDANCHOR.slots
 
 FEDANCHOR_MIX = _variant(
     "FedAnchorMix",
-    "FedAnchor whose server mixes its anchors as silos mix their images.",
+    "FedAnchor with mixup at the server as well as at silos.",
     'client and server mixup, "FedAnchor (mix)"',
     mixup=BothMixup(),
 )
 FEDANCHOR_NO_MIXUP = _variant(
     "FedAnchorNoMixup",
-    "FedAnchor without mixed images anywhere: accepted images alone.",
+    "FedAnchor without mixup: silos train on accepted images only.",
     "ablation without mixup",
     mixup=NoMixup(),
 )
 FEDANCHOR_SERVER_MIXUP = _variant(
     "FedAnchorServerMixup",
-    "FedAnchor with mixed images at the server only.",
+    "FedAnchor with mixup at the server only.",
     "ablation with server mixup",
     mixup=ServerMixup(),
 )

@@ -29,13 +29,13 @@ FEDASYNC = Preset(
 FEDASYNC_POLYNOMIAL = replace(
     FEDASYNC,
     slots=_slots("FedAsyncPolynomial", MixPolynomial(alpha="0.6", exponent="0.5")),
-    summary="FedAsync whose weights fall with a power of the update's age.",
+    summary="FedAsync with weights that fall with a power of an update's staleness.",
     source="Xie et al. 2019, Algorithm 1 with s = (t - tau + 1)^-a, a fresh update having t = tau; methods reference, 6.14",
 )
 
 FEDASYNC_HINGE = replace(
     FEDASYNC,
     slots=_slots("FedAsyncHinge", MixHinge(alpha="0.6", slope="10", grace=4)),
-    summary="FedAsync whose weights fall sharply once an update is older than a few models.",
+    summary="FedAsync with weights that fall sharply once an update's staleness exceeds a few models.",
     source="Xie et al. 2019, Algorithm 1 with s = 1 up to b, then 1 / (a (t - tau - b) + 1); methods reference, 6.14",
 )

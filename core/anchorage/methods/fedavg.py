@@ -20,7 +20,7 @@ FEDAVG = Preset(
 
 FEDPROX = Preset(
     slots=slots("FedProx", weighting=SampleCount(), regulariser=Proximal(mu="0.01")),
-    summary="FedAvg with a pull of every silo towards the model it received.",
+    summary="FedAvg with a penalty on the squared distance to the received model.",
     setting="labels at every silo that trains",
     labels=("All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
@@ -32,6 +32,6 @@ FEDPROX = Preset(
 BALANCED_SOFTMAX = replace(
     FEDAVG,
     slots=slots("BalancedSoftmax", local_loss=BalancedSoftmax(), weighting=SampleCount()),
-    summary="FedAvg whose silos learn as if their classes were equally frequent (logit adjustment).",
+    summary="FedAvg with balanced softmax: silos learn as if classes were equally frequent (logit adjustment).",
     source="Ren et al. 2020 (balanced softmax); methods reference, 6.12",
 )

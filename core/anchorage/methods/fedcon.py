@@ -23,7 +23,7 @@ FEDCON = Preset(
             epochs=5, batch_size=10, optimiser=Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
         ),
     ),
-    summary="Silos make two views of an image look alike to the encoder; the server trains encoder and classifier on its labels.",
+    summary="Silos train the encoder to give two views of an image similar features; the server trains encoder and classifier on its labels.",
     setting="labels at the server only",
     labels=("None",),
     reveals_to_server="nothing beyond the encoder's weights, and the number of images",

@@ -15,7 +15,7 @@ FEDCOPL_BUDGET = Preset(
         weighting=SelectedCount(),
         local=Local(epochs=10, batch_size=32, optimiser=Sgd(learning_rate="0.1", schedule="Cosine")),
     ),
-    summary="Silos train on their most probable images of each class, as many as let all silos' images together be of even class shares.",
+    summary="Silos train on their most confident images of each class, as many as keep class shares equal over all silos together.",
     setting="labels at the server only; classes of even frequency",
     labels=("None",),
     reveals_to_server="each silo's confident guesses per class, every few rounds: nearly its class histogram",

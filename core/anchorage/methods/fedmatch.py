@@ -14,7 +14,7 @@ _LOCAL = Local(epochs=1, batch_size=10, optimiser=_PLAIN, unlabelled=UnlabelledW
 
 FEDMATCH = Preset(
     slots=slots("FedMatch", pseudo_labels=Helpers(threshold="0.75"), weighting=Uniform(), local=_LOCAL),
-    summary="Labels train one part of every weight, agreement with the most similar silos' models on unlabelled images a sparse second part.",
+    summary="Labels train one part of every weight; agreement with similar silos' models on unlabelled images trains a sparse second part.",
     setting="some labels at every silo",
     labels=("All", "Partial", "None"),
     reveals_to_server="every silo's answer to an image of noise, and which of its weights hardly changed",

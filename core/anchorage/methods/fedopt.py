@@ -26,13 +26,13 @@ _REDDI = "Reddi et al. 2021, Algorithm 2 (v0 = 0)"
 FEDAVGM = _fedopt(
     "FedAvgM",
     Momentum(learning_rate="0.1", momentum="0.9"),
-    "FedAvg whose server keeps momentum of the rounds' steps.",
+    "FedAvg with momentum at the server.",
     "Hsu et al. 2019",
 )
 FEDADAGRAD = _fedopt(
     "FedAdagrad",
     Adagrad(learning_rate="0.1", momentum="0"),
-    "FedAvg whose server divides its step by the root of the sum of squares.",
+    "FedAvg with Adagrad at the server.",
     _REDDI,
 )
 FEDADAM = _fedopt(

@@ -13,7 +13,7 @@ FEDPERL = Preset(
         weighting=SampleCount(),
         local=Local(epochs=1, batch_size=16, optimiser=AdamW(learning_rate="0.00005", weight_decay="0")),
     ),
-    summary="Silos learn labels that their own model and the mean model of the most similar silos agree on.",
+    summary="Silos learn labels that their own model and the mean model of the most similar silos predict together.",
     setting="labels partially at every silo",
     labels=("None", "All", "Partial"),
     reveals_to_server="every silo's individual model, kept from round to round, and what it scores on the server's validation images",

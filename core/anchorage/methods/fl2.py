@@ -23,7 +23,7 @@ FL2 = Preset(
         server_step=Momentum(learning_rate="1", momentum="0.5"),
         local=Local(epochs=5, batch_size=32, optimiser=_SGD),
     ),
-    summary="Silos label their images above thresholds of their own classes; outputs must withstand a perturbation of the weights.",
+    summary="Silos accept labels above thresholds of each silo and class, and train for outputs that withstand a perturbation of the weights.",
     setting="few labels, at the server only",
     labels=("None",),
     reveals_to_server="the mean confidence of the received model on a silo's images: how familiar they are",

@@ -23,7 +23,7 @@ IMFEDSEMI = Preset(
         weighting=Uniform(),
         local=Local(epochs=1, batch_size=24, optimiser=AdamW(learning_rate="0.0002", weight_decay="0.0005")),
     ),
-    summary="Silos put each image into the bank of its first guess, and learn of which bank their confident images are.",
+    summary="Silos sort images into sub-banks by the class first guessed, and train on confident images to tell the sub-banks apart.",
     setting="few labels, at the server only",
     labels=("None",),
     reveals_to_server="nothing beyond the update and the number of images",

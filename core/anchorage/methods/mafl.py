@@ -53,7 +53,7 @@ _LOCAL = LocalMix(share="0.05")
 
 
 FEDMIX = _mafl(
-    "FedMix", _FEDMIX, "Mixup with other silos' images to first order, from means of groups of images alone."
+    "FedMix", _FEDMIX, "Mixup with other silos' images, approximated to first order from means of groups of images."
 )
 NAIVE_MIX = _mafl("NaiveMix", _NAIVE, "Mixup with means of other silos' images.")
 LOCAL_MIX = _mafl(
@@ -70,12 +70,12 @@ GLOBAL_MIXUP = _mafl(
     to_server="every labelled image",
     to_silos="every labelled image of every silo",
 )
-FEDPROX_FEDMIX = _mafl("FedProxFedMix", _FEDMIX, "FedMix with a pull towards the received model.", pull=_PULL)
-FEDPROX_NAIVE_MIX = _mafl("FedProxNaiveMix", _NAIVE, "NaiveMix with a pull towards the received model.", pull=_PULL)
+FEDPROX_FEDMIX = _mafl("FedProxFedMix", _FEDMIX, "FedMix with FedProx's penalty.", pull=_PULL)
+FEDPROX_NAIVE_MIX = _mafl("FedProxNaiveMix", _NAIVE, "NaiveMix with FedProx's penalty.", pull=_PULL)
 FEDPROX_LOCAL_MIX = _mafl(
     "FedProxLocalMix",
     _LOCAL,
-    "LocalMix with a pull towards the received model.",
+    "LocalMix with FedProx's penalty.",
     pull=_PULL,
     to_server="the number of training images",
     to_silos="nothing beyond the global model",

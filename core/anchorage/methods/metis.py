@@ -22,7 +22,7 @@ SYNC_FEDAVG = replace(
 ASYNC_FEDAVG = replace(
     FEDAVG,
     slots=slots("AsyncFedAvg", weighting=_BY_IMAGES, local=METIS_LOCAL),
-    summary="FedAvg without rounds: every arriving update takes the place of the silo's last one in the average.",
+    summary="FedAvg without rounds: every arriving update replaces the silo's previous one in the average.",
     protocols=("Asynchronous",),
     reveals_to_server="the number of training images; each update by itself, without a round's others to hide among",
     source=_CACHE,
@@ -51,7 +51,7 @@ ASYNC_DVW_ADAPTIVE = replace(
         weighting=DVW.slots.weighting,
         local=METIS_LOCAL.model_copy(update={"cycle": ValidationCycle()}),
     ),
-    summary="AsyncDVW whose silos train until their validation loss stands still or the others have moved on.",
+    summary="AsyncDVW in which a silo trains until its validation loss stops falling or the other silos have moved on.",
     reveals_to_server=f"{ASYNC_DVW.reveals_to_server}; how many steps a silo trains, so how fast it is and learns",
     reveals_to_silos=f"{DVW.reveals_to_silos}; how many steps are committed in all",
     source="Stripelis et al. (Metis), section V (adaptive update frequency); methods reference, 6.14",

@@ -5,7 +5,7 @@ from anchorage.pieces.server_training.moments import ClassMoments
 
 MOMENTS_HEAD = Preset(
     slots=slots("MomentsHead", server_training=ClassMoments()),
-    summary="Silos sum up their frozen features per class, once; the server makes the classifier of the sums, and nobody trains.",
+    summary="Silos send sums of frozen features per class, once; the server computes the classifier from them, without training.",
     setting="labels anywhere: at silos, at some, in part, or at the server only (head: Total)",
     labels=("All", "Partial"),
     reveals_to_server="each silo's class histogram, the sums of its features per class and the products of two features: of a class of fewer than "

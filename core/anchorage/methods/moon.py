@@ -27,7 +27,7 @@ def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Pre
 MOON = _moon(
     "MOON",
     Moon(mu="5", temperature="0.5", previous_models=1),
-    "FedAvg whose silos keep their representation near the global model's and away from their own last one.",
+    "FedAvg with a contrastive loss that keeps representations near the global model's and away from the silo's previous model's.",
     "Li et al. 2021 (MOON), loss CE + mu l_con",
 )
 MOON_L2 = _moon(

@@ -13,7 +13,7 @@ PROTOFSSL = Preset(
         weighting=Uniform(),
         local=Local(epochs=2, batch_size=100, optimiser=AdamW(learning_rate="0.001", weight_decay="0")),
     ),
-    summary="Silos tell classes by the distance to class means, and other silos' class means label images for them.",
+    summary="Silos classify by the distance to class means of features; other silos' class means label the images without a label.",
     setting="a few labels of most classes at every silo",
     labels=("None", "All", "Partial"),
     reveals_to_server="class means of each silo's features; of a class with one labelled image, that image's features",

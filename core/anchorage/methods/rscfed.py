@@ -18,7 +18,7 @@ RSCFED = Preset(
             unlabelled=UnlabelledWork(learning_rate="0.021"),
         ),
     ),
-    summary="Random groups of silos agree on a model each, far updates counting less; the mean of the groups' models is the next.",
+    summary="Mean of the models of random groups of silos; within a group, distant updates count less.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     reveals_to_server="individual updates and their distances, and the numbers of labelled and of all images",

@@ -23,7 +23,7 @@ FEDBARLOW = Preset(
     slots=slots(
         "FedBarlow", self_supervised=Barlow(scale="0.01", off_diagonal="0.0051"), weighting=SampleCount(), local=_BARLOW
     ),
-    summary="Silos learn features that two views of an image share, and no two features say the same; no label is looked at.",
+    summary="Barlow Twins: silos learn features that agree between two views of an image and are not redundant, without labels.",
     setting="no labels",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
@@ -39,7 +39,7 @@ FEDCLR = Preset(
         weighting=SampleCount(),
         local=_BARLOW,
     ),
-    summary="FedBarlow with a linear classifier beside it, which the silos with labels train on features that it does not change.",
+    summary="FedBarlow, and a linear classifier that silos with labels train on its features without changing them.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     reveals_to_server="the number of images, and of labelled ones; the classifier's change carries label information",
@@ -56,7 +56,7 @@ ORCHESTRA = Preset(
             epochs=10, batch_size=16, optimiser=Sgd(learning_rate="0.003", momentum="0.9", weight_decay="0.0001")
         ),
     ),
-    summary="Silos learn to put two views of an image into the same of 128 clusters that the server finds among theirs.",
+    summary="Silos learn to assign two views of an image to the same of 128 clusters, which the server computes from the silos' own.",
     setting="no labels",
     labels=("None", "All", "Partial"),
     reveals_to_server="the number of steps, and 16 cluster means of features: with few images, nearly features of images",
@@ -72,7 +72,7 @@ _SIAMESE = Local(
 
 FEDSIMSIAM = Preset(
     slots=slots("FedSimSiam", self_supervised=SimSiam(), weighting=SampleCount(), local=_SIAMESE),
-    summary="Silos learn features by which each of two views of an image predicts the other; no label is looked at.",
+    summary="SimSiam: silos learn features from which each of two views of an image predicts the other, without labels.",
     setting="no labels",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
@@ -83,7 +83,7 @@ FEDSIMSIAM = Preset(
 
 FEDBYOL = Preset(
     slots=slots("FedBYOL", self_supervised=FedByol(), weighting=SampleCount(), local=_SIAMESE),
-    summary="Silos learn features by which each view of an image predicts what a slowly following network makes of another; no label is looked at.",
+    summary="BYOL: silos learn features from which a view of an image predicts a moving-average network's output for another view, without labels.",
     setting="no labels",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
@@ -94,7 +94,7 @@ FEDBYOL = Preset(
 
 FEDEMA = Preset(
     slots=slots("FedEMA", self_supervised=FedEma(), weighting=SampleCount(), local=_SIAMESE),
-    summary="FedBYOL whose silos keep the more of their own last model, the further it moved in the round before.",
+    summary="FedBYOL in which a silo keeps more of its own last model the further that moved in the round before.",
     setting="no labels; silos that differ",
     labels=("None", "All", "Partial"),
     reveals_to_server="the number of images, how widely their projections are spread, and the share of its own model that a silo kept",
@@ -104,7 +104,7 @@ FEDEMA = Preset(
 
 LDAWA = Preset(
     slots=slots("LDAWA", self_supervised=SimSiam(), weighting=Uniform(), aggregation=LayerCosine(), local=_SIAMESE),
-    summary="FedSimSiam whose server weighs every tensor of an update by its cosine to that of the global model.",
+    summary="FedSimSiam in which each tensor of an update is weighted by its cosine to the global model's.",
     setting="no labels; silos that differ",
     labels=("None", "All", "Partial"),
     reveals_to_server="the number of images, and how widely their projections are spread",

@@ -27,7 +27,7 @@ FEDAVG_SEMI = Preset(
         weighting=FedAvgSemi(labelled_share="0.5"),
         local=_LOCAL,
     ),
-    summary="Labelled and unlabelled halves of the average, the unlabelled one weighted by accepted pseudo-labels.",
+    summary="One half of the weight by labelled images, the other half by accepted pseudo-labels.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     reveals_to_server="the number of labelled images and of accepted pseudo-labels",
@@ -43,7 +43,7 @@ SEMIANAGG = Preset(
         weighting=SemiAnAgg(order="Paper", labelled_share="0.5"),
         local=_LOCAL,
     ),
-    summary="FedAvg-Semi whose unlabelled half counts silos by how far their features moved from a shared random anchor model.",
+    summary="FedAvg-Semi whose unlabelled half weighs silos by the distance of their features from those of a shared random anchor model.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     reveals_to_server=(

@@ -45,7 +45,7 @@ SEMIFL = Preset(
 SEMIFL_NO_MIXUP = replace(
     SEMIFL,
     slots=SEMIFL.slots.model_copy(update={"name": "SemiFLNoMixup", "mixup": NoMixup()}),
-    summary="SemiFL without mixed images: confident images alone.",
+    summary="SemiFL without mixup: silos train on confident images only.",
     source='FedAnchor, ablation "SemiFL + no mixup"; methods reference, 6.7',
 )
 
@@ -67,7 +67,7 @@ FIXMATCH_ALTERNATE = Preset(
 
 SUPERVISED = Preset(
     slots=slots("Supervised", server_training=_ALTERNATE, weighting=SampleCount(), local=_LOCAL),
-    summary="The upper bound of labels at the server: every silo has labels too, and the server trains on its anchors.",
+    summary="Upper bound for labels at the server: every silo has labels, too, and the server trains on its anchors.",
     setting="labels at every silo and at the server",
     labels=("All",),
     reveals_to_server="the number of training images",

@@ -23,13 +23,13 @@ FEDROD = replace(
 FEDROD_DUAL = replace(
     FEDROD,
     slots=_FROM.model_copy(update={"name": "FedRoDDual", "second_head": PersonalDual()}),
-    summary="FedRoD whose personal heads learn from unlabelled images, too.",
+    summary="FedRoD in which personal heads also learn from unlabelled images.",
     source="SemiAnAgg's paper, baseline FedRoD Dual; methods reference, 6.12",
 )
 
 SSIL_CDM = Preset(
     slots=slots("SSILCDM", second_head=Balanced(), pseudo_labels=_ADJUSTED, weighting=SampleCount(), local=_FROM.local),
-    summary="A plain and a balanced head; pseudo-labels make up for the class shares that a silo guesses of itself.",
+    summary="A plain and a balanced head, with pseudo-labels adjusted for the class shares that a silo estimates for itself.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     reveals_to_server="the number of training images",
@@ -40,7 +40,7 @@ SSIL_CDM = Preset(
 SSIL_CDM_FEDAVG_SEMI = replace(
     SSIL_CDM,
     slots=SSIL_CDM.slots.model_copy(update={"name": "SSILCDMFedAvgSemi", "weighting": _FROM.weighting}),
-    summary="SSILCDM whose average gives labelled and unlabelled silos a half each.",
+    summary="SSILCDM with half of the weight by labelled images and half by accepted pseudo-labels.",
     reveals_to_server=FEDAVG_SEMI.reveals_to_server,
     source="SemiAnAgg's paper, baseline SSIL-CDM with FedAvg-Semi; methods reference, 6.12",
 )
@@ -50,7 +50,7 @@ ORIG_ACR = replace(
     slots=SSIL_CDM_FEDAVG_SEMI.slots.model_copy(
         update={"name": "OrigACR", "pseudo_labels": _ADJUSTED.model_copy(update={"adjustment": "Labelled"})}
     ),
-    summary="SSILCDMFedAvgSemi whose silos are told the class shares of all labels and make up for those.",
+    summary="SSILCDMFedAvgSemi with pseudo-labels adjusted for the class shares of all silos' labels.",
     reveals_to_server="the class histogram of the silo's labels, and the number of accepted pseudo-labels",
     reveals_to_silos="the class shares of all labels",
     source='SemiAnAgg\'s paper, figure 12, "orig-ACR FL"; methods reference, 6.12',

@@ -42,13 +42,13 @@ class SecondHead(SecondHeadHooks, EngineHooks):
 
 
 class SelfSupervised(SelfSupervisedHooks, EngineHooks):
-    """A loss that takes no label."""
+    """Self-supervised loss, which needs no labels."""
 
     slot: ClassVar[str] = "self_supervised"
 
 
 class PseudoLabels(PseudoLabelHooks, EngineHooks):
-    """Labels for the unlabelled images."""
+    """Pseudo-labels of unlabelled images."""
 
     slot: ClassVar[str] = "pseudo_labels"
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
@@ -62,26 +62,26 @@ class Mixup(MixupHooks, EngineHooks):
 
 
 class InputMixing(InputMixingHooks, EngineHooks):
-    """Mixing of labelled images with images of others."""
+    """Mixing of labelled images with each other or with images of other silos."""
 
     slot: ClassVar[str] = "input_mixing"
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
 
 class Regulariser(RegulariserHooks, EngineHooks):
-    """What holds local training near the global model."""
+    """Regulariser that keeps local training near the global model."""
 
     slot: ClassVar[str] = "regulariser"
 
 
 class ServerTraining(ServerTrainingHooks, EngineHooks):
-    """What the server trains on its anchors."""
+    """Training at the server after each aggregation."""
 
     slot: ClassVar[str] = "server_training"
 
 
 class ServerObjective(ServerObjectiveHooks, EngineHooks):
-    """What the server learns of its anchors."""
+    """Loss with which the server trains on its anchors."""
 
     slot: ClassVar[str] = "server_objective"
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
@@ -93,19 +93,19 @@ class ServerObjective(ServerObjectiveHooks, EngineHooks):
 
 
 class Weighting(WeightingHooks, WeightingEngineHooks):
-    """How much an update counts."""
+    """Weight of each silo's update in the average."""
 
     slot: ClassVar[str] = "weighting"
 
 
 class Aggregation(AggregationHooks, LearningHooks):
-    """How weighted updates become one."""
+    """How the updates of a round are aggregated."""
 
     slot: ClassVar[str] = "aggregation"
 
 
 class BatchNorm(BatchNormHooks, EngineHooks):
-    """What becomes of batch normalisation between silos and server."""
+    """How batch-normalisation layers are aggregated."""
 
     slot: ClassVar[str] = "batch_norm"
 
@@ -117,13 +117,13 @@ class ServerStep(ServerStepHooks, LearningHooks):
 
 
 class UpdateEncoding(EncodingHooks):
-    """How updates travel."""
+    """Encoding in which silos send their updates."""
 
     slot: ClassVar[str] = "encoding"
 
 
 class Optimiser(OptimiserHooks):
-    """An optimiser of local or server training."""
+    """Optimiser of local or server training."""
 
     slot: ClassVar[str] = "optimiser"
 
@@ -134,24 +134,24 @@ class Optimiser(OptimiserHooks):
 
 
 class Network(NetworkHooks):
-    """An encoder: what turns images into embeddings."""
+    """Encoder, which turns images into embeddings."""
 
     slot: ClassVar[str] = "network"
 
 
 class ImageAugmentation(AugmentationHooks):
-    """Normalisation and views that fit a kind of image."""
+    """Normalisation and augmentation for a kind of image."""
 
     slot: ClassVar[str] = "augmentation"
 
 
 class Reader(ReaderHooks):
-    """A format of images and labels."""
+    """Format of images and labels."""
 
     slot: ClassVar[str] = "reader"
 
 
 class Decoder(DecoderHooks):
-    """A kind of image files."""
+    """Decoder of image files."""
 
     slot: ClassVar[str] = "decoder"

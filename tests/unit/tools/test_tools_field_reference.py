@@ -50,7 +50,7 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ("Federation", "| `status` | [FederationStatus](#federationstatus) | absent |"),
         ("MethodSpec", "| `weighting` | [WeightingSlot](#weightingslot) | absent |"),
         ("WeightingSlot", "| `semiAnAgg` | [SemiAnAgg](#semianagg) | absent |"),
-        ("WeightingSlot", "| `uniform` | a mapping | absent | Every update counts alike. |"),
+        ("WeightingSlot", "| `uniform` | a mapping | absent | The same weight for every update. |"),
         ("WeightingSlot", "| `plugin` | [Plugin](#plugin) | absent |"),
         ("SemiAnAgg", "| `order` | one of Paper, Code | `Paper` |"),
         ("Anchors", "| `objective` | [ServerObjectiveSlot](#serverobjectiveslot) | `taskLoss` |"),

@@ -1,7 +1,7 @@
 """The definitions as a whole: names, columns, versions, and their texts as files and as templates of a Helm chart."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ GROUP, VERSION = API_VERSION.split("/")
 
 HEAD = "# Generated from the types of anchorage.api by `make generate`; do not edit.\n"
 
-MOST_BYTES = 100_000
-"""Of all definitions together; a client-side `kubectl apply` keeps an object of up to 262,144 bytes in an annotation."""
+MOST_BYTES = 200_000
+"""Of each definition; a client-side `kubectl apply` keeps an object of up to 262,144 bytes in an annotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,46 +157,7 @@ def _schema(kind: type[Document]) -> dict[str, Any]:
         "kind": {"description": of["kind"], "type": "string"},
         "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
     }
-    whole = {**schema, "properties": {**heads, **schema["properties"]}}
-    places: dict[str, str] = {}
-    for place, fields in _groups(whole, ""):
-        before = places.setdefault(json.dumps(fields), place)
-        if len(_reference(place)) < len(_reference(before)):
-            places[json.dumps(fields)] = place
-    return _told_once(whole, "", places)
-
-
-def _groups(node: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield groups of fields that are worth a reference, with their places."""
-    fields = node.get("properties", {})
-    if len(fields) >= FEWEST_FIELDS:
-        yield place, fields
-    for name, field in fields.items():
-        yield from _groups(field, f"{place}.{name}" if place else name)
-
-
-def _told_once(node: dict[str, Any], place: str, places: Mapping[str, str]) -> dict[str, Any]:
-    """Describe fields that stand in several places at the one with the shortest path; `places` has it by the fields."""
-    fields = node.get("properties")
-    if fields is None:
-        return node
-    told = places.get(json.dumps(fields), place)
-    if told != place:
-        bare = {name: _undescribed(field) for name, field in fields.items()}
-        return {**node, "description": f"{node['description']} {_reference(told)}", "properties": bare}
-    below = {n: _told_once(f, f"{place}.{n}" if place else n, places) for n, f in fields.items()}
-    return {**node, "properties": below}
-
-
-def _reference(place: str) -> str:
-    return f"See {place.removeprefix('spec.').removeprefix('method.')}."
-
-
-def _undescribed(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a field without descriptions, its own and those below."""
-    node = {name: value for name, value in node.items() if name != "description"}
-    below = {name: _undescribed(field) for name, field in node.get("properties", {}).items()}
-    return {**node, "properties": below} if below else node
+    return {**schema, "properties": {**heads, **schema["properties"]}}
 
 
 def files() -> Mapping[str, str]:
@@ -222,9 +183,6 @@ _KEEP = """\
   {{- end }}
 """
 
-
-FEWEST_FIELDS = 3
-"""A group of so many fields that stands in a second place refers to the first."""
 
 LONGEST_LINE = 9000
 """A mapping of a schema stands on one line where its JSON has fewer characters."""

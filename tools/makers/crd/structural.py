@@ -7,6 +7,7 @@ its kind, since server-side apply would not know how to merge it.
 
 import re
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any
 
 from anchorage.api.allowed import Schema
@@ -62,10 +63,26 @@ OPAQUE: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fi
 UNTOLD = {"PodOverrides"}
 """Mappings with parts in Kubernetes' own form, which would fill a definition."""
 
-WITHOUT_DEFAULTS = {"MethodSpec", "FederationStatus", "SiloCrStatus"}
+
+class Defaults(Enum):
+    """What a definition does with the defaults of fields."""
+
+    FILLED_IN = auto()
+    """The API server fills them in."""
+    DESCRIBED = auto()
+    """Descriptions state them, and the API server fills in nothing."""
+    LEFT_OUT = auto()
+    """They are not in the definition."""
+
+
+WITHOUT_DEFAULTS: Mapping[str, Defaults] = {
+    "MethodSpec": Defaults.DESCRIBED,
+    "FederationStatus": Defaults.LEFT_OUT,
+    "SiloCrStatus": Defaults.LEFT_OUT,
+}
 """Mappings where the API server must fill in nothing.
 
-In a method what is not set is the preset's; a status is the operator's to write.
+In a method what is not set is the preset's, or else the default; a status is the operator's to write.
 """
 
 
@@ -83,7 +100,7 @@ def structural(kind: type[Document]) -> dict[str, Any]:
     """
     whole = kind.model_json_schema(by_alias=True)
     return _Converter(whole["$defs"]).mapping(
-        kind.__name__, {**whole, "properties": _own(whole["properties"])}, kind.__name__, True
+        kind.__name__, {**whole, "properties": _own(whole["properties"])}, kind.__name__, Defaults.FILLED_IN
     )
 
 
@@ -95,9 +112,9 @@ class _Converter:
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self.definitions = definitions
 
-    def mapping(self, name: str, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+    def mapping(self, name: str, schema: Schema, place: str, defaults: Defaults) -> dict[str, Any]:
         """Convert a mapping with named fields; `name` is its type's."""
-        defaults = defaults and name not in WITHOUT_DEFAULTS
+        defaults = WITHOUT_DEFAULTS.get(name, defaults)
         fields = {}
         for field, of in schema["properties"].items():
             fields[field] = self.field(name, field, of, f"{place}.{field}", defaults)
@@ -111,7 +128,7 @@ class _Converter:
             **({"x-kubernetes-validations": rules} if rules else {}),
         }
 
-    def field(self, owner: str, name: str, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+    def field(self, owner: str, name: str, schema: Schema, place: str, defaults: Defaults) -> dict[str, Any]:
         """Convert one field: its schema, its own description, its default, how it is merged."""
         if not schema.get("description"):
             raise NotStructuralError(f"{place} has no description")
@@ -124,11 +141,13 @@ class _Converter:
             converted |= _merged(owner, name, place)
             if (owner, name) in SMALLER:
                 converted["maxItems"] = SMALLER[owner, name]
-        if defaults:
+        if defaults is Defaults.FILLED_IN:
             converted |= _default(schema.get("default"), converted, place)
+        if defaults is Defaults.DESCRIBED:
+            converted["description"] += _default_in_words(schema.get("default"))
         return converted
 
-    def value(self, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+    def value(self, schema: Schema, place: str, defaults: Defaults) -> dict[str, Any]:
         """Convert what a field, an item or a map's value takes."""
         if unknown := schema.keys() - _KNOWN:
             raise NotStructuralError(f"{place} has {', '.join(sorted(unknown))}, which a structural schema cannot say")
@@ -156,7 +175,7 @@ class _Converter:
             formed["pattern"] = formed["pattern"].replace("[0-9]", r"\d")  # the same to the API server, and shorter
         return formed
 
-    def slot(self, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+    def slot(self, schema: Schema, place: str, defaults: Defaults) -> dict[str, Any]:
         """Convert a slot: a mapping of exactly one alternative, with that alternative's options."""
         members = {}
         for name, of in schema["properties"].items():
@@ -164,7 +183,7 @@ class _Converter:
             members[name] = {"description": described(of["description"]), **value}
         return {"type": "object", "minProperties": 1, "maxProperties": 1, "properties": members}
 
-    def choice(self, options: list[Schema], place: str, defaults: bool) -> dict[str, Any]:
+    def choice(self, options: list[Schema], place: str, defaults: Defaults) -> dict[str, Any]:
         """Convert what may be absent, or is a whole number or text."""
         options = [option for option in options if option.get("type") != "null"]
         if len(options) == 1:
@@ -178,7 +197,7 @@ class _Converter:
         kept = {key: item for key, item in both.items() if key not in ("type", "format")}
         return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True, **kept}
 
-    def dictionary(self, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+    def dictionary(self, schema: Schema, place: str, defaults: Defaults) -> dict[str, Any]:
         """Convert a map from free names; their form, where one is asked for, is checked by a rule."""
         if "maxProperties" not in schema:
             raise NotStructuralError(f"{place} has no maxProperties")
@@ -196,9 +215,15 @@ class _Converter:
 
 
 def described(text: str) -> str:
-    """Return a description's first paragraph on one line, without references to papers' sections and slots."""
-    first = " ".join(text.split("\n\n", 1)[0].split())
-    return re.sub(r" \((?:slots? \d|methods reference|methods reference|KAT|[^)]*\d{4})[^)]*\)", "", first)
+    """Return a description on one line."""
+    return " ".join(text.split())
+
+
+def _default_in_words(value: Any) -> str:
+    """Return what a description adds about a method's default; nothing where a field is absent or empty, or a mapping has its own defaults."""
+    if value in (None, "", [], {}) or (isinstance(value, Mapping) and len(value) > 1):
+        return ""
+    return f" Default unless the preset sets another: {next(iter(value)) if isinstance(value, Mapping) else value}."
 
 
 def _refuse_unbounded(schema: Schema, place: str) -> None:

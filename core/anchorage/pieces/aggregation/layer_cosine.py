@@ -19,13 +19,13 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("layerCosine")
 class LayerCosine(Aggregation):
-    """Weights per tensor, by its cosine to the global model's (L-DAWA)."""
+    """Weights per tensor, by the cosine between the tensor in an update and in the global model (L-DAWA)."""
 
     normalised: Literal["Enabled", "Disabled"] = Field(
         "Enabled",
-        description="Whether weights sum to 1.\n\nEnabled: cosines below 0 count as 0; running statistics, and a tensor of which no cosine is "
-        "above 0, are averaged. Disabled: cosines are divided by the number of updates, as in the published code: tensors shrink, and one of "
-        "negative cosine is turned round.",
+        description="Whether the weights of a tensor sum to 1. Enabled: cosines below 0 count as 0; running statistics, and tensors "
+        "without a cosine above 0, are averaged. Disabled: cosines are divided by the number of updates, as in the published "
+        "code, so that tensors shrink and those of negative cosine change sign.",
     )
 
     def needs(self) -> Sequence[Need]:

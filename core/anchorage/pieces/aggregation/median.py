@@ -15,7 +15,7 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("median")
 class Median(RobustAggregation):
-    """Coordinate-wise median."""
+    """Coordinate-wise median; withstands wrong updates of fewer than half of the silos."""
 
     @property
     def least(self) -> int:

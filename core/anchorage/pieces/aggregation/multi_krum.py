@@ -19,10 +19,10 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("multiKrum")
 class MultiKrum(RobustAggregation):
-    """Mean of central updates."""
+    """Mean of the updates that are nearest to the others (Multi-Krum)."""
 
     byzantine: Annotated[int, Field(ge=1, le=1000)] = Field(
-        1, description="Byzantine silos f.\n\nA round needs 2 f + 3 silos."
+        1, description="Number f of silos with wrong updates that is withstood. A round needs 2 f + 3 silos."
     )
 
     @property

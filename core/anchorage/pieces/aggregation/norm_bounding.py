@@ -18,12 +18,12 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("normBounding")
 class NormBounding(RobustAggregation):
-    """Weighted mean of shortened updates."""
+    """Weighted mean of updates of bounded norm."""
 
     factor: Annotated[int, Field(ge=1, le=1000)] = Field(
         1,
-        description="Longest norm in medians.\n\nDifferences from the global model that are longer than so many times the round's median are "
-        "scaled down to that.",
+        description="Maximum L2 norm of an update's change of the model, in multiples of the round's median norm; larger changes are "
+        "scaled down to it.",
     )
 
     @property

@@ -19,19 +19,23 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("privateMean")
 class PrivateMean(Aggregation):
-    """Mean with noise (DP-FedAvg)."""
+    """Mean with Gaussian noise that the server adds (DP-FedAvg)."""
 
     compares_norms = False
 
     clip_norm: AboveZero = Field(
         "1",
-        description="Longest update.\n\nChanges of the model of a greater Euclidean norm are scaled down to it, at the silo and at the server.",
+        description="Maximum L2 norm of an update; larger updates are scaled down to it, at the silo and at the server.",
     )
     noise_multiplier: AboveZero = Field(
         "1",
-        description="Noise / clipNorm.\n\nStandard deviation of the noise of the updates' sum, in multiples of clipNorm.",
+        description="Standard deviation of the noise in the sum of the updates, as a multiple of `clipNorm`. A larger value lowers the "
+        "privacy loss epsilon and the accuracy, most where silos are few.",
     )
-    delta: Share = Field("0.00001", description="δ of ε.\n\nFar below 1 divided by the number of silos.")
+    delta: Share = Field(
+        "0.00001",
+        description="Value of delta for which the privacy loss epsilon is reported. Choose it far below 1 divided by the number of silos.",
+    )
 
     @property
     def bound(self) -> float:

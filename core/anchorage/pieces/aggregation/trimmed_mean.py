@@ -22,9 +22,13 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("trimmedMean")
 class TrimmedMean(RobustAggregation):
-    """Coordinate-wise trimmed mean."""
+    """Coordinate-wise mean without the largest and the smallest values (trimmed mean)."""
 
-    share: Fraction = Field("0.2", description="Share cut at each end.\n\nAbove 0 and below one half.")
+    share: Fraction = Field(
+        "0.2",
+        description="Share of the values that is cut at each end, above 0 and below 0.5: the share of silos with wrong updates that is "
+        "withstood.",
+    )
 
     @property
     def least(self) -> int:

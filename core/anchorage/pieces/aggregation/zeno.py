@@ -19,14 +19,14 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("zeno")
 class Zeno(RobustAggregation):
-    """Mean of the best on validation images."""
+    """Mean of the updates whose models score best on the server's validation images (Zeno)."""
 
     byzantine: Annotated[int, Field(ge=1, le=1000)] = Field(
-        1, description="Byzantine silos b.\n\nSo many updates are left out in every round, the worst ones."
+        1, description="Number b of worst-scoring updates that are discarded in each round."
     )
     norm_penalty: PositiveDecimal = Field(
         "0.001",
-        description="Penalty rho.\n\nThe squared norm of an update's change of the model counts so much against it.",
+        description="Penalty rho in an update's score: factor of the squared L2 norm of its change of the model.",
     )
 
     @property

@@ -35,14 +35,14 @@ class FlippedAndCropped(PerChannel):
 
 @piece("Natural")
 class Natural(FlippedAndCropped):
-    """Photographs such as CIFAR-10's: flip and crop; strong views with RandAugment."""
+    """Photographs such as those of CIFAR-10: flip and crop; strong views with RandAugment."""
 
     mean, std = CIFAR10_MEAN, CIFAR10_STD
 
 
 @piece("Cifar100")
 class Cifar100(FlippedAndCropped):
-    """Natural, with CIFAR-100's mean and deviation."""
+    """As Natural, with CIFAR-100's mean and standard deviation."""
 
     mean, std = CIFAR100_MEAN, CIFAR100_STD
 
@@ -57,6 +57,6 @@ class Svhn(FlippedAndCropped):
 
 @piece("Dermoscopy")
 class Dermoscopy(FlippedAndCropped):
-    """Lesions, with ISIC's mean and deviation."""
+    """As Natural, for skin lesions, with ISIC's mean and standard deviation."""
 
     mean, std = ISIC_MEAN, ISIC_STD

@@ -39,20 +39,20 @@ class ResizedNatural(Resized):
 
 @piece("ResizedCifar100")
 class ResizedCifar100(Resized):
-    """ResizedNatural, with CIFAR-100's mean and deviation."""
+    """As ResizedNatural, with CIFAR-100's mean and standard deviation."""
 
     mean, std = CIFAR100_MEAN, CIFAR100_STD
 
 
 @piece("ResizedSvhn")
 class ResizedSvhn(Resized):
-    """ResizedNatural, with SVHN's mean and deviation."""
+    """As ResizedNatural, with SVHN's mean and standard deviation."""
 
     mean, std = SVHN_MEAN, SVHN_STD
 
 
 @piece("ResizedDermoscopy")
 class ResizedDermoscopy(Resized):
-    """ResizedNatural, with ISIC's mean and deviation."""
+    """As ResizedNatural, for skin lesions, with ISIC's mean and standard deviation."""
 
     mean, std = ISIC_MEAN, ISIC_STD

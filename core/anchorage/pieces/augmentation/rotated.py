@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @piece("RotatedDermoscopy")
 class RotatedDermoscopy(PerChannel):
-    """Lesions in resized crops, mirrored both ways and turned by quarters, with ISIC's mean and deviation."""
+    """Skin lesions in resized crops, mirrored both ways and turned by quarters, with ISIC's mean and standard deviation."""
 
     mean, std = ISIC_MEAN, ISIC_STD
 

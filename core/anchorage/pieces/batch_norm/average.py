@@ -6,4 +6,4 @@ from anchorage.pieces.slots import BatchNorm
 
 @piece("average")
 class Average(BatchNorm):
-    """Averaged like every other tensor, running statistics too."""
+    """Averaged like every other tensor, running statistics included."""

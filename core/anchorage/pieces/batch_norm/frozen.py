@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @piece("frozen")
 class Frozen(BatchNorm):
-    """Running statistics stay those of the initial weights."""
+    """Normalisation by the running statistics of the initial weights, which stay as they are."""
 
     def facts(self) -> frozenset[str]:
         """Say that updates travel without running statistics."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @piece("groupNorm")
 class GroupNorms(BatchNorm):
-    """Group normalisation in its place: each image by itself."""
+    """Group normalisation in place of batch normalisation, which needs no statistics of batches."""
 
     def add_heads(self, network: Network) -> None:
         """Replace the encoder's layers before its weights are drawn.

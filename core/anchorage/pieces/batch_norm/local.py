@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @piece("local")
 class LocalNorms(BatchNorm):
-    """FedBN: each silo keeps its own layers.
+    """Batch-normalisation layers stay at each silo and are not aggregated (FedBN).
 
     For evaluation their statistics are estimated on the anchors.
     """

@@ -18,7 +18,7 @@ _MEAN, _VARIANCE, _ = BUFFERS
 
 @piece("pooled")
 class Pooled(BatchNorm):
-    """As average, but running variances become those of all silos' data together."""
+    """Averaged, but running variances become those of all silos' data together."""
 
     def needs(self) -> Sequence[Need]:
         """Need rounds whose updates are pooled, every one of them."""

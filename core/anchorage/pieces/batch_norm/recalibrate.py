@@ -6,7 +6,7 @@ from anchorage.pieces.batch_norm.recounted import RecountedNorms
 
 @piece("recalibrate")
 class Recalibrate(RecountedNorms):
-    """The server counts running statistics on its anchors every round.
+    """Averaged, but the server estimates running statistics on its anchors after each round.
 
     Parameters are averaged.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @piece("static")
 class Static(RecountedNorms):
-    """The server counts running statistics, on its anchors (SemiFL)."""
+    """The server estimates running statistics on its anchors after each round; silos do not change or send them (SemiFL)."""
 
     def facts(self) -> frozenset[str]:
         """Say that updates travel without running statistics."""

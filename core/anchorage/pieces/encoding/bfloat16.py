@@ -7,7 +7,7 @@ from anchorage.transport.tensors.codings import BFloat16Coding
 
 @piece("bFloat16")
 class BFloat16(RoundedChange):
-    """Changes in bfloat16: half the bytes."""
+    """Changes of the model in bfloat16: half the bytes."""
 
     def coding(self) -> BFloat16Coding:
         """Return the coding."""

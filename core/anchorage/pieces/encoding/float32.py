@@ -6,4 +6,4 @@ from anchorage.pieces.slots import UpdateEncoding
 
 @piece("float32")
 class Float32(UpdateEncoding):
-    """As they are: every number with its own dtype."""
+    """No encoding: every number travels in its own dtype."""

@@ -7,7 +7,7 @@ from anchorage.transport.tensors.codings import BlockCoding
 
 @piece("int4")
 class Int4(RoundedChange):
-    """Changes in 4 bits: an eighth of the bytes.
+    """Changes of the model in 4 bits: an eighth of the bytes.
 
     Every 64 have a scale; silos add what is lost to their next update.
     """

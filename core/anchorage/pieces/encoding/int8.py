@@ -10,7 +10,7 @@ from anchorage.transport.tensors.codings import BlockCoding
 
 @piece("int8")
 class Int8(RoundedChange):
-    """Changes in 8 bits, scaled per 256: a quarter of the bytes."""
+    """Changes of the model in 8 bits: a quarter of the bytes."""
 
     def coding(self) -> BlockCoding:
         """Return the coding."""

@@ -16,12 +16,16 @@ from anchorage.transport.tensors.codings import TopCoding
 
 @piece("topK")
 class TopK(RoundedChange):
-    """Only the largest changes of every tensor.
+    """Only the largest changes of every tensor (top-k sparsification).
 
     They take 6 bytes each; silos add the rest to their next update.
     """
 
-    share: Fraction = Field("0.01", description="Share that is sent, at most 0.5.")
+    share: Fraction = Field(
+        "0.01",
+        description="Share of each tensor's changes that is sent, above 0 and at most 0.5. Each takes 6 bytes; a silo adds what was not "
+        "sent to its next update.",
+    )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need a share that makes an update shorter."""

@@ -25,7 +25,7 @@ _ONE_LEVEL = Lock()
 
 @piece("fedMix")
 class FedMix(Means):
-    """FedMix: the first-order loss of a mixture with a mean image (Yoon et al. 2021)."""
+    """FedMix: mixing with a mean image, whose loss is approximated to first order (Yoon et al. 2021)."""
 
     def mixture(
         self, network: nn.Module, loss: Loss, images: Tensor, labels: Tensor, foreign: Tensor, soft: Tensor

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @piece("global")
 class GlobalMixup(Pooled):
-    """Each image is mixed with a raw image of another silo (Global Mixup)."""
+    """Mixing of each image with a raw image of another silo (Global Mixup)."""
 
     names: ClassVar[tuple[str, str]] = ("raw_images", "raw_labels")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @piece("local")
 class LocalMix(MixedInputs):
-    """The images of a batch are mixed with each other."""
+    """Mixing of the images of a batch with each other."""
 
     def mixed(
         self,

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 class Means(Pooled):
     """Mixes with means of other silos' images."""
 
-    group_size: Annotated[int, Field(ge=2, le=1_000_000)] = Field(5, description="Images per mean that leaves a silo.")
+    group_size: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
+        5,
+        description="Number of images whose mean leaves a silo. A larger group shows less of a single image, and makes the pool smaller.",
+    )
 
     def groups(self, silo_round: SiloRound) -> list[NDArray[np.int64]]:
         """Return groups of `group_size`, shuffled once per run; what is left over joins the last group."""

@@ -6,4 +6,4 @@ from anchorage.pieces.input_mixing.means import Means
 
 @piece("naive")
 class NaiveMix(Means):
-    """A batch is mixed with one mean of other silos' images (NaiveMix)."""
+    """Mixing of a batch with one mean image of other silos (NaiveMix)."""

@@ -8,6 +8,6 @@ from anchorage.pieces.slots import InputMixing
 
 @piece("none")
 class NoInputMixing(InputMixing):
-    """Labelled images stay as they are."""
+    """Labelled images are not mixed."""
 
     tasks: ClassVar[frozenset[str] | None] = None

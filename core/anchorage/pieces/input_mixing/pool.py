@@ -32,7 +32,10 @@ class Pooled(MixedInputs):
     """Under which images and labels travel."""
 
     maximum_pool_mib: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        256, alias="maximumPoolMiB", description="Largest pool of images."
+        256,
+        alias="maximumPoolMiB",
+        description="Maximum size in MiB of the pool of images from all silos, which every silo receives. A larger pool ends the run; "
+        "raise it, or `groupSize` where the pool is of mean images.",
     )
 
     def groups(self, silo_round: SiloRound) -> list[NDArray[np.int64]]:

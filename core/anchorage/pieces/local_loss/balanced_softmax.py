@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 @piece("balancedSoftmax")
 class BalancedSoftmax(LocalLoss):
-    """Cross entropy of logits shifted by the logarithm of class shares (Ren et al. 2020)."""
+    """Balanced softmax: cross entropy of logits shifted by the logarithm of class shares (Ren et al. 2020)."""
 
     resumes: ClassVar[bool] = True
 
     shares: Annotated[Literal["Silo", "Federation"], NEW_OPTION] = Field(
         "Silo",
-        description="Whose class shares.\n\nFederation: all silos' together, which tell theirs with every update; equal ones in the first round.",
+        description="Class shares by which logits are shifted. Silo: those of the silo's own labels. Federation: those of all silos "
+        "together, for which every silo sends its numbers of images per class; equal shares in the first round. Federation "
+        "needs a synchronous protocol.",
     )
 
     def needs(self) -> Sequence[Need]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @piece("taskLoss")
 class TaskLoss(LocalLoss):
-    """The task's own loss; classification: cross entropy."""
+    """The task's own loss, which is cross entropy for classification."""
 
     tasks: ClassVar[frozenset[str] | None] = None
     per_image = True

@@ -10,7 +10,7 @@ from anchorage.pieces.mixup.fix_mix import FixMix, labels_fixed, server_trains
 
 @piece("both")
 class BothMixup(FixMix):
-    """Silos and server train on mixed images, too."""
+    """Mixup at silos and server."""
 
     at_silos: ClassVar[bool] = True
     at_server: ClassVar[bool] = True

@@ -9,7 +9,7 @@ from anchorage.pieces.mixup.fix_mix import FixMix, labels_fixed
 
 @piece("client")
 class ClientMixup(FixMix):
-    """Silos train on accepted images and on mixtures of them."""
+    """Mixup at the silos, beside training on images with accepted labels."""
 
     at_silos: ClassVar[bool] = True
 

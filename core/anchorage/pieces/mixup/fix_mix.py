@@ -27,14 +27,19 @@ if TYPE_CHECKING:
 class FixMix(Mixup):
     """L_fix + weight L_mix over images whose labels are fixed for a round."""
 
-    alpha: AboveZero = Field("0.75", description="Parameter of the shares' law, Beta(alpha, alpha).")
+    alpha: AboveZero = Field(
+        "0.75",
+        description="Parameter of the distribution Beta(alpha, alpha) of the mixing shares. A larger value mixes images more evenly.",
+    )
     needs_pixels: ClassVar[bool] = True
 
     weight: PositiveDecimal = Field("1", description="Factor of the loss on mixed images.")
-    redraw: Literal["Round", "Epoch"] = Field("Round", description="How often images to mix with are drawn.")
+    redraw: Literal["Round", "Epoch"] = Field(
+        "Round", description="How often the images to mix with are drawn: once per round or in every epoch."
+    )
 
     augment: Literal["BeforeMixing", "AfterMixing"] = Field(
-        "BeforeMixing", description="What is augmented: images or their mixture."
+        "BeforeMixing", description="Whether images are augmented before they are mixed, or their mixture is augmented."
     )
 
     def losses(

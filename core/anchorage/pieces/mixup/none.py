@@ -8,6 +8,6 @@ from anchorage.pieces.slots import Mixup
 
 @piece("none")
 class NoMixup(Mixup):
-    """Images are not mixed."""
+    """No mixup."""
 
     tasks: ClassVar[frozenset[str] | None] = None

@@ -10,7 +10,7 @@ from anchorage.pieces.mixup.fix_mix import FixMix, server_trains
 
 @piece("server")
 class ServerMixup(FixMix):
-    """The server trains on its anchors and on mixtures of them."""
+    """Mixup of the anchors at the server."""
 
     at_server: ClassVar[bool] = True
 

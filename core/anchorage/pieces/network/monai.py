@@ -19,7 +19,7 @@ SEResNet50 SEResNet101 SEResNet152 SEResNext50 SEResNext101 SENet154
 
 @piece("monai/")
 class Monai(Network):
-    """A network of MONAI for two dimensions, by MONAI's name."""
+    """A two-dimensional network of MONAI, by MONAI's name."""
 
     members: ClassVar[tuple[str, ...]] = tuple(_MEMBERS.split())
     package: ClassVar[str] = "monai"

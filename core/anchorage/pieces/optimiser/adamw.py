@@ -25,16 +25,19 @@ _MOMENTS = {"exp_avg": "adamw/first/", "exp_avg_sq": "adamw/second/", "step": "a
 
 @piece("adamW")
 class AdamW(ScheduledOptimiser):
-    """AdamW as PyTorch defines it."""
+    """AdamW, as in PyTorch (Loshchilov and Hutter 2019)."""
 
     follows_gradient: ClassVar[bool] = False
 
-    learning_rate: PositiveDecimal = Field("0.001", description="Learning rate.")
-    weight_decay: PositiveDecimal = Field("0.01", description="Weight decay.\n\nNot part of the gradient.")
+    learning_rate: PositiveDecimal = Field("0.001", description="Learning rate, which `schedule` multiplies.")
+    weight_decay: PositiveDecimal = Field(
+        "0.01", description="Weight decay of every trained parameter, apart from the gradient."
+    )
 
     state: Annotated[Literal["Reset", "Persist"], NEW_OPTION] = Field(
         "Reset",
-        description="Moments at a round's start.\n\nReset: none. Persist: as they were, for rounds of few steps.",
+        description="Moment estimates at the start of a round. Reset: none. Persist: those of the silo's last round; set it for rounds of "
+        "few steps.",
     )
 
     @property

@@ -23,14 +23,26 @@ _FIRST, _LAST = 1 / 25, 1 / 250_000
 class ScheduledOptimiser(Optimiser):
     """An optimiser whose learning rate is a factor's, which is one throughout a round, times its own."""
 
-    learning_rate: PositiveDecimal = Field("0.03", description="Learning rate.")
-    weight_decay: PositiveDecimal = Field("0.0005", description="Weight decay.\n\nOf every trained parameter.")
-    clip_norm: PositiveDecimal = Field("0", description="Largest gradient norm; 0: no limit.")
+    learning_rate: PositiveDecimal = Field(
+        "0.03",
+        description="Learning rate, which `schedule` multiplies. The default suits the small networks of the papers; try smaller values, "
+        "such as 0.003, for large networks.",
+    )
+    weight_decay: PositiveDecimal = Field(
+        "0.0005", description="Weight decay of every trained parameter, as a part of the gradient."
+    )
+    clip_norm: PositiveDecimal = Field(
+        "0", description="Maximum L2 norm of a step's gradient; larger gradients are scaled down to it. 0: no limit."
+    )
     schedule: Literal["Constant", "Cosine", "WarmUpCosine", "OneCycle"] = Field(
         "Constant",
-        description="Learning rate over rounds.\n\nCosine: falls to 0. WarmUpCosine: rises first. OneCycle: rises for 30 %, then falls.",
+        description="Learning rate over the rounds of a run; within a round it is constant. Constant: always the same. Cosine: falls to 0. "
+        "WarmUpCosine: rises over `warmUpEpochs`, then falls to 0. OneCycle: rises from a 25th for 30 % of the rounds, then falls to "
+        "almost 0.",
     )
-    warm_up_epochs: Annotated[int, Field(ge=1, le=1000)] = Field(10, description="WarmUpCosine: epochs of rising.")
+    warm_up_epochs: Annotated[int, Field(ge=1, le=1000)] = Field(
+        10, description="Number of epochs over which the learning rate rises, for the schedule WarmUpCosine."
+    )
 
     def facts(self) -> frozenset[str]:
         """Say that a round depends on how many there are in all."""

@@ -24,12 +24,13 @@ _BUFFER = "momentum_buffer"
 
 @piece("sgd")
 class Sgd(ScheduledOptimiser):
-    """SGD with momentum as PyTorch defines it."""
+    """SGD with momentum, as in PyTorch."""
 
-    momentum: Fraction = Field("0.9", description="Momentum.")
+    momentum: Fraction = Field("0.9", description="Momentum, from 0 (none) to 1.")
     nesterov: Literal["Enabled", "Disabled"] = Field("Disabled", description="Whether the momentum is Nesterov's.")
     state: Literal["Reset", "Persist"] = Field(
-        "Reset", description="Silo's momentum at a round's start: zero (Reset) or as it was."
+        "Reset",
+        description="Momentum at the start of a round. Reset: zero. Persist: that of the silo's last round; set it for rounds of few steps.",
     )
 
     @property

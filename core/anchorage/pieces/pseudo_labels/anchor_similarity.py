@@ -44,20 +44,27 @@ class Embedded(NamedTuple):
 
 @piece("anchorSimilarity")
 class AnchorSimilarity(FixedLabels, Validated):
-    """An image gets the class whose anchors' embeddings are most like its own (FedAnchor)."""
+    """Labels by the similarity of an image's embedding to those of the server's labelled anchors (FedAnchor)."""
 
     anchor_head: ClassVar[bool] = True
-    threshold: Fraction = Field("0.6", description="Mean cosine to anchors above which a label is accepted.")
+    threshold: Fraction = Field(
+        "0.6",
+        description="Mean cosine similarity to the anchors of a class above which a label is accepted. Lower it where the metric "
+        "`unreachable_classes` counts classes of which no image can be accepted.",
+    )
     calibration: Literal["None", "Validation"] = Field(
         "None",
-        description="Thresholds per class.\n\nNone: one for all. Validation: in each round the lowest from which the share `threshold` of guesses "
-        "for the server's validation images is right.",
+        description="How thresholds are set. None: `threshold` for all classes. Validation: in each round, for each class, the lowest "
+        "value from which the share `threshold` of the guesses for the server's validation images is right.",
     )
     anchors: Literal["Prototypes", "Raw"] = Field(
-        "Prototypes", description="What silos are sent: class means of embeddings, or all."
+        "Prototypes",
+        description="What silos are sent of the anchors, for the same labels. Prototypes: the mean embedding of each class. Raw: the "
+        "embedding and class of every anchor.",
     )
     views: Annotated[int, Field(ge=1, le=16)] = Field(
-        1, description="Weak views that are averaged; 1: the plain image."
+        1,
+        description="Number of weakly augmented views of an image whose scores are averaged. 1: the plain image is scored.",
     )
 
     def facts(self) -> frozenset[str]:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 class ByConfidence(PseudoLabels):
     """Accepts predictions of at least a fixed confidence."""
 
-    threshold: Fraction = Field("0.95", description="Confidence that accepts a label.")
+    threshold: Fraction = Field(
+        "0.95",
+        description="Minimum confidence (largest class probability) at which a pseudo-label is accepted. Lower it to accept more labels, "
+        "raise it to accept fewer wrong ones.",
+    )
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels."""

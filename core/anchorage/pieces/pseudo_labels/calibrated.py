@@ -89,9 +89,10 @@ class Calibrated(ByConfidence, Validated):
 
     calibration: Literal["None", "Validation", "Alignment"] = Field(
         "None",
-        description="Thresholds per class.\n\nNone: one for all. Validation: in each round the lowest from which the share `threshold` of guesses "
-        "for the server's validation images is right. Alignment: one for all, of probabilities that are corrected from the anchors' class shares "
-        "to the silo's, which expectation maximisation finds.",
+        description="How thresholds are set. None: `threshold` for all classes. Validation: in each round, for each class, the lowest "
+        "value from which the share `threshold` of the guesses for the server's validation images is right. Alignment: "
+        "`threshold` for all classes, after probabilities are corrected from the anchors' class shares to the silo's, which "
+        "expectation maximisation estimates.",
     )
 
     @property

@@ -34,13 +34,18 @@ UNUSED = -1
 
 @piece("classAdaptive")
 class ClassAdaptive(ByConfidence):
-    """Thresholds per class follow how often it was used the round before (CBAFed, Li et al. 2023)."""
+    """Labels above class thresholds that follow how often each class was used in the round before (CBAFed; Li et al. 2023)."""
 
-    threshold: Fraction = Field("0.84", description="Base of the thresholds.")
-    ceiling: Fraction = Field("0.95", description="Largest threshold of a class.")
+    threshold: Fraction = Field(
+        "0.84",
+        description="Base of the class thresholds. The threshold of a class is this base plus the class's share of the images used in the "
+        "round before, times C/10, minus the standard deviation of these shares.",
+    )
+    ceiling: Fraction = Field("0.95", description="Maximum threshold of a class.")
     rare_below: Fraction = Field(
         "0.03",
-        description="Share of the images, times C/10, below which a class is rare.\n\nThen its second guesses count, too.",
+        description="Share of the images used, times C/10, below which a class is rare. An image whose most likely class is not accepted "
+        "gets the second most likely one if that is rare. 0: no class is rare.",
     )
 
     def needs(self) -> Sequence[Need]:

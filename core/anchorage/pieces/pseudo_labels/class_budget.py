@@ -38,15 +38,18 @@ _ROUNDING = 1e-6
 
 @piece("classBudget")
 class ClassBudget(FixedLabels):
-    """As many images per class as even, or given, shares allow (FedCoPL).
+    """The most confident labels of each class, as many as keep all silos' images together at given class shares (FedCoPL).
 
     The received model labels plain images once per round; of each class the most probable ones are accepted.
     """
 
-    every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Rounds between two counts.")
+    every: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        5, description="Number of rounds from one count of the confident guesses per class to the next."
+    )
     mix: Annotated[tuple[Fraction, ...], Field(max_length=1000)] = Field(
         (),
-        description="Class shares aimed at.\n\nOf all silos' images together, in the order of the task's classes, of sum 1; none: even shares.",
+        description="Target class shares of all silos' images together, in the order of the task's classes, with sum 1. Empty: equal "
+        "shares.",
     )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:

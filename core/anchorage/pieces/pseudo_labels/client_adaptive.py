@@ -27,17 +27,18 @@ ETA = 0.01
 
 @piece("clientAdaptive")
 class ClientAdaptive(PseudoLabels):
-    """Thresholds of each silo and class ((FL)^2).
+    """Labels above thresholds of each silo and class, with consistency under perturbed weights ((FL)^2).
 
     The received model labels weak views of all images once per round.
     """
 
     threshold: Fraction = Field(
         "0.95",
-        description="Confidence for consistency.\n\nAn image's output must withstand a perturbation from this confidence on.",
+        description="Minimum confidence of an image for the consistency loss, by which its output must withstand a perturbation of the "
+        "weights. The thresholds of labels follow from the model's predictions at each silo.",
     )
     radius: PositiveDecimal = Field(
-        "0.1", description="Perturbation radius rho.\n\nOf the weights; 0 leaves consistency out."
+        "0.1", description="Radius rho of the perturbation of the weights. 0: no consistency loss."
     )
 
     def facts(self) -> frozenset[str]:

@@ -38,17 +38,22 @@ SCORES = ("accuracy", "loss")
 
 @piece("committee")
 class Committee(Consistency):
-    """The mean model of similar silos labels, too (FedPerl).
+    """Labels by the silo's model together with the mean model of the most similar silos (FedPerl).
 
     The server finds the silos whose last models are most like a silo's own, and sends it the mean of these models. It labels weak views
     together with the model in training, both in eval mode; the label is learnt on strong views.
     """
 
-    threshold: Fraction = Field("0.6", description="Confidence that accepts a label.")
-    peers: Annotated[int, Field(ge=1, le=16)] = Field(
-        2, description="Silos in the mean.\n\nWith 1, a single silo's own model is sent."
+    threshold: Fraction = Field(
+        "0.6",
+        description="Minimum confidence (largest class probability) at which a pseudo-label is accepted. Lower it to accept more labels, "
+        "raise it to accept fewer wrong ones.",
     )
-    weight: PositiveDecimal = Field("0.5", description="Loss factor.\n\nOf images with accepted labels.")
+    peers: Annotated[int, Field(ge=1, le=16)] = Field(
+        2,
+        description="Number of most similar silos whose models are averaged and sent to a silo. With 1, a single silo's own model is sent.",
+    )
+    weight: PositiveDecimal = Field("0.5", description="Factor of the loss on images with accepted labels.")
 
     def needs(self) -> Sequence[Need]:
         """Need rounds, and the models of the one before."""

@@ -26,11 +26,13 @@ RAREST = 1e-6
 
 @piece("fixMatch")
 class FixMatch(Consistency):
-    """The model's confident label of a weak view is learnt on a strong view (Sohn et al. 2020)."""
+    """FixMatch: confident labels of weakly augmented views are learnt on strongly augmented views (Sohn et al. 2020)."""
 
     adjustment: Literal["None", "Local", "Labelled"] = Field(
         "None",
-        description="Class shares that labels make up for, beside a balanced head.\n\nThe silo's or those of all labels.",
+        description="Class shares for which labels are adjusted, with `secondHead: {balanced: {}}`. None: no adjustment. Local: those of "
+        "the silo's own labels, estimated where it has none. Labelled: those of all silos' labels, which needs a synchronous "
+        "protocol.",
     )
 
     def facts(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from anchorage.api.base import Fraction
 from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
@@ -28,13 +29,19 @@ LATEST = "flexmatch/latest"
 
 @piece("flexMatch")
 class FlexMatch(ByConfidence):
-    """The received model labels weak views; thresholds follow its learning status (Zhang et al. 2021)."""
+    """FlexMatch: the received model labels weak views, above class thresholds that follow its learning status (Zhang et al. 2021)."""
 
     strong_views_too: ClassVar[bool] = True
     decays_classifier: ClassVar[bool] = False
 
+    threshold: Fraction = Field(
+        "0.95",
+        description="Confidence (largest class probability) from which on a label counts for the learning status of its class. The "
+        "threshold above which labels of a class are learnt follows this status, up to this confidence.",
+    )
     curriculum: Literal["Persist", "Reset"] = Field(
-        "Persist", description="Class counters at a round's start: kept (Persist), or new."
+        "Persist",
+        description="Class counters at the start of a round. Persist: those of the silo's last round. Reset: new ones.",
     )
 
     def facts(self) -> frozenset[str]:

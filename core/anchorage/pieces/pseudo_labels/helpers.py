@@ -42,19 +42,39 @@ NOISE_IMAGE = "noise-image"
 
 @piece("helpers")
 class Helpers(ByConfidence):
-    """FedMatch: labels train one part of every weight, agreement with helpers' models the other (Jeong et al. 2021)."""
+    """FedMatch: labels train one part of every weight, agreement with similar silos' models the other one (Jeong et al. 2021)."""
 
     needs_network: ClassVar[bool] = True
 
-    threshold: Fraction = Field("0.75", description="Confidence that accepts a label.")
-    helpers: Annotated[int, Field(ge=1, le=8)] = Field(2, description="Silos whose psi helps to label.")
-    every: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="Helpers are sent every so many rounds.")
-    supervised_weight: PositiveDecimal = Field("10", description="Factor of the loss on labels.")
-    consistency_weight: PositiveDecimal = Field("0.01", description="Factor of both consistency terms.")
-    closeness: PositiveDecimal = Field("10", description="Factor of the squared distance of sigma and psi.")
-    sparsity: PositiveDecimal = Field("0.0001", description="Factor of the sum of absolute values of psi.")
-    smallest: PositiveDecimal = Field("0.000005", description="Magnitude up to which psi becomes 0.")
-    smallest_change: PositiveDecimal = Field("0.00005", description="Change up to which psi stays as received.")
+    threshold: Fraction = Field(
+        "0.75",
+        description="Minimum confidence (largest class probability) at which a pseudo-label is accepted. Lower it to accept more labels, "
+        "raise it to accept fewer wrong ones.",
+    )
+    helpers: Annotated[int, Field(ge=1, le=8)] = Field(
+        2, description="Number of most similar silos whose parts psi help to label a silo's images."
+    )
+    every: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        10, description="Number of rounds from one round in which helpers are sent to the next."
+    )
+    supervised_weight: PositiveDecimal = Field("10", description="Factor of the loss on labelled images.")
+    consistency_weight: PositiveDecimal = Field(
+        "0.01",
+        description="Factor of the consistency losses on unlabelled images: pseudo-labels on strong views, and agreement with the helpers.",
+    )
+    closeness: PositiveDecimal = Field(
+        "10", description="Factor of the squared distance between the two parts of the weights, sigma and psi."
+    )
+    sparsity: PositiveDecimal = Field(
+        "0.0001", description="Factor of the L1 norm of psi. A larger value makes psi sparser."
+    )
+    smallest: PositiveDecimal = Field(
+        "0.000005", description="Magnitude up to which an entry of psi becomes 0 after training."
+    )
+    smallest_change: PositiveDecimal = Field(
+        "0.00005",
+        description="Change up to which an entry goes back to its received value after training, so that it need not be sent.",
+    )
 
     def facts(self) -> frozenset[str]:
         """Say that weights have two parts."""

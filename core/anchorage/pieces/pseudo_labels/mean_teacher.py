@@ -33,17 +33,27 @@ VALIDATION_CONFIDENCE = 0.6
 
 @piece("meanTeacher")
 class MeanTeacher(PseudoLabels):
-    """A moving average of the silo's model teaches (RSCFed).
+    """Labels by a moving average of the silo's model (RSCFed).
 
     It teaches its sharpened predictions on all images.
     """
 
-    temperature: AboveZero = Field("0.5", description="Temperature of the teacher's predictions.")
-    weight: PositiveDecimal = Field("0.02", description="Factor of the squared error.")
-    divisor: Literal["BatchSize", "Actual"] = Field(
-        "BatchSize", description="Divisor of a short batch's error: nominal size, or own."
+    temperature: AboveZero = Field(
+        "0.5", description="Temperature of the teacher's predictions; below 1, it sharpens them."
     )
-    slowest: Fraction = Field("0.999", description="Largest share of the teacher that stays at a step.")
+    weight: PositiveDecimal = Field(
+        "0.02", description="Factor of the squared error between the predictions of model and teacher."
+    )
+    divisor: Literal["BatchSize", "Actual"] = Field(
+        "BatchSize",
+        description="Divisor of the summed squared error of a short batch. BatchSize: the nominal batch size. Actual: the number of its "
+        "images.",
+    )
+    slowest: Fraction = Field(
+        "0.999",
+        description="Maximum decay of the teacher's moving average: the share of itself that it keeps at a step. In the first steps it "
+        "keeps less.",
+    )
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels."""

@@ -8,7 +8,7 @@ from anchorage.pieces.slots import PseudoLabels
 
 @piece("none")
 class NoPseudoLabels(PseudoLabels):
-    """Silos learn from their own labels alone."""
+    """No pseudo-labels: silos learn from their own labels only."""
 
     tasks: ClassVar[frozenset[str] | None] = None
     labels_images: ClassVar[bool] = False

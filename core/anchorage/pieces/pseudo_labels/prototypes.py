@@ -44,13 +44,13 @@ LARGEST = 1e6
 
 @piece("prototypes")
 class Prototypes(PseudoLabels):
-    """Class means label (ProtoFSSL).
+    """Labels by the distance to class means of features (ProtoFSSL).
 
     A silo's images are nearest to the class means of its own labelled images; those without a label are taught what the class means of the
     silos of the round before say of them.
     """
 
-    weight: PositiveDecimal = Field("0.3", description="Loss factor.\n\nOf images without a label.")
+    weight: PositiveDecimal = Field("0.3", description="Factor of the loss on unlabelled images.")
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels, that the loss on labels is this piece's own, and what the classifier is."""

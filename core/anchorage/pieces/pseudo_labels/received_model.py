@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @piece("receivedModel")
 class ReceivedModel(FixedLabels, Calibrated):
-    """The received model labels weak views of all images once per round (SemiFL)."""
+    """Labels of weak views by the received model, once per round (SemiFL)."""
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return labels of weak views, in eval mode, int64 [b], and whether they are accepted, bool [b]."""

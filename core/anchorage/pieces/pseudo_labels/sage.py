@@ -21,7 +21,7 @@ HALF_AT = 0.05
 
 @piece("sage")
 class Sage(Consistency):
-    """Local labels, corrected by the received model (SAGE).
+    """Labels by the model in training, corrected by the received model (SAGE).
 
     Weak views are labelled by the model in training and by the received one, both in eval mode. Where the first is confident, the target is
     a mixture of the two labels, the more the received model's the further apart their confidences are; else it is the received model's.

@@ -32,18 +32,18 @@ _SMALLEST = 1e-12
 
 @piece("subBanks")
 class SubBanks(PseudoLabels):
-    """The model learns which sub-bank an image is of (imFed-Semi).
+    """Sub-banks of images by their first guessed class, which the model learns to tell apart (imFed-Semi).
 
     An image's bank is the class that the first model guessed.
     """
 
     threshold: Fraction = Field(
         "0.9",
-        description="Confidence for estimates.\n\nAbove it an image counts for the banks' class shares ever after.",
+        description="Confidence above which an image counts, in this and all later rounds, for the class shares of the sub-banks.",
     )
-    lowest: Fraction = Field("0.5", description="Least confidence to be trained on.")
+    lowest: Fraction = Field("0.5", description="Confidence above which an image is trained on in a round.")
     division: Literal["Enabled", "Disabled"] = Field(
-        "Disabled", description="Whether a bank's class shares are divided by the silo's."
+        "Disabled", description="Whether the class shares of a sub-bank are divided by those of the whole silo."
     )
 
     def facts(self) -> frozenset[str]:

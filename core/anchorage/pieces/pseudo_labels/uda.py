@@ -11,13 +11,20 @@ from anchorage.pieces.pseudo_labels.consistency import Consistency
 
 @piece("uda")
 class UDA(Consistency):
-    """The model's sharpened confident prediction of a weak view is learnt on a strong view (Xie et al. 2020)."""
+    """UDA: sharpened confident predictions for weak views are learnt on strong views (Xie et al. 2020)."""
 
-    threshold: Fraction = Field("0.8", description="Confidence that accepts a label.")
-    temperature: AboveZero = Field("0.4", description="Temperature that sharpens the soft labels.")
+    threshold: Fraction = Field(
+        "0.8",
+        description="Minimum confidence (largest class probability) at which a pseudo-label is accepted. Lower it to accept more labels, "
+        "raise it to accept fewer wrong ones.",
+    )
+    temperature: AboveZero = Field(
+        "0.4", description="Temperature of the soft labels; below 1 it sharpens them, 1 leaves them as predicted."
+    )
     views: Annotated[Literal["Augmented", "Plain"], NEW_OPTION] = Field(
         "Augmented",
-        description="What is labelled and learnt.\n\nPlain: images as they are, for labels that `classCounts` corrects; each is encoded once.",
+        description="Views that are labelled and learnt. Augmented: the label of a weak view is learnt on a strong one. Plain: images as "
+        "they are, for labels that `classCounts` corrects; with a frozen encoder each image is encoded only once.",
     )
 
     @property

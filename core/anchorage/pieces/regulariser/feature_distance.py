@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 @piece("featureDistance")
 class FeatureDistance(RepresentationRegulariser):
-    """Mean distance of representations from the global model's (MOON's L2 ablation)."""
+    """Mean L2 distance of representations to those of the global model (an ablation of MOON)."""
 
     resumes: ClassVar[bool] = True
 
-    mu: PositiveDecimal = Field("0.1", description="Factor mu of the distance.")
+    mu: PositiveDecimal = Field(
+        "0.1",
+        description="Factor mu of the distance. A larger value keeps representations nearer to those of the global model.",
+    )
 
     def contrast(self, silo_round: SiloRound) -> tuple[Contrast, Callable[[], Mapping[str, NDArray[Any]]]]:
         """Return the distance; the silo keeps nothing."""

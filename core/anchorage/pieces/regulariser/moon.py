@@ -27,13 +27,20 @@ PREVIOUS = "previous/"
 
 @piece("moon")
 class Moon(RepresentationRegulariser):
-    """MOON: contrast with the representations of the global model and the silo's last ones (Li et al. 2021)."""
+    """MOON: contrast between representations of the global model and of the silo's previous models (Li et al. 2021)."""
 
     resumes: ClassVar[bool] = True
 
-    mu: PositiveDecimal = Field("5", description="Factor mu of the contrast.")
-    temperature: AboveZero = Field("0.5", description="Temperature of the contrast.")
-    previous_models: Annotated[int, Field(ge=1, le=8)] = Field(1, description="Previous local models to contrast with.")
+    mu: PositiveDecimal = Field(
+        "5",
+        description="Factor mu of the contrastive loss. A larger value keeps representations nearer to those of the global model.",
+    )
+    temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")
+    previous_models: Annotated[int, Field(ge=1, le=8)] = Field(
+        1,
+        description="Number of the silo's previous models to contrast with. Each one costs a further forward pass, and is stored at the "
+        "silo.",
+    )
 
     def contrast(self, silo_round: SiloRound) -> tuple[Contrast, Callable[[], Arrays]]:
         """Return the contrast, and what the silo keeps: its last models. Without any, it is a constant without a gradient, and left out."""

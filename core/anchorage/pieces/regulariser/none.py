@@ -8,6 +8,6 @@ from anchorage.pieces.slots import Regulariser
 
 @piece("none")
 class NoRegulariser(Regulariser):
-    """Nothing is added to the loss."""
+    """No regulariser."""
 
     resumes: ClassVar[bool] = True

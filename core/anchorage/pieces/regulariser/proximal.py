@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 @piece("proximal")
 class Proximal(Regulariser):
-    """FedProx: half the squared distance to the received model, times mu (Li et al. 2020)."""
+    """FedProx: squared distance to the received model, times mu / 2 (Li et al. 2020)."""
 
     resumes: ClassVar[bool] = True
 
-    mu: PositiveDecimal = Field("0.01", description="Factor mu of half the squared distance.")
+    mu: PositiveDecimal = Field(
+        "0.01",
+        description="Factor mu of half the squared distance to the received model. A larger value keeps local training nearer to it; raise "
+        "it where silos differ strongly.",
+    )
 
     def needs(self) -> Sequence[Need]:
         """Need gradients that may have a further term."""

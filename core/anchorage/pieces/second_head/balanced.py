@@ -31,10 +31,16 @@ ESTIMATE = "shares/estimate"
 
 @piece("balanced")
 class Balanced(BesideLabels):
-    """SSIL-CDM: the evaluated head learns balanced labels, a plain head labels images."""
+    """A balanced head, which is evaluated, and a plain head, which makes pseudo-labels (SSIL-CDM)."""
 
-    tau_max: AboveZero = Field("2", description="Largest strength of the adjustment (ACR's tau_max).")
-    estimate_decay: Fraction = Field("0.9", description="Share of the estimate kept at each batch.")
+    tau_max: AboveZero = Field(
+        "2",
+        description="Maximum strength of the logit adjustment, the factor of the logarithm of class shares (tau_max of ACR).",
+    )
+    estimate_decay: Fraction = Field(
+        "0.9",
+        description="Decay of the running estimate of a silo's class shares: the share of itself that it keeps at each batch.",
+    )
 
     def facts(self) -> frozenset[str]:
         """Say that labels may be adjusted, and that each head has its own loss."""

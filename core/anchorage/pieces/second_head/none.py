@@ -8,6 +8,6 @@ from anchorage.pieces.slots import SecondHead
 
 @piece("none")
 class NoSecondHead(SecondHead):
-    """There is one classifier."""
+    """No second classifier."""
 
     tasks: ClassVar[frozenset[str] | None] = None

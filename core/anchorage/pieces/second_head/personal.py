@@ -39,7 +39,7 @@ class PersonalHead(BesideLabels):
 
 @piece("personal")
 class Personal(PersonalHead):
-    """FedRoD: a personal head that learns labels alone (Chen and Chao 2022)."""
+    """A personal head at each silo that learns from labels only (FedRoD; Chen and Chao 2022)."""
 
     def needs(self) -> Sequence[Need]:
         """Need FlexMatch where there are pseudo-labels."""

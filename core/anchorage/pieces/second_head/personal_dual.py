@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @piece("personalDual")
 class PersonalDual(PersonalHead):
-    """FedRoD Dual: a personal head that learns labels and pseudo-labels."""
+    """A personal head at each silo that learns from labels and pseudo-labels (FedRoD Dual)."""
 
     def needs(self) -> Sequence[Need]:
         """Need FlexMatch's labels."""

@@ -41,13 +41,18 @@ class Barlow(ImagesAlone):
     With labels a classifier beside it (FedCLR).
     """
 
-    scale: AboveZero = Field("0.01", description="Factor of the loss.")
-    off_diagonal: PositiveDecimal = Field("0.0051", description="Factor of the redundancy term.")
+    scale: AboveZero = Field("0.01", description="Factor of the Barlow Twins loss.")
+    off_diagonal: PositiveDecimal = Field(
+        "0.0051",
+        description="Factor of the redundancy-reduction term, the squared correlations between different features.",
+    )
     online_classifier: Literal["Enabled", "Disabled"] = Field(
         "Disabled",
-        description="Whether labels train a classifier on fixed features (FedCLR).",
+        description="Whether silos with labels train a linear classifier on the features, which it does not change (FedCLR).",
     )
-    online_rate: AboveZero = Field("0.1", description="Learning rate of the online classifier.")
+    online_rate: AboveZero = Field(
+        "0.1", description="Learning rate of the online classifier. Not used where that is disabled."
+    )
 
     @property
     def leaves_classifier(self) -> bool:

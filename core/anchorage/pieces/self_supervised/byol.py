@@ -27,12 +27,15 @@ TARGET = "target/"
 
 @piece("byol")
 class Byol(ImagesAlone):
-    """FedCon's local loss (Long et al. 2021).
+    """FedCon's local loss: two views of an image agree, one of them seen by a moving average of the encoder (Long et al. 2021).
 
     Its projector and its target encoder stay at the silo.
     """
 
-    decay: Fraction = Field("0.999", description="Share of the target that stays at each step.")
+    decay: Fraction = Field(
+        "0.999",
+        description="Decay of the target encoder's moving average: the share of itself that it keeps at each step.",
+    )
 
     def add_heads(self, network: Network) -> None:
         """Add the projector, which stays at the silo."""

@@ -44,7 +44,7 @@ TURNS = 4
 
 @piece("clusters")
 class Clusters(ImagesAlone):
-    """Clusters of the whole federation, and how an image was turned (Orchestra) (Lubana et al. 2022)."""
+    """Clustering of features over the whole federation, and prediction of rotations (Orchestra; Lubana et al. 2022)."""
 
     def facts(self) -> frozenset[str]:
         """Say that silos tell their steps, and send no model in their first round."""

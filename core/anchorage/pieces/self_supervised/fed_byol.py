@@ -28,7 +28,10 @@ class FedByol(SimSiam):
     Projector and predictor travel with the encoder; the target network, which follows encoder and projector, stays at the silo.
     """
 
-    decay: Fraction = Field("0.99", description="Share of the target that stays at a step.")
+    decay: Fraction = Field(
+        "0.99",
+        description="Decay of the target network's moving average: the share of itself that it keeps at each step.",
+    )
 
     def objective(self, silo_round: SiloRound) -> Work:
         """Return the losses of all images; the target goes on from round to round."""

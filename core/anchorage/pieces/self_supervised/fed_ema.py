@@ -28,12 +28,12 @@ OWN = "fed-ema/"
 
 @piece("fedEma")
 class FedEma(FedByol):
-    """BYOL from a mixture of the global and the silo's last model (FedEMA)."""
+    """BYOL that starts each round from a mixture of the global and the silo's last model (FedEMA)."""
 
     tau: AboveZero = Field(
         "0.7",
-        description="First share of its own model.\n\nThat of a silo whose model moves as far as in its first round; one that moves further keeps "
-        "more, up to all of it.",
+        description="Share of its own last model with which a silo starts its second round. Later, the share is proportional to how far "
+        "the silo's model moved in the round before, up to all of it.",
     )
 
     def needs(self) -> Sequence[Need]:

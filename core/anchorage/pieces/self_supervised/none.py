@@ -6,4 +6,4 @@ from anchorage.pieces.slots import SelfSupervised
 
 @piece("none")
 class NoSelfSupervision(SelfSupervised):
-    """There is no self-supervised loss."""
+    """No self-supervised loss."""

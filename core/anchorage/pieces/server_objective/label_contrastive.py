@@ -32,14 +32,18 @@ class LabelContrastive(ServerObjective):
     temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")
     denominator: Literal["AllNegatives", "Bounded"] = Field(
         "AllNegatives",
-        description="Pairs in the loss's denominator.\n\nAll of different classes, or the class's own as well (Bounded).",
+        description="Pairs in the denominator of the contrastive loss. AllNegatives: all pairs of different classes. Bounded: the pairs of "
+        "the class itself, too, so that no term is negative.",
     )
 
     batch_size: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
         50,
-        description="Anchors per contrastive step, classes evenly.\n\nUp to so many anchors there is one step an epoch.",
+        description="Number of anchors in a contrastive step, drawn evenly from the classes. With up to so many anchors, each epoch is one "
+        "step with all of them.",
     )
-    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(5, description="Contrastive epochs before round 1.")
+    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        5, description="Number of contrastive epochs before round 1."
+    )
 
     def learning(self) -> ContrastiveLearning:
         """Return what it does in one run."""

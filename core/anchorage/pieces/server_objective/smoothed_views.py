@@ -22,7 +22,7 @@ SMOOTHING = 0.1
 
 @piece("smoothedViews")
 class SmoothedViews(ServerObjective):
-    """Cross entropy of two views, labels smoothed (imFed-Semi)."""
+    """Cross entropy of two views with smoothed labels (imFed-Semi)."""
 
     def needs(self) -> Sequence[Need]:
         """Need plain anchors."""

@@ -8,6 +8,6 @@ from anchorage.pieces.slots import ServerObjective
 
 @piece("taskLoss")
 class AnchorTaskLoss(ServerObjective):
-    """The task's own loss of one view of each anchor; classification: cross entropy."""
+    """The task's own loss of one view of each anchor, which is cross entropy for classification."""
 
     tasks: ClassVar[frozenset[str] | None] = None

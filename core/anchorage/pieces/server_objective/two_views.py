@@ -29,12 +29,14 @@ _AVERAGE = "target/"
 
 @piece("twoViews")
 class TwoViews(ServerObjective):
-    """Cross entropy of two views that agree with a moving average (FedCon)."""
+    """Cross entropy of two views, which must agree with a moving average of the model (FedCon)."""
 
     ramp_rounds: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        100, description="Rounds until agreement counts in full."
+        100, description="Number of rounds in which the weight of the agreement rises to 1."
     )
-    decay: Fraction = Field("0.999", description="Share of the moving average that stays at each step.")
+    decay: Fraction = Field(
+        "0.999", description="Decay of the moving average: the share of itself that it keeps at each step."
+    )
 
     def needs(self) -> Sequence[Need]:
         """Need plain anchors."""

@@ -45,14 +45,16 @@ COUNTED = "counted_updates"
 
 @piece("controlVariates")
 class ControlVariates(WholeRoundStep):
-    """SCAFFOLD (Karimireddy et al. 2020).
+    """SCAFFOLD: local gradients are corrected by control variates (Karimireddy et al. 2020).
 
     Gradients are corrected by how they differed from the federation's.
     """
 
     needs_network: ClassVar[bool] = True
 
-    learning_rate: AboveZero = Field("1", description="Learning rate of the server.")
+    learning_rate: AboveZero = Field(
+        "1", description="Learning rate of the server: factor of the mean update. 1 takes it as it is."
+    )
 
     def facts(self) -> frozenset[str]:
         """Say that a plain mean over silos is needed."""

@@ -23,7 +23,7 @@ _OWN = "own/"
 
 @piece("keep")
 class Keep(WholeRoundStep):
-    """Silos go on from their own models, which are evaluated (SOLO)."""
+    """Silos continue from their own models, which are evaluated; nothing is averaged (SOLO)."""
 
     def step(self) -> KeepStep:
         """Return a step that keeps the model."""

@@ -21,7 +21,7 @@ class MixStep(ServerStep):
     Staleness counts the models that the server made since the silo's download: 0 when nobody committed in between.
     """
 
-    alpha: Share = Field("0.6", description="Weight of a fresh update.")
+    alpha: Share = Field("0.6", description="Weight with which a fresh update is mixed into the global model.")
 
     @abstractmethod
     def discount(self, staleness: int) -> float:
@@ -44,7 +44,7 @@ class MixStep(ServerStep):
 
 @piece("mix")
 class Mix(MixStep):
-    """FedAsync with a constant weight."""
+    """FedAsync: every update is mixed into the global model with the same weight."""
 
     def discount(self, staleness: int) -> float:
         """Return 1."""
@@ -53,9 +53,11 @@ class Mix(MixStep):
 
 @piece("mixPolynomial")
 class MixPolynomial(MixStep):
-    """FedAsync whose weight falls with a power of the staleness."""
+    """FedAsync whose weight falls with a power of an update's staleness."""
 
-    exponent: AboveZero = Field("0.5", description="Exponent a of (staleness + 1)^-a.")
+    exponent: AboveZero = Field(
+        "0.5", description="Exponent a of the discount (staleness + 1)^-a. A larger value discounts old updates more."
+    )
 
     def discount(self, staleness: int) -> float:
         """Return ``(staleness + 1)^-a``."""
@@ -64,11 +66,15 @@ class MixPolynomial(MixStep):
 
 @piece("mixHinge")
 class MixHinge(MixStep):
-    """FedAsync whose weight falls with the staleness beyond a grace."""
+    """FedAsync whose weight falls once an update's staleness exceeds a limit."""
 
-    slope: AboveZero = Field("0.5", description="Slope a of 1 / (a (staleness - b) + 1).")
+    slope: AboveZero = Field(
+        "0.5",
+        description="Slope a of the discount 1 / (a (staleness - b) + 1). A larger value discounts old updates more.",
+    )
     grace: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        4, description="Staleness b up to which nothing is discounted."
+        4,
+        description="Staleness b up to which an update is not discounted, in models that the server made since the silo's download.",
     )
 
     def discount(self, staleness: int) -> float:

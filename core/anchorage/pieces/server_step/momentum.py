@@ -12,10 +12,14 @@ from anchorage.pieces.server_step.whole_rounds import WholeRoundStep
 
 @piece("momentum")
 class Momentum(WholeRoundStep):
-    """FedAvgM: steps along the momentum of mean updates (Hsu et al. 2019)."""
+    """FedAvgM: momentum of the mean updates (Hsu et al. 2019)."""
 
-    learning_rate: AboveZero = Field("1", description="Learning rate of the server.")
-    momentum: Fraction = Field("0.9", description="Momentum beta.")
+    learning_rate: AboveZero = Field(
+        "1",
+        description="Learning rate of the server. 1 with momentum 0 takes the mean update as it is; a lower rate, such as 0.1, goes only a "
+        "part of the way, for silos that learn from uncertain pseudo-labels.",
+    )
+    momentum: Fraction = Field("0.9", description="Momentum beta, from 0 (none) to 1.")
 
     def step(self) -> Stepper:
         """Return a stepper without moments yet."""

@@ -15,10 +15,12 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("residual")
 class Residual(WholeRoundStep):
-    """Mixture with earlier models every few rounds (CBAFed)."""
+    """Mixture of the aggregated model with an earlier one, every few rounds (CBAFed)."""
 
-    every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Rounds between two mixtures.")
-    record_share: Fraction = Field("0.5", description="Weight of the record in the mixture.")
+    every: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        5, description="Number of rounds from one mixture to the next."
+    )
+    record_share: Fraction = Field("0.5", description="Weight of the last mixture in the next one, from 0 to 1.")
 
     def step(self) -> "ResidualStep":
         """Return a step without a record yet."""

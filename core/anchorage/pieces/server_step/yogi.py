@@ -12,7 +12,9 @@ from anchorage.pieces.server_step.adaptive import AdaptiveStep, Floats
 class Yogi(AdaptiveStep):
     """FedYogi, whose second moment grows slowly (Reddi et al. 2021)."""
 
-    second_momentum: Fraction = Field("0.99", description="Decay beta 2 of the second moment.")
+    second_momentum: Fraction = Field(
+        "0.99", description="Decay beta 2 of the second moment. A larger value changes it less in a round."
+    )
 
     def second_moment(self, before: Floats, square: Floats) -> Floats:
         """Return ``v - (1 - beta2) delta^2 sign(v - delta^2)``."""

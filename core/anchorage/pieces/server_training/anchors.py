@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @piece("anchors")
 class Anchors(ServerTraining):
-    """Epochs on the server's labelled anchors.
+    """Training on the server's labelled anchors.
 
     Before round 1 and after each aggregation.
     """
@@ -43,26 +43,39 @@ class Anchors(ServerTraining):
     needs_network: ClassVar[bool] = True
 
     pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        1, description="Cross-entropy epochs on the anchors before round 1."
+        1, description="Number of epochs on the anchors before round 1. Not used with `pretrainSteps`."
     )
     pretrain_steps: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
         0,
-        description="Steps before round 1; 0: pretrainEpochs.\n\nThe epochs that fit into so many steps, in multiples of `epochs` ((FL)^2).",
+        description="Number of steps on the anchors before round 1, in place of `pretrainEpochs`, rounded down to a multiple of the steps "
+        "of `epochs` epochs. 0: `pretrainEpochs` decides.",
     )
-    pretrain_learning_rate: PositiveDecimal = Field("0.03", description="Learning rate before round 1.")
-    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Epochs of each server loss per round.")
+    pretrain_learning_rate: PositiveDecimal = Field(
+        "0.03", description="Learning rate before round 1, whatever the optimiser's schedule."
+    )
+    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1, description="Number of epochs of each server loss per round."
+    )
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Anchors per step; 0: by their number.\n\n10 up to 250 anchors, else 250."
+        0, description="Batch size. 0 chooses 10 for up to 250 anchors, else 250."
     )
-    accumulation: Accumulation = Field(1, description="Batches per step.\n\nThe mean of their gradients makes it.")
-    views: Literal["Strong", "Weak"] = Field("Strong", description="Augmentation of the cross-entropy epochs.")
+    accumulation: Accumulation = Field(
+        1,
+        description="Gradient accumulation: number of batches whose mean gradient makes one optimiser step. Raise it where a batch of the "
+        "size that you want does not fit into memory.",
+    )
+    views: Literal["Strong", "Weak"] = Field(
+        "Strong", description="Augmentation of the anchors in the cross-entropy epochs."
+    )
     objective: Annotated[Piece, Slot("server_objective")] = Field(
         AnchorTaskLoss(),
-        description="What the server learns of its anchors.",
+        description="Loss with which the server trains on its anchors.",
         json_schema_extra={"default": {"taskLoss": {}}},
     )
     optimiser: Annotated[Piece, Slot("optimiser")] = Field(
-        Sgd(), description="Optimiser of the server.", json_schema_extra={"default": {"sgd": {}}}
+        Sgd(),
+        description="Optimiser of the server, with its learning rate.",
+        json_schema_extra={"default": {"sgd": {}}},
     )
 
     def facts(self) -> frozenset[str]:

@@ -48,7 +48,7 @@ FEW = 5
 
 @piece("moments")
 class ClassMoments(ServerTraining):
-    """Class moments of frozen features give the classifier."""
+    """Classifier computed from class moments of frozen features, without training at silos."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     trains: ClassVar[bool] = True
@@ -57,22 +57,24 @@ class ClassMoments(ServerTraining):
 
     head: Literal["Lda", "NaiveBayes", "Qda", "Ridge", "Total", "FisherMix", "ProtoHyper"] = Field(
         "Lda",
-        description="Classifier.\n\nLda: linear discriminant; NaiveBayes: independent features with variances per class; Qda: a "
-        "covariance per class; Ridge: ridge regression on one-hot labels; Total: linear discriminant with the covariance of all images, those "
-        "without a label included (FedCGS); FisherMix, ProtoHyper: trained at the server on features that are drawn around the class means (GH-OFL).",
+        description="Classifier that the server makes of the moments. Lda: linear discriminant. NaiveBayes: independent features with "
+        "variances per class. Qda: a covariance per class. Ridge: ridge regression on one-hot labels. Total: linear "
+        "discriminant with the covariance of all images, those without a label included (FedCGS). FisherMix, ProtoHyper: "
+        "trained at the server on features that are drawn around the class means (GH-OFL).",
     )
     shrinkage: Fraction = Field(
         "0.05",
-        description="Regularisation.\n\nShare of the identity, times the mean variance, in every covariance; Ridge: penalty as a share of the "
-        "mean scatter; NaiveBayes has none.",
+        description="Regularisation: share of the identity matrix, times the mean variance, in every covariance; for Ridge, the penalty as "
+        "a share of the mean scatter. NaiveBayes has none. Raise it as labels get fewer.",
     )
     prior: Literal["Counts", "Uniform"] = Field(
         "Counts",
-        description="Class prior.\n\nCounts: shares of the labelled images; Uniform: every class alike. Ridge and FisherMix have none.",
+        description="Class prior. Counts: shares of the labelled images. Uniform: every class alike. Ridge and FisherMix have none.",
     )
     minimum_count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         5,
-        description="Fewest images.\n\nA silo keeps a class of fewer labelled images to itself: the sum over one image is that image's features.",
+        description="Minimum number of labelled images of a class for which a silo sends sums: the sum over a single image would be that "
+        "image's features. Lower it only where silos may show sums over so few images.",
     )
 
     @property

@@ -6,4 +6,4 @@ from anchorage.pieces.slots import ServerTraining
 
 @piece("none")
 class NoServerTraining(ServerTraining):
-    """The server only aggregates."""
+    """No training at the server."""

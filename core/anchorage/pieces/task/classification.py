@@ -35,7 +35,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @piece("classification")
 class Classification(ImageTask):
-    """Every image is of exactly one class."""
+    """Classification: every image is of exactly one class."""
 
     metrics: ClassVar[Sequence[MetricName]] = (
         MetricName("balanced_accuracy"),
@@ -46,7 +46,9 @@ class Classification(ImageTask):
     output_kind: ClassVar[OutputKind] = OutputKind.EXCLUSIVE
 
     classes: Annotated[tuple[ClassName, ...], Field(max_length=10_000), AfterValidator(_distinct)] = Field(
-        description="Names of the classes, in the order of the model's outputs.", json_schema_extra={"minItems": _LEAST}
+        description="Names of the classes, in the order of the model's outputs. Folders, labels and columns of every site are matched with "
+        "them by name.",
+        json_schema_extra={"minItems": _LEAST},
     )
 
     @property

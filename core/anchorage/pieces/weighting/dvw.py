@@ -29,18 +29,19 @@ MOST_OF_OTHERS = 3
 
 @piece("dvw")
 class Dvw(Weighting):
-    """Score on all silos' validation images (Metis)."""
+    """Score of the model on the validation images of all silos (DVW; Metis)."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
     metric: Literal["MicroF1", "MacroF1", "BalancedAccuracy", "GeometricMean", "MCC"] = Field(
-        "MicroF1", description="Score of a model on the silos' validation images."
+        "MicroF1", description="Metric by which a model is scored on the silos' validation images."
     )
     validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
-        5, description="Share of each silo's images kept for validation, in percent."
+        5, description="Percentage of each silo's images that is kept from training as validation images."
     )
     sharpening: AboveZero = Field(
-        "1", description="Power kappa of the score.\n\nA larger one sets good models further apart from bad ones."
+        "1",
+        description="Exponent kappa of the score. Raise it to set good models further apart from bad ones: scores alone differ little.",
     )
 
     def facts(self) -> frozenset[str]:

@@ -21,7 +21,11 @@ Floats = NDArray[np.float64]
 class TwoHalves(Weighting):
     """A weighting that gives a fixed share to labelled images; it normalises over all silos of a round."""
 
-    labelled_share: Fraction = Field("0.5", description="Total weight lambda 1 of the labelled half.")
+    labelled_share: Fraction = Field(
+        "0.5",
+        description="Share lambda 1 of the total weight that goes by labelled images; the rest goes by unlabelled images. Raise it, such "
+        "as to 0.9, where pseudo-labels may be wrong.",
+    )
 
     def needs(self) -> Sequence[Need]:
         """Need accepted pseudo-labels, and rounds whose silos are weighed together."""
@@ -35,7 +39,7 @@ class TwoHalves(Weighting):
 
 @piece("fedAvgSemi")
 class FedAvgSemi(TwoHalves):
-    """Halves by labelled images and by accepted pseudo-labels (FedAvg-Semi)."""
+    """One part of the weight by labelled images, the other by accepted pseudo-labels (FedAvg-Semi)."""
 
     def weigher(self, task: Task) -> "FedAvgSemiWeigher":
         """Return the weigher."""

@@ -27,7 +27,7 @@ DOUBT = "uncertainty"
 
 @piece("learningStatus")
 class LearningStatus(Weighting):
-    """How unsure the received model is ((FL)^2).
+    """Uncertainty of the received model on the silo's images ((FL)^2).
 
     One minus its mean confidence on the silo's images.
     """

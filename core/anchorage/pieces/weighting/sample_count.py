@@ -9,7 +9,7 @@ from anchorage.pieces.slots import Weighting
 
 @piece("sampleCount")
 class SampleCount(Weighting):
-    """Images that the silo trained on (FedAvg)."""
+    """Number of images that the silo trained on (FedAvg)."""
 
     def facts(self) -> frozenset[str]:
         """Say that weights are numbers of images."""

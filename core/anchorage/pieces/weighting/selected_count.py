@@ -11,7 +11,7 @@ from anchorage.pieces.slots import Weighting
 
 @piece("selectedCount")
 class SelectedCount(Weighting):
-    """Accepted pseudo-labels."""
+    """Number of accepted pseudo-labels."""
 
     def needs(self) -> Sequence[Need]:
         """Need pseudo-labels."""

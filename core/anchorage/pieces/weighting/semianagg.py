@@ -35,20 +35,22 @@ _COMPUTED = "semiAnAgg"
 
 @piece("semiAnAgg")
 class SemiAnAgg(TwoHalves):
-    """FedAvg-Semi; its unlabelled half weighs by features' distance from a random anchor model's."""
+    """FedAvg-Semi whose unlabelled part goes by the distance of features from those of a random anchor model (SemiAnAgg)."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     needs_network: ClassVar[bool] = True
 
     order: Literal["Paper", "Code"] = Field(
         "Paper",
-        description="Weights.\n\nPaper: 1 - similarity, then normalised over silos. Code: normalised first.",
+        description="Order of the calculation. Paper: 1 - similarity, then normalised over silos. Code: normalised first, as in the "
+        "published code, so that weights are nearly uniform.",
     )
     anchor_seed: Annotated[int, Field(ge=1, le=99)] = Field(
-        1, description="Number of the random anchor model.\n\nDrawn from it and the run's seed."
+        1,
+        description="Number of the random anchor model, which is drawn from it and the run's seed. Change it to try another anchor model.",
     )
     minimum_per_class: Count = Field(
-        1, description="Fewest confident images of a class.\n\nWith fewer a silo reports the class as absent."
+        1, description="Minimum number of confident images of a class. With fewer, a silo reports the class as absent."
     )
 
     def needs(self) -> Sequence[Need]:

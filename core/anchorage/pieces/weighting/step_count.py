@@ -11,7 +11,7 @@ from anchorage.pieces.slots import Weighting
 
 @piece("stepCount")
 class StepCount(Weighting):
-    """Steps that the silo took (Orchestra)."""
+    """Number of steps that the silo took (Orchestra)."""
 
     def needs(self) -> Sequence[Need]:
         """Need silos that tell their steps."""

@@ -36,18 +36,28 @@ Floats = NDArray[np.float64]
 
 @piece("subConsensus")
 class SubConsensus(Weighting):
-    """RSCFed: the mean of random groups' models, in which far updates count less."""
+    """Mean of the models of random groups of silos, in which distant updates count less (RSCFed)."""
 
     repeats: ClassVar[bool] = True
 
-    groups: Annotated[int, Field(ge=1, le=100)] = Field(3, description="Groups drawn per round.")
-    group_size: Count = Field(5, description="Silos per group.")
-    labelled_factor: AboveZero = Field("6", description="Factor of a silo with labels.")
-    scale: PositiveDecimal = Field("10000", description="Scale beta of the distances in a group without labels.")
-    labelled_scale: PositiveDecimal = Field("100", description="Scale beta of the distances in a group with labels.")
+    groups: Annotated[int, Field(ge=1, le=100)] = Field(3, description="Number of groups that are drawn in each round.")
+    group_size: Count = Field(5, description="Number of silos in a group, at least `protocol.minSilos`.")
+    labelled_factor: AboveZero = Field(
+        "6",
+        description="Factor by which the images of a silo with labels count more in the mean of a group. As in the published code, its "
+        "weight has this factor squared.",
+    )
+    scale: PositiveDecimal = Field(
+        "10000",
+        description="Scale beta of the distances in a group without labelled silos. A larger value discounts distant updates more.",
+    )
+    labelled_scale: PositiveDecimal = Field(
+        "100",
+        description="Scale beta of the distances in a group with labelled silos. A larger value discounts distant updates more.",
+    )
     distance: Literal["Parameters", "All"] = Field(
         "Parameters",
-        description="Tensors over which distances are taken.\n\nAll: buffers too, as in the published code.",
+        description="Tensors over which distances are taken. Parameters: without buffers. All: with buffers, as in the published code.",
     )
 
     def needs(self) -> Sequence[Need]:

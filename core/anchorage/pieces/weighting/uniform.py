@@ -9,7 +9,7 @@ from anchorage.pieces.slots import Weighting
 
 @piece("uniform")
 class Uniform(Weighting):
-    """Every update counts alike."""
+    """The same weight for every update."""
 
     def facts(self) -> frozenset[str]:
         """Say that weights are uniform."""

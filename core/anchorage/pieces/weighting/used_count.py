@@ -14,9 +14,11 @@ from anchorage.pieces.weighting.selected_count import accepted_labels
 
 @piece("usedCount")
 class UsedCount(Weighting):
-    """Labelled images and accepted pseudo-labels (CBAFed)."""
+    """Number of labelled images and accepted pseudo-labels (CBAFed)."""
 
-    labelled_factor: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Factor of labelled images.")
+    labelled_factor: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1, description="Number of accepted pseudo-labels that a labelled image counts for."
+    )
 
     def needs(self) -> Sequence[Need]:
         """Need pseudo-labels."""

@@ -103,8 +103,5 @@ def test_a_field_needs_a_description() -> None:
         made(Text, description="")
 
 
-def test_a_description_is_one_line_without_references() -> None:
-    text = "Loss on\n    images (slot 4).\n\n    More of it."
-    assert described(text) == "Loss on images."
-    assert described("A network (methods reference, section 5.1).") == "A network."
-    assert described("Labels (of a silo).") == "Labels (of a silo)."
+def test_a_description_is_whole_and_one_line() -> None:
+    assert described("Loss on\n    images.\n\n    More of it.") == "Loss on images. More of it."
