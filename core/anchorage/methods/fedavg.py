@@ -1,9 +1,6 @@
 """FedAvg, synchronous or asynchronous, and FedProx (methods reference, 6.1, 6.2, 6.14)."""
 
-from dataclasses import replace
-
 from anchorage.methods.preset import Preset, slots
-from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
 from anchorage.pieces.regulariser.proximal import Proximal
 from anchorage.pieces.weighting.sample_count import SampleCount
 
@@ -27,11 +24,4 @@ FEDPROX = Preset(
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the global model",
     source="Li et al. 2020, loss CE + mu/2 ||theta - theta_t||^2 over trainable parameters; methods reference, 6.2",
-)
-
-BALANCED_SOFTMAX = replace(
-    FEDAVG,
-    slots=slots("BalancedSoftmax", local_loss=BalancedSoftmax(), weighting=SampleCount()),
-    summary="FedAvg whose silos learn as if their classes were equally frequent (logit adjustment).",
-    source="Ren et al. 2020 (balanced softmax); methods reference, 6.12",
 )

@@ -8,7 +8,7 @@ import pytest
 from anchorage.api.model import network_called
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.methods import validate_study
-from anchorage.methods.published import NETWORKS, PublishedResult, published_results
+from fedctl.published import NETWORKS, PublishedResult, published_results
 from fedctl.research.paper_setting import PaperSetting, compare_settings
 from fedctl.research.results import Results, SeedResult
 
