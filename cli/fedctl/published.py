@@ -153,9 +153,11 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def published_results() -> tuple[PublishedResult, ...]:
-    """Return every bundled result, in the order of the papers."""
-    text = files("fedctl").joinpath("published.csv").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    """Return every bundled result, in the order of the papers; none in an image, which leaves the file out."""
+    file = files("fedctl").joinpath("published.csv")
+    if not file.is_file():
+        return ()
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return tuple(PublishedResult(**row) for row in csv.DictReader(lines))
 
 
