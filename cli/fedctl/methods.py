@@ -86,7 +86,6 @@ def _document(preset: Preset) -> dict[str, Any]:
         "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
         "variants": {name: asdict(variant) for name, variant in variants_of(preset.name).items()},
         "source": preset.source,
-        "results": preset.results,
         "published": [_published(result) for result in published_of(preset.name)],
         "snippet": snippet(preset),
     }
@@ -116,7 +115,7 @@ def _description(preset: Preset) -> RenderableType:
     facts.add_row("silos learn", preset.reveals_to_silos)
     facts.add_row("source", preset.source)
     results = published_of(preset.name)
-    facts.add_row("published", ", ".join(dict.fromkeys(r.source for r in results)) or preset.results or "no results")
+    facts.add_row("published", ", ".join(dict.fromkeys(r.source for r in results)) or "no results")
     slots = plain_table("field", "value")
     for field, value in leaves(written_slots(preset.slots)):
         slots.add_row(field, str(value))

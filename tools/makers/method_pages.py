@@ -59,7 +59,7 @@ def _page(preset: Preset) -> str:
                 f"- The server learns: {preset.reveals_to_server}.\n"
                 f"- Other silos learn: {preset.reveals_to_silos}.\n"
                 f"- Source: {preset.source}.\n"
-                f"- Published results: {sources or preset.results or 'none'}.",
+                f"- Published results: {sources or 'none'}.",
                 "## What differs from plain FedAvg",
                 table if rows else "Nothing: it is plain FedAvg.",
                 *_channels("What travels down beside the model", preset.down),
