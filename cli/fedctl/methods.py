@@ -1,6 +1,7 @@
 """``fedctl methods``: lists and describes the methods for training a federation."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,11 +15,12 @@ from anchorage.api.piece import AuxiliaryArray
 from anchorage.methods import PRESETS, Preset
 from anchorage.methods.advice import advice_of
 from anchorage.methods.effective import leaves, written_slots
-from anchorage.methods.published import PublishedResult, published_of
 from anchorage.methods.resolution import unknown_method
 from anchorage.methods.snippet import snippet
+from anchorage.methods.variants import variants_of
 from fedctl.output import Format, emit, people, plain_table
 from fedctl.pieces import described, document, pieces_called
+from fedctl.published import PublishedResult, published_of
 
 NARROW = 160
 """A table of methods wants a terminal of so many columns; below, each method has lines of its own."""
@@ -82,8 +84,8 @@ def _document(preset: Preset) -> dict[str, Any]:
         "slots": written_slots(preset.slots),
         "auxiliaryData": {"down": _channels(preset.down), "up": _channels(preset.up)},
         "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
+        "variants": {name: asdict(variant) for name, variant in variants_of(preset.name).items()},
         "source": preset.source,
-        "results": preset.results,
         "published": [_published(result) for result in published_of(preset.name)],
         "snippet": snippet(preset),
     }
@@ -113,7 +115,7 @@ def _description(preset: Preset) -> RenderableType:
     facts.add_row("silos learn", preset.reveals_to_silos)
     facts.add_row("source", preset.source)
     results = published_of(preset.name)
-    facts.add_row("published", ", ".join(dict.fromkeys(r.source for r in results)) or preset.results or "no results")
+    facts.add_row("published", ", ".join(dict.fromkeys(r.source for r in results)) or "no results")
     slots = plain_table("field", "value")
     for field, value in leaves(written_slots(preset.slots)):
         slots.add_row(field, str(value))
@@ -126,6 +128,11 @@ def _description(preset: Preset) -> RenderableType:
             for channel in channels:
                 table.add_row(channel.name, Text(channel.shape), channel.meaning)
             lines += [Text(), table]
+    if variants := variants_of(preset.name):
+        table = plain_table("variant", "spec.method", "what differs")
+        for name, variant in variants.items():
+            table.add_row(name, Text(variant.written), variant.summary)
+        lines += [Text(), table]
     lines += [Text(), *_results(results)] if results else []
     lines += [
         Text(),
@@ -140,10 +147,10 @@ def _results(results: Sequence[PublishedResult]) -> list[RenderableType]:
     """Draw what papers report, a table each."""
     lines: list[RenderableType] = []
     for source in dict.fromkeys(result.source for result in results):
-        table = plain_table(source, "setting", "published")
+        table = plain_table(source, "method", "setting", "published")
         for result in results:
             if result.source == source:
                 data = ", ".join(filter(None, (result.dataset, result.model)))
-                table.add_row(data, result.setting, f"{result.metric.replace('_', ' ')} {result}")
+                table.add_row(data, result.method, result.setting, f"{result.metric.replace('_', ' ')} {result}")
         lines.append(table)
     return lines

@@ -299,7 +299,13 @@ METHODS = (
     ),
     spec(
         "two views beside mixed anchors",
-        {"method": {"name": "FedAnchorMix", "serverTraining": {"anchors": {"objective": {"twoViews": {}}}}}},
+        {
+            "method": {
+                "name": "FedAnchor",
+                "mixup": {"both": {}},
+                "serverTraining": {"anchors": {"objective": {"twoViews": {}}}},
+            }
+        },
         "method.serverTraining.anchors.objective",
         MEANINGLESS,
         ANCHORED,

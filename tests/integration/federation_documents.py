@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from anchorage.api.files import Study
 from anchorage.methods import PRESETS, validate_study
+from anchorage.methods.variants import variants
 
 NAME = "derm"
 DIGITS = {"format": "Digits", "testPercent": 20, "anchors": 20}
@@ -86,8 +87,10 @@ METHODS: dict[str, tuple[dict[str, Any], str]] = {
 """Methods with the labels of their silos."""
 
 ASYNCHRONOUS: dict[str, tuple[dict[str, Any], str]] = {
-    name: ({"name": name, "local": LOCAL}, "All All All")
-    for name in ("AsyncFedAvg", "AsyncDVW", "FedAsync", "FedAsyncPolynomial", "FedAsyncHinge")
+    name: ({"name": name, "local": LOCAL}, "All All All") for name in ("AsyncFedAvg", "AsyncDVW", "FedAsync")
+} | {
+    name: ({**variants()[name].method, "local": LOCAL}, "All All All")
+    for name in ("FedAsyncPolynomial", "FedAsyncHinge")
 }
 """Methods without rounds, with the labels of their silos."""
 ASYNCHRONOUS["AsyncDVWAdaptive"] = (

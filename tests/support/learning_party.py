@@ -28,7 +28,7 @@ from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
 from anchorage.learning.server_learner import TorchServerLearner
 from anchorage.methods import resolve
-from anchorage.methods.registry import PRESETS
+from anchorage.methods.variants import variants
 from anchorage.pieces.self_supervised.cluster_assignment import GlobalCentroids
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Announcement, AuxiliaryData, Task, TaskKind
@@ -61,16 +61,20 @@ def images_of(count: int, seed: int = 0, labelled: bool = True) -> ImageSet:
 
 
 def method_of(name: str, **slots: Mapping[str, Any]) -> ResolvedMethod:
-    """A preset with slots as a document sets them; options without an alternative are those of the preset's own."""
-    local = {"epochs": 1, "batchSize": 8, **slots.pop("local", {})}
-    members = {slot: _member(name, slot, options) for slot, options in slots.items()}
-    return resolve(MethodSpec.model_validate({"name": name, "local": local, **members}))
+    """A preset or variant with slots as a document sets them; options without an alternative are those of its own."""
+    written = dict(variants()[name].method) if name in variants() else {"name": name}
+    base = resolve(MethodSpec.model_validate(written))
+    written["local"] = {"epochs": 1, "batchSize": 8, **slots.pop("local", {})}
+    for slot, options in slots.items():
+        for alternative, chosen in _member(base, slot, options).items():
+            written[slot] = {alternative: {**written.get(slot, {}).get(alternative, {}), **chosen}}
+    return resolve(MethodSpec.model_validate(written))
 
 
-def _member(name: str, slot: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _member(base: ResolvedMethod, slot: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     if options.keys() <= PIECES.of(to_snake(slot)).keys():
         return options
-    return {getattr(PRESETS[name].slots, to_snake(slot)).name: options}
+    return {getattr(base, to_snake(slot)).name: options}
 
 
 def network_of(name: str) -> Network:

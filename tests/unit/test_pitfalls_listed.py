@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = {"design/pitfalls": (20, 4), "design/shortcuts": (31, 5), "security": (15, 4)}
 """Rows and columns of each page's table; the last two columns are what is done, where, and the tests."""
-PACKAGES = ("", "core/anchorage/")
+PACKAGES = ("", "core/anchorage/", "cli/")
 """Where a page's paths may begin."""
 
 

@@ -7,9 +7,10 @@ from anchorage.api.piece import AuxiliaryArray
 from anchorage.methods.advice import advice_of
 from anchorage.methods.effective import leaves, written_slots
 from anchorage.methods.preset import Preset, slots
-from anchorage.methods.published import PublishedResult, published_of
 from anchorage.methods.registry import BUILT_IN
 from anchorage.methods.snippet import snippet
+from anchorage.methods.variants import variants_of
+from fedctl.published import PublishedResult, published_of
 
 FOLDER = Path("docs/methods")
 INDEX = "README.md"
@@ -58,11 +59,12 @@ def _page(preset: Preset) -> str:
                 f"- The server learns: {preset.reveals_to_server}.\n"
                 f"- Other silos learn: {preset.reveals_to_silos}.\n"
                 f"- Source: {preset.source}.\n"
-                f"- Published results: {sources or preset.results or 'none'}.",
+                f"- Published results: {sources or 'none'}.",
                 "## What differs from plain FedAvg",
                 table if rows else "Nothing: it is plain FedAvg.",
                 *_channels("What travels down beside the model", preset.down),
                 *_channels("What travels up beside the model", preset.up),
+                *_variants(preset.name),
                 *_results(results),
                 "## A file to start from",
                 f"```yaml\n{snippet(preset)}```",
@@ -78,10 +80,18 @@ def _channels(title: str, channels: Sequence[AuxiliaryArray]) -> list[str]:
     return [f"## {title}", table] if rows else []
 
 
+def _variants(preset: str) -> list[str]:
+    rows = [f"| {name} | `{variant.written}` | {variant.summary} |" for name, variant in variants_of(preset).items()]
+    table = "\n".join(["| variant | `spec.method` | what differs |", "| --- | --- | --- |", *rows])
+    return ["## Variants", table] if rows else []
+
+
 def _results(results: Sequence[PublishedResult]) -> list[str]:
     rows = [
-        f"| {r.source} | {', '.join(filter(None, (r.dataset, r.model)))} | {r.setting} | {r.metric.replace('_', ' ')} {r} |"
+        f"| {r.source} | {r.method} | {', '.join(filter(None, (r.dataset, r.model)))} | {r.setting} | {r.metric.replace('_', ' ')} {r} |"
         for r in results
     ]
-    table = "\n".join(["| source | images, model | setting | published |", "| --- | --- | --- | --- |", *rows])
+    table = "\n".join(
+        ["| source | method | images, model | setting | published |", "| --- | --- | --- | --- | --- |", *rows]
+    )
     return ["## Published results", table] if rows else []

@@ -12,8 +12,8 @@ from rich.text import Text
 from anchorage.api.changes import Fields, fields_of
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.methods import resolve
-from anchorage.methods.published import NAMES, PublishedResult, find_published
 from fedctl.output import Format, amount, emit, people, plain_table
+from fedctl.published import NAMES, PublishedResult, find_published
 from fedctl.research.curves import curve, plot
 from fedctl.research.paper_pictures import draw_paper_pictures
 from fedctl.research.paper_setting import compare_settings

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anchorage.api.data import DataSection, ServerData, SiloData
-from anchorage.methods.published import CLASSES, PublishedResult
+from fedctl.published import CLASSES, PublishedResult
 from fedctl.research.results import Results
 
 ALWAYS = ("network", "silos", "rounds", "images")

@@ -13,8 +13,8 @@ from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
 from anchorage.api.single import read_document
-from anchorage.methods.published import PublishedResult
 from fedctl.output import Format
+from fedctl.published import PublishedResult
 from fedctl.research.compare import Row, chosen_metric, published_beside, show_rows, slug
 from fedctl.research.pictures import check_picture_suffix
 from fedctl.research.results import SimulationFolder

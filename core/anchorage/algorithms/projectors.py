@@ -4,9 +4,6 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-PROJECTOR = "projector."
-"""Prefix of the projector's tensors."""
-
 
 class Projector(nn.Module):
     """Linear maps without bias, each but the last followed by batch normalisation and ReLU; the output is standardised over the batch.

@@ -162,11 +162,6 @@ def read_piece(slot: str, document: Any) -> Piece:
     return piece
 
 
-def member_of(piece: Piece) -> str:
-    """Return the member under which documents write a piece: its name, or ``plugin`` where another package adds it."""
-    return PLUGIN if "." in piece.name else piece.name
-
-
 def unknown(name: str, known: Sequence[str]) -> str:
     """Say that no piece has this name, which is nearest, and which there are."""
     return (

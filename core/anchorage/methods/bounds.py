@@ -1,9 +1,7 @@
-"""What a method is held against: upper and lower bounds, and every party on its own (methods reference, 6.1, 6.5)."""
+"""What a method is held against: upper and lower bounds, and every party on its own (methods reference, 6.1)."""
 
 from anchorage.methods.preset import Labels, Preset, slots
-from anchorage.pieces.regulariser.proximal import Proximal
 from anchorage.pieces.server_step.keep import Keep
-from anchorage.pieces.slots import Regulariser
 from anchorage.pieces.weighting.sample_count import SampleCount
 
 
@@ -13,19 +11,17 @@ def _bound(
     setting: str,
     labels: tuple[Labels, ...],
     *,
-    source: str = "federated averaging, McMahan et al. 2017; methods reference, 6.1",
-    pull: Regulariser | None = None,
     every_label: bool = False,
 ) -> Preset:
     return Preset(
-        slots=slots(name, regulariser=pull, weighting=SampleCount()),
+        slots=slots(name, weighting=SampleCount()),
         summary=summary,
         setting=setting,
         labels=labels,
         protocols=("Synchronous", "Asynchronous"),
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the global model",
-        source=source,
+        source="federated averaging, McMahan et al. 2017; methods reference, 6.1",
         every_label=every_label,
     )
 
@@ -44,25 +40,6 @@ LOWER_BOUND = _bound(
     ("None", "All", "Partial"),
 )
 
-_SL_SOURCE = "FedMatch slides, upper bound {}; methods reference, 6.5"
-_SL_SETTING = "labels at every silo, or at the server too (serverTraining: anchors)"
-FEDAVG_SL = _bound(
-    "FedAvgSL",
-    "FedAvg with all labels: the upper bound of the consistency baselines.",
-    _SL_SETTING,
-    ("All",),
-    source=_SL_SOURCE.format("FedAvg-SL"),
-    every_label=True,
-)
-FEDPROX_SL = _bound(
-    "FedProxSL",
-    "FedAvgSL with FedProx's penalty on the distance to the received model.",
-    _SL_SETTING,
-    ("All",),
-    source=_SL_SOURCE.format("FedProx-SL"),
-    every_label=True,
-    pull=Proximal(mu="0.01"),
-)
 
 SOLO = Preset(
     slots=slots("SOLO", weighting=SampleCount(), server_step=Keep()),

@@ -1,4 +1,4 @@
-"""FedAvg and FedProx with a consistency loss on unlabelled images: UDA and FixMatch (methods reference, 6.5), SAGE (N5)."""
+"""FedAvg with a consistency loss on unlabelled images: UDA and FixMatch (methods reference, 6.5), SAGE (N5)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -6,18 +6,13 @@ from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
 from anchorage.pieces.pseudo_labels.sage import Sage
 from anchorage.pieces.pseudo_labels.uda import UDA
-from anchorage.pieces.regulariser.proximal import Proximal
-from anchorage.pieces.slots import PseudoLabels, Regulariser
+from anchorage.pieces.slots import PseudoLabels
 from anchorage.pieces.weighting.sample_count import SampleCount
 
-_FIXMATCH = FixMatch(threshold="0.95")
-_UDA = UDA(threshold="0.8", temperature="0.4")
-_PULL = Proximal(mu="0.01")
 
-
-def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Regulariser | None = None) -> Preset:
+def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str) -> Preset:
     return Preset(
-        slots=slots(name, pseudo_labels=pseudo_labels, regulariser=pull, weighting=SampleCount()),
+        slots=slots(name, pseudo_labels=pseudo_labels, weighting=SampleCount()),
         summary=summary,
         setting="labels partially at every silo, or at the server (serverTraining: anchors)",
         labels=("None", "All", "Partial"),
@@ -29,19 +24,13 @@ def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Reg
 
 FEDAVG_FIXMATCH = _consistency(
     "FedAvgFixMatch",
-    _FIXMATCH,
+    FixMatch(threshold="0.95"),
     "FedAvg with FixMatch at the silos: confident predictions for weak views are learnt on strong views.",
-)
-FEDPROX_FIXMATCH = _consistency(
-    "FedProxFixMatch", _FIXMATCH, "FedAvgFixMatch with FedProx's penalty on the distance to the received model.", _PULL
 )
 FEDAVG_UDA = _consistency(
     "FedAvgUDA",
-    _UDA,
+    UDA(threshold="0.8", temperature="0.4"),
     "FedAvg with UDA at the silos: sharpened confident predictions for weak views are learnt on strong views.",
-)
-FEDPROX_UDA = _consistency(
-    "FedProxUDA", _UDA, "FedAvgUDA with FedProx's penalty on the distance to the received model.", _PULL
 )
 
 SAGE = Preset(

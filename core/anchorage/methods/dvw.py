@@ -1,7 +1,5 @@
 """Distributed validation weighting, synchronous or asynchronous (methods reference, 6.14)."""
 
-from dataclasses import replace
-
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.optimiser.sgd import Sgd
@@ -19,20 +17,4 @@ DVW = Preset(
     reveals_to_server="correct and total on the validation images; with another metric the confusion matrix, so the class histogram",
     reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
     source="Stripelis et al. (Metis), Algorithm 1 and section IV; methods reference, 6.14",
-)
-
-_REVEALS_COUNTS = "a confusion matrix on the validation images per update, so each silo's class histogram"
-
-DVW_GMEAN = replace(
-    DVW,
-    slots=slots("DVWGMean", weighting=Dvw(metric="GeometricMean"), local=METIS_LOCAL),
-    summary="DVW with the geometric mean of the classes' recalls as score.",
-    reveals_to_server=_REVEALS_COUNTS,
-)
-
-DVW_MCC = replace(
-    DVW,
-    slots=slots("DVWMCC", weighting=Dvw(metric="MCC"), local=METIS_LOCAL),
-    summary="DVW with Matthews' correlation coefficient as score.",
-    reveals_to_server=_REVEALS_COUNTS,
 )

@@ -1,18 +1,12 @@
-"""FedAnchor and its published variants: labels at the server only (methods reference, 6.8).
+"""FedAnchor: labels at the server only (methods reference, 6.8).
 
 Another weighting stands beside it as well: with SemiAnAgg the accepted images' features are compared with the random anchor encoder's, and
 with DVW silos without labels score models against their validation split's accepted pseudo-labels of that round.
 """
 
-from dataclasses import replace
-from typing import Any
-
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
-from anchorage.pieces.mixup.both import BothMixup
 from anchorage.pieces.mixup.client import ClientMixup
-from anchorage.pieces.mixup.none import NoMixup
-from anchorage.pieces.mixup.server import ServerMixup
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.anchor_similarity import AnchorSimilarity
 from anchorage.pieces.server_objective.label_contrastive import LabelContrastive
@@ -38,44 +32,4 @@ FEDANCHOR = Preset(
     reveals_to_server="the number of images, and whether any pseudo-label was accepted",
     reveals_to_silos="the anchors' embeddings (the server's data): class means by default, every embedding with anchors: Raw",
     source="FedAnchor, equations 1 to 9 and Algorithm 1; methods reference, 6.8",
-)
-
-
-def _variant(name: str, summary: str, source: str, **changes: Any) -> Preset:
-    slots = FEDANCHOR.slots.model_copy(update={"name": name, **changes})
-    source = f"FedAnchor, {source}; methods reference, 6.8"
-    return replace(FEDANCHOR, slots=slots, summary=summary, source=source)
-
-
-_FROM = FEDANCHOR.slots
-
-FEDANCHOR_MIX = _variant(
-    "FedAnchorMix",
-    "FedAnchor with mixup at the server as well as at silos.",
-    'client and server mixup, "FedAnchor (mix)"',
-    mixup=BothMixup(),
-)
-FEDANCHOR_NO_MIXUP = _variant(
-    "FedAnchorNoMixup",
-    "FedAnchor without mixup: silos train on accepted images only.",
-    "ablation without mixup",
-    mixup=NoMixup(),
-)
-FEDANCHOR_SERVER_MIXUP = _variant(
-    "FedAnchorServerMixup",
-    "FedAnchor with mixup at the server only.",
-    "ablation with server mixup",
-    mixup=ServerMixup(),
-)
-FEDANCHOR_NO_CONTRASTIVE = _variant(
-    "FedAnchorNoContrastive",
-    "FedAnchor without the label contrastive epoch at the server.",
-    "ablation without the contrastive loss",
-    server_training=Anchors(pretrain_epochs=5, pretrain_learning_rate="0.05"),
-)
-FEDANCHOR_ENSEMBLE = _variant(
-    "FedAnchorEnsemble",
-    "FedAnchor whose pseudo-labels are means over four weak views of each image.",
-    "pseudo-label ensemble (proposed, no figures)",
-    pseudo_labels=_FROM.pseudo_labels.model_copy(update={"views": 4}),
 )

@@ -52,9 +52,6 @@ class Preset:
     source: str
     """Paper, with equations or algorithms, and the section of the methods reference."""
 
-    results: str = ""
-    """Where published numbers stand, of a method that ``published.csv`` has none of; empty where there are none."""
-
     advice: str = ""
     """Plain words: what it assumes, when to use it, what it costs; those on the methods of this package stand in ``advice.md``."""
 

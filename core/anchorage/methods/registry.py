@@ -7,20 +7,13 @@ from importlib.metadata import EntryPoint, entry_points
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import PRESET_BROKEN
 from anchorage.api.piece import load_entry_point
-from anchorage.methods.bounds import FEDAVG_SL, FEDPROX_SL, LOWER_BOUND, SOLO, UPPER_BOUND
+from anchorage.methods.bounds import LOWER_BOUND, SOLO, UPPER_BOUND
 from anchorage.methods.cbafed import CBAFED, CBAFED_LOWER_BOUND
-from anchorage.methods.consistency import FEDAVG_FIXMATCH, FEDAVG_UDA, FEDPROX_FIXMATCH, FEDPROX_UDA, SAGE
-from anchorage.methods.dvw import DVW, DVW_GMEAN, DVW_MCC
-from anchorage.methods.fedanchor import (
-    FEDANCHOR,
-    FEDANCHOR_ENSEMBLE,
-    FEDANCHOR_MIX,
-    FEDANCHOR_NO_CONTRASTIVE,
-    FEDANCHOR_NO_MIXUP,
-    FEDANCHOR_SERVER_MIXUP,
-)
-from anchorage.methods.fedasync import FEDASYNC, FEDASYNC_HINGE, FEDASYNC_POLYNOMIAL
-from anchorage.methods.fedavg import BALANCED_SOFTMAX, FEDAVG, FEDPROX
+from anchorage.methods.consistency import FEDAVG_FIXMATCH, FEDAVG_UDA, SAGE
+from anchorage.methods.dvw import DVW
+from anchorage.methods.fedanchor import FEDANCHOR
+from anchorage.methods.fedasync import FEDASYNC
+from anchorage.methods.fedavg import FEDAVG, FEDPROX
 from anchorage.methods.fedcon import FEDCON
 from anchorage.methods.fedcopl import FEDCOPL_BUDGET
 from anchorage.methods.fedmatch import FEDMATCH, FEDMATCH_SERVER
@@ -28,32 +21,23 @@ from anchorage.methods.fedopt import FEDADAGRAD, FEDADAM, FEDAVGM, FEDYOGI
 from anchorage.methods.fedperl import FEDPERL
 from anchorage.methods.fl2 import FL2
 from anchorage.methods.imfedsemi import IMFEDSEMI
-from anchorage.methods.mafl import (
-    FEDMIX,
-    FEDPROX_FEDMIX,
-    FEDPROX_LOCAL_MIX,
-    FEDPROX_NAIVE_MIX,
-    GLOBAL_MIXUP,
-    LOCAL_MIX,
-    NAIVE_MIX,
-)
+from anchorage.methods.mafl import FEDMIX, GLOBAL_MIXUP, LOCAL_MIX, NAIVE_MIX
 from anchorage.methods.metis import ASYNC_DVW, ASYNC_DVW_ADAPTIVE, ASYNC_FEDAVG, SYNC_DVW, SYNC_FEDAVG
 from anchorage.methods.moments import MOMENTS_HEAD
-from anchorage.methods.moon import MOON, MOON_L2
+from anchorage.methods.moon import MOON
 from anchorage.methods.preset import Preset
 from anchorage.methods.protofssl import PROTOFSSL
 from anchorage.methods.rscfed import RSCFED
 from anchorage.methods.scaffold import SCAFFOLD
 from anchorage.methods.self_supervised import FEDBARLOW, FEDBYOL, FEDCLR, FEDEMA, FEDSIMSIAM, LDAWA, ORCHESTRA
-from anchorage.methods.semianagg import FEDAVG_SEMI, SEMIANAGG, SEMIANAGG_CODE, SEMIANAGG_SECOND_SEED
-from anchorage.methods.semifl import FIXMATCH_ALTERNATE, SEMIFL, SEMIFL_NO_MIXUP, SUPERVISED
-from anchorage.methods.two_heads import FEDROD, FEDROD_DUAL, ORIG_ACR, SSIL_CDM, SSIL_CDM_FEDAVG_SEMI
+from anchorage.methods.semianagg import FEDAVG_SEMI, SEMIANAGG
+from anchorage.methods.semifl import FIXMATCH_ALTERNATE, SEMIFL, SUPERVISED
+from anchorage.methods.two_heads import FEDROD, ORIG_ACR, SSIL_CDM
 
 ENTRY_POINTS = "anchorage.methods"
 BUILT_IN = (
     FEDAVG,
     FEDPROX,
-    BALANCED_SOFTMAX,
     UPPER_BOUND,
     LOWER_BOUND,
     SOLO,
@@ -62,29 +46,20 @@ BUILT_IN = (
     FEDADAM,
     FEDYOGI,
     MOON,
-    MOON_L2,
     SCAFFOLD,
     FEDMIX,
     NAIVE_MIX,
     LOCAL_MIX,
     GLOBAL_MIXUP,
-    FEDPROX_FEDMIX,
-    FEDPROX_NAIVE_MIX,
-    FEDPROX_LOCAL_MIX,
     SUPERVISED,
-    FEDAVG_SL,
-    FEDPROX_SL,
     FEDAVG_FIXMATCH,
-    FEDPROX_FIXMATCH,
     FEDAVG_UDA,
-    FEDPROX_UDA,
     SAGE,
     FEDPERL,
     PROTOFSSL,
     FIXMATCH_ALTERNATE,
     FEDCON,
     SEMIFL,
-    SEMIFL_NO_MIXUP,
     FL2,
     IMFEDSEMI,
     FEDCOPL_BUDGET,
@@ -92,19 +67,10 @@ BUILT_IN = (
     FEDMATCH_SERVER,
     MOMENTS_HEAD,
     FEDANCHOR,
-    FEDANCHOR_MIX,
-    FEDANCHOR_NO_MIXUP,
-    FEDANCHOR_SERVER_MIXUP,
-    FEDANCHOR_NO_CONTRASTIVE,
-    FEDANCHOR_ENSEMBLE,
     FEDAVG_SEMI,
     SEMIANAGG,
-    SEMIANAGG_CODE,
-    SEMIANAGG_SECOND_SEED,
     FEDROD,
-    FEDROD_DUAL,
     SSIL_CDM,
-    SSIL_CDM_FEDAVG_SEMI,
     ORIG_ACR,
     RSCFED,
     CBAFED_LOWER_BOUND,
@@ -119,14 +85,10 @@ BUILT_IN = (
     SYNC_FEDAVG,
     ASYNC_FEDAVG,
     DVW,
-    DVW_GMEAN,
-    DVW_MCC,
     SYNC_DVW,
     ASYNC_DVW,
     ASYNC_DVW_ADAPTIVE,
     FEDASYNC,
-    FEDASYNC_POLYNOMIAL,
-    FEDASYNC_HINGE,
 )
 
 

@@ -9,6 +9,7 @@ from anchorage.api.method import MethodSpec, ResolvedMethod
 from anchorage.api.mistakes import meant
 from anchorage.api.piece import Piece
 from anchorage.methods.registry import PRESETS
+from anchorage.methods.variants import variants
 
 D = TypeVar("D", bound=Document)
 
@@ -32,7 +33,9 @@ def resolve(spec: MethodSpec) -> ResolvedMethod:
 
 
 def unknown_method(name: str) -> str:
-    """Say that no preset has this name, which is nearest, and which there are."""
+    """Say that no preset has this name, and how the variant of this name is written, or which preset is nearest and which there are."""
+    if variant := variants().get(name):
+        return f"found {name!r}, which is a variant of {variant.method['name']} and written {variant.written}"
     known = sorted(PRESETS)
     return f"found {name!r}, {meant(name, known, cutoff=0.85)}allowed are {', '.join(known)}"
 

@@ -1,5 +1,7 @@
 """Methods that learn an encoder from images without labels (methods reference, 6.13; newer methods reference, N8)."""
 
+from dataclasses import replace
+
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.aggregation.layer_cosine import LayerCosine
@@ -81,33 +83,28 @@ FEDSIMSIAM = Preset(
     source="SimSiam with FedAvg, as read in EasyFL's public code; newer methods reference, N8",
 )
 
-FEDBYOL = Preset(
+FEDBYOL = replace(
+    FEDSIMSIAM,
     slots=slots("FedBYOL", self_supervised=FedByol(), weighting=SampleCount(), local=_SIAMESE),
     summary="BYOL: silos learn features from which a view of an image predicts a moving-average network's output for another view, without labels.",
-    setting="no labels",
-    labels=("None", "All", "Partial"),
-    protocols=("Synchronous", "Asynchronous"),
-    reveals_to_server="the number of images, and how widely their projections are spread",
-    reveals_to_silos="nothing beyond the global model",
     source="BYOL with FedAvg, as read in EasyFL's public code; newer methods reference, N8, equation N38",
 )
 
-FEDEMA = Preset(
+FEDEMA = replace(
+    FEDSIMSIAM,
     slots=slots("FedEMA", self_supervised=FedEma(), weighting=SampleCount(), local=_SIAMESE),
     summary="FedBYOL in which a silo keeps more of its own last model the further that moved in the round before.",
     setting="no labels; silos that differ",
-    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
     reveals_to_server="the number of images, how widely their projections are spread, and the share of its own model that a silo kept",
-    reveals_to_silos="nothing beyond the global model",
     source="Zhuang et al. 2022 (FedEMA), as read in EasyFL's public code; newer methods reference, N8, equation N40",
 )
 
-LDAWA = Preset(
+LDAWA = replace(
+    FEDSIMSIAM,
     slots=slots("LDAWA", self_supervised=SimSiam(), weighting=Uniform(), aggregation=LayerCosine(), local=_SIAMESE),
     summary="FedSimSiam in which each tensor of an update is weighted by its cosine to the global model's.",
     setting="no labels; silos that differ",
-    labels=("None", "All", "Partial"),
-    reveals_to_server="the number of images, and how widely their projections are spread",
-    reveals_to_silos="nothing beyond the global model",
+    protocols=("Synchronous",),
     source="Rehman et al. 2023 (L-DAWA), as read in its public code, over SimSiam; newer methods reference, N8, equation N41",
 )

@@ -1,7 +1,5 @@
 """FedAvg-Semi and SemiAnAgg: labels at some silos or partially at all (methods reference, 6.9)."""
 
-from dataclasses import replace
-
 from anchorage.api.method import Local, UnlabelledWork
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
@@ -52,18 +50,4 @@ SEMIANAGG = Preset(
     ),
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); methods reference, 6.9",
-)
-
-SEMIANAGG_CODE = replace(
-    SEMIANAGG,
-    slots=SEMIANAGG.slots.model_copy(update={"name": "SemiAnAggCode", "weighting": SemiAnAgg(order="Code")}),
-    summary="SemiAnAgg with the published code's order: similarities are normalised first and then taken from 1.",
-    source="SemiAnAgg, public code (normalise, then 1 - w); methods reference, 6.9",
-)
-
-SEMIANAGG_SECOND_SEED = replace(
-    SEMIANAGG,
-    slots=SEMIANAGG.slots.model_copy(update={"name": "SemiAnAggSecondSeed", "weighting": SemiAnAgg(anchor_seed=2)}),
-    summary="SemiAnAgg with another random anchor model of the same run.",
-    source="SemiAnAgg, ablation with a second anchor seed; methods reference, 6.9",
 )

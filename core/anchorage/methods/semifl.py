@@ -1,12 +1,9 @@
 """SemiFL and the other baselines of FedAnchor with labels at the server (methods reference, 6.7)."""
 
-from dataclasses import replace
-
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.batch_norm.static import Static
 from anchorage.pieces.mixup.client import ClientMixup
-from anchorage.pieces.mixup.none import NoMixup
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
 from anchorage.pieces.pseudo_labels.received_model import ReceivedModel
@@ -40,13 +37,6 @@ SEMIFL = Preset(
     reveals_to_server="whether any image was labelled with confidence",
     reveals_to_silos="nothing beyond the global model",
     source="Diao et al. 2022 (SemiFL), as read in its public code; methods reference, 6.7",
-)
-
-SEMIFL_NO_MIXUP = replace(
-    SEMIFL,
-    slots=SEMIFL.slots.model_copy(update={"name": "SemiFLNoMixup", "mixup": NoMixup()}),
-    summary="SemiFL without mixup: silos train on confident images only.",
-    source='FedAnchor, ablation "SemiFL + no mixup"; methods reference, 6.7',
 )
 
 FIXMATCH_ALTERNATE = Preset(

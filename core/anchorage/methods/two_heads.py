@@ -7,10 +7,8 @@ from anchorage.methods.semianagg import FEDAVG_SEMI
 from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
 from anchorage.pieces.second_head.balanced import Balanced
 from anchorage.pieces.second_head.personal import Personal
-from anchorage.pieces.second_head.personal_dual import PersonalDual
 from anchorage.pieces.weighting.sample_count import SampleCount
 
-_ADJUSTED = FixMatch(threshold="0.95", adjustment="Local")
 _FROM = FEDAVG_SEMI.slots
 
 FEDROD = replace(
@@ -20,37 +18,32 @@ FEDROD = replace(
     source="Chen and Chao 2022 (Fed-RoD), as SemiAnAgg's paper compares it; methods reference, 6.12",
 )
 
-FEDROD_DUAL = replace(
-    FEDROD,
-    slots=_FROM.model_copy(update={"name": "FedRoDDual", "second_head": PersonalDual()}),
-    summary="FedRoD in which personal heads also learn from unlabelled images.",
-    source="SemiAnAgg's paper, baseline FedRoD Dual; methods reference, 6.12",
-)
-
 SSIL_CDM = Preset(
-    slots=slots("SSILCDM", second_head=Balanced(), pseudo_labels=_ADJUSTED, weighting=SampleCount(), local=_FROM.local),
+    slots=slots(
+        "SSILCDM",
+        second_head=Balanced(),
+        pseudo_labels=FixMatch(threshold="0.95", adjustment="Local"),
+        weighting=SampleCount(),
+        local=_FROM.local,
+    ),
     summary="A plain and a balanced head, with pseudo-labels adjusted for the class shares that a silo estimates for itself.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
-    reveals_to_server="the number of training images",
+    reveals_to_server="the number of training images; with weighting: fedAvgSemi the number of labelled images and of accepted pseudo-labels",
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg's paper, baseline SSIL-CDM (ACR of Wei and Gan 2023 in a federation); methods reference, 6.12",
 )
 
-SSIL_CDM_FEDAVG_SEMI = replace(
-    SSIL_CDM,
-    slots=SSIL_CDM.slots.model_copy(update={"name": "SSILCDMFedAvgSemi", "weighting": _FROM.weighting}),
-    summary="SSILCDM with half of the weight by labelled images and half by accepted pseudo-labels.",
-    reveals_to_server=FEDAVG_SEMI.reveals_to_server,
-    source="SemiAnAgg's paper, baseline SSIL-CDM with FedAvg-Semi; methods reference, 6.12",
-)
-
 ORIG_ACR = replace(
-    SSIL_CDM_FEDAVG_SEMI,
-    slots=SSIL_CDM_FEDAVG_SEMI.slots.model_copy(
-        update={"name": "OrigACR", "pseudo_labels": _ADJUSTED.model_copy(update={"adjustment": "Labelled"})}
+    SSIL_CDM,
+    slots=SSIL_CDM.slots.model_copy(
+        update={
+            "name": "OrigACR",
+            "pseudo_labels": FixMatch(threshold="0.95", adjustment="Labelled"),
+            "weighting": _FROM.weighting,
+        }
     ),
-    summary="SSILCDMFedAvgSemi with pseudo-labels adjusted for the class shares of all silos' labels.",
+    summary="SSILCDM with FedAvgSemi's weighting and pseudo-labels adjusted for the class shares of all silos' labels.",
     reveals_to_server="the class histogram of the silo's labels, and the number of accepted pseudo-labels",
     reveals_to_silos="the class shares of all labels",
     source='SemiAnAgg\'s paper, figure 12, "orig-ACR FL"; methods reference, 6.12',

@@ -35,7 +35,7 @@ AGE = 'spec.task={plugin: {name: acme.Regression, options: {quantity: age, mean:
 @pytest.mark.parametrize(
     ("method", "field", "piece"),
     [
-        ("{name: BalancedSoftmax}", "localLoss", "balancedSoftmax"),
+        ("{name: FedAvg, localLoss: {balancedSoftmax: {}}}", "localLoss", "balancedSoftmax"),
         ("{name: FedAvg, weighting: {dvw: {}}}", "weighting", "dvw"),
         ("{name: MomentsHead}", "serverTraining", "moments"),
     ],

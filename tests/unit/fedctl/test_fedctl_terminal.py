@@ -64,7 +64,7 @@ def status_of(wide: bool) -> RenderableType:
     status = FederationStatus(round=1200, rounds=123456, metrics=metrics, bytes_up=12_345_678)
     document = {
         "metadata": {"name": "federation-of-hospitals"},
-        "spec": {"rounds": 1, "method": {"name": "FedAnchorMix"}},
+        "spec": {"rounds": 1, "method": {"name": "FedAnchor", "mixup": {"both": {}}}},
     }
     return inspection._status_table(Observation(document, status, True), wide)
 

@@ -22,7 +22,7 @@ from anchorage.methods import PRESETS, resolve
 from anchorage.pieces.task.classification import Classification
 
 TASK = Classification(classes=("benign", "malignant", "other"))
-HEADS = ("FedAvg", "FedAnchor", "MOON", "FedMatch", "FedRoD", "FedRoDDual", "FedCon", "FedBarlow")
+HEADS = ("FedAvg", "FedAnchor", "MOON", "FedMatch", "FedRoD", "FedCon", "FedBarlow")
 
 
 def trained(model: ModelDescription, preset: str = "FedAvg") -> Network:

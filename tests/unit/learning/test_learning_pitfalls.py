@@ -328,7 +328,7 @@ def test_the_labelled_prior_of_all_silos_is_told(tmp_path):
 
 def test_balanced_softmax_by_all_silos_shares_is_that_of_their_images_in_one_place(tmp_path):
     """The shift is the logarithm of the shares that the server has added up; they are equal in the first round."""
-    method = method_of("BalancedSoftmax", localLoss={"balancedSoftmax": {"shares": "Federation"}})
+    method = method_of("FedAvg", localLoss={"balancedSoftmax": {"shares": "Federation"}})
     party = Party(method, given("All"), tmp_path, "All")
     counts = party.train().auxiliary_data["label_counts"]
     assert counts.tolist() == np.bincount(given("All").labels, minlength=CLASSES).tolist()

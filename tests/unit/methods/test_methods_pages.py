@@ -1,13 +1,16 @@
 """What the pages and `fedctl methods describe` tell of a method holds."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from anchorage.api.mistakes import DocumentError
 from anchorage.methods import PRESETS, validate_study
 from anchorage.methods.advice import advice_of
-from anchorage.methods.published import NAMES, published_results
 from anchorage.methods.snippet import snippet
+from anchorage.methods.variants import variants
+from fedctl.published import NAMES, published_results
 from makers.method_pages import pages
 
 
@@ -29,10 +32,31 @@ def test_every_method_has_its_page() -> None:
         assert advice_of(preset), name
 
 
+@pytest.mark.parametrize("name", variants())
+def test_a_variant_is_on_the_page_of_its_method_and_plays_as_it_is_written(name: str, tmp_path: Path) -> None:
+    variant = variants()[name]
+    preset = PRESETS[variant.method["name"]]
+    assert name not in PRESETS
+    assert f"| {name} | `{variant.written}` |" in pages()[f"{preset.name}.md"]
+    file = tmp_path / "federation.yaml"
+    file.write_text(snippet(preset))
+    assert validate_study(file, [f"spec.method={variant.written}"]).federation.spec.method.name == preset.name
+    with pytest.raises(
+        DocumentError, match=re.escape(f"found {name!r}, which is a variant of {preset.name} and written")
+    ):
+        validate_study(file, [f"spec.method.name={name}"])
+
+
 def test_pages_hold_the_numbers_that_papers_report() -> None:
     texts, names = pages(), {result.method for result in published_results()}
-    assert {name for known in NAMES.values() for name in known} <= names and NAMES.keys() <= PRESETS.keys()
-    told = {known for name in PRESETS for known in NAMES.get(name, (name,))}
+    assert {
+        name for known in NAMES.values() for name in known
+    } <= names and NAMES.keys() <= PRESETS.keys() | variants().keys()
+    told = {known for name in (*PRESETS, *variants()) for known in NAMES.get(name, (name,))}
     assert names - told == {"IsoFed", "FedAvg aggregation"}  # no methods of this project
-    assert "| SemiAnAgg Table 3 | ISIC-18, ResNet-18 |" in texts["FedAvgSemi.md"] and "0.6779" in texts["FedAvgSemi.md"]
+    assert (
+        "| SemiAnAgg Table 3 | FedAvg-Semi | ISIC-18, ResNet-18 |" in texts["FedAvgSemi.md"]
+        and "0.6779" in texts["FedAvgSemi.md"]
+    )
+    assert "| FedMatch Table 1 | FedProx-UDA |" in texts["FedAvgUDA.md"]
     assert not any("Published results: methods reference" in text for text in texts.values())

@@ -64,7 +64,7 @@ def test_what_has_a_meaning_passes(file: Path, method: str) -> None:
         ),
         (
             UNLABELLED,
-            "{name: FedAnchorMix, serverTraining: {anchors: {objective: {twoViews: {}}}}}",
+            "{name: FedAnchor, mixup: {both: {}}, serverTraining: {anchors: {objective: {twoViews: {}}}}}",
             (MEANINGLESS, "serverTraining.anchors.objective"),
         ),
         (

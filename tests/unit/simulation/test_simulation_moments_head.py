@@ -150,7 +150,8 @@ def test_a_later_stage_begins_with_the_classifier(tmp_path: Path) -> None:
 def test_a_stage_may_make_the_classifier_of_the_servers_labels_alone(tmp_path: Path) -> None:
     stage = {"method": "MomentsHead", "rounds": 1, "set": ["serverTraining.moments.shrinkage=0.5"]}
     then = {
-        "name": "SemiFLNoMixup",
+        "name": "SemiFL",
+        "mixup": {"none": {}},
         "local": {"epochs": 1, "optimiser": {"sgd": {"learningRate": "0.00001"}}},
         "serverTraining": {
             "anchors": {"pretrainEpochs": 0, "epochs": 1, "optimiser": {"sgd": {"learningRate": "0.00001"}}}

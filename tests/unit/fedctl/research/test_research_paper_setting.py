@@ -8,7 +8,8 @@ import pytest
 from anchorage.api.model import network_called
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.methods import validate_study
-from anchorage.methods.published import NETWORKS, PublishedResult, published_results
+from fedctl import published
+from fedctl.published import NETWORKS, PublishedResult, published_results
 from fedctl.research.paper_setting import PaperSetting, compare_settings
 from fedctl.research.results import Results, SeedResult
 
@@ -111,3 +112,13 @@ def test_every_network_of_the_papers_has_a_name_here() -> None:
         "CIFAR-100": "torchvision/resnet50",
         "Tiny-ImageNet": "torchvision/resnet50",
     }
+
+
+def test_an_image_has_no_published_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Images leave ``published.csv`` out (.dockerignore)."""
+    monkeypatch.setattr(published, "files", lambda package: tmp_path)
+    published_results.cache_clear()
+    try:
+        assert published_results() == ()
+    finally:
+        published_results.cache_clear()

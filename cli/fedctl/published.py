@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from anchorage.methods.variants import variants_of
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedResult:
@@ -146,20 +148,22 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "AsyncDVWAdaptive": ("AsyncDVW(a)",),
     "FedAsyncPolynomial": ("FedAsync+Poly",),
 }
-"""What the papers call a method; a method that is not here they call by its own name."""
+"""What the papers call a method or variant; one that is not here they call by its own name."""
 
 
 @cache
 def published_results() -> tuple[PublishedResult, ...]:
-    """Return every bundled result, in the order of the papers."""
-    text = files("anchorage.methods").joinpath("published.csv").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    """Return every bundled result, in the order of the papers; none in an image, which leaves the file out."""
+    file = files("fedctl").joinpath("published.csv")
+    if not file.is_file():
+        return ()
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return tuple(PublishedResult(**row) for row in csv.DictReader(lines))
 
 
-def published_of(method: str) -> tuple[PublishedResult, ...]:
-    """Return what the papers report of a method, in their order, but for what our text of them lost."""
-    names = NAMES.get(method, (method,))
+def published_of(preset: str) -> tuple[PublishedResult, ...]:
+    """Return what the papers report of a method and its variants, in their order, but for what our text of them lost."""
+    names = {known for name in (preset, *variants_of(preset)) for known in NAMES.get(name, (name,))}
     return tuple(result for result in published_results() if result.value and result.method in names)
 
 
