@@ -9,6 +9,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.fact import Fact
 from anchorage.api.method import MethodSpec
 from anchorage.api.metric_names import PSEUDO_LABEL_ACCURACY
+from anchorage.api.silo_state import SiloState
 from anchorage.api.text import in_percent, list_some
 from anchorage.methods import resolve
 from fedctl.source import Round
@@ -37,7 +38,12 @@ def diagnose(method: MethodSpec, rounds: Sequence[Round]) -> list[str]:
     AnchorageError
         No preset has the method's name.
     """
-    found = [silo for entry in rounds[-LAST:] for silo in entry["silos"] if silo["state"] in ("Counted", "Inactive")]
+    found = [
+        silo
+        for entry in rounds[-LAST:]
+        for silo in entry["silos"]
+        if silo["state"] in (SiloState.COUNTED, SiloState.INACTIVE)
+    ]
     by_silo: dict[str, list[Round]] = {}
     for silo in found:
         by_silo.setdefault(silo["name"], []).append(silo)
@@ -101,7 +107,7 @@ def _weights(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
     nothing = min(0.0005, 0.1 / max(1, len(by_silo)))
     reasons: dict[str, list[str]] = {}
     for name, parts in by_silo.items():
-        counted = [part for part in parts if part["state"] == "Counted"]
+        counted = [part for part in parts if part["state"] == SiloState.COUNTED]
         if counted and all(part["weight"] < nothing for part in counted):
             share = acceptance_of(counted[-1])
             why = (

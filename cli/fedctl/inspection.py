@@ -19,6 +19,7 @@ from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metrics import ordered, shown_first
+from anchorage.api.silo_state import SiloState
 from anchorage.api.status import find_condition
 from anchorage.api.text import in_percent, printable
 from fedctl.output import Format, amount, duration, people, plain_table, show
@@ -133,7 +134,7 @@ def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
         right=("round", "took", "silos", "up", "down", *(n.replace("_", " ") for n in names)),
     )
     for record in rounds:
-        counted = sum(silo["state"] == "Counted" for silo in record["silos"])
+        counted = sum(silo["state"] == SiloState.COUNTED for silo in record["silos"])
         took = sum(value or 0.0 for value in record["seconds"].values())
         values = [record["metrics"].get(name) for name in names]
         table.add_row(

@@ -20,6 +20,7 @@ from anchorage.api.federation import Federation
 from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
 from anchorage.api.mistakes import DocumentError, without_password
 from anchorage.api.model import require_package
+from anchorage.api.silo_state import SiloState
 from anchorage.api.status import FederationStatus, at_rest, is_true
 from anchorage.methods import resolve, validate_study
 from anchorage.methods.pretrained import initial_of
@@ -344,8 +345,12 @@ def _refused(run: Workdir, before: Federation, after: Federation, changes: Seque
     """Say what changed and cannot."""
     if before.metadata.name != after.metadata.name:  # its authority vouches for this name alone
         return [f"its federation is {before.metadata.name}, not {after.metadata.name}"]
-    arrived = {silo.name for silo in last_status(run).silos if silo.state == "Arrived"}  # is kept for the open round
-    counted = {silo["name"] for record in read_journal(run) for silo in record["silos"] if silo["state"] == "Counted"}
+    arrived = {
+        silo.name for silo in last_status(run).silos if silo.state == SiloState.ARRIVED
+    }  # is kept for the open round
+    counted = {
+        silo["name"] for record in read_journal(run) for silo in record["silos"] if silo["state"] == SiloState.COUNTED
+    }
     return refusals(changes, _last_round(run) or None, arrived | counted)
 
 

@@ -14,6 +14,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metric_names import PSEUDO_LABEL_ACCURACY
 from anchorage.api.metrics import metric_order
 from anchorage.api.model_card import Assessment
+from anchorage.api.silo_state import SiloState
 from anchorage.api.slot import read_piece
 from fedctl.source import Round
 
@@ -102,7 +103,7 @@ def _of_model(name: str, record: Round) -> float | None:
 def _of_silo(name: str, key: str, record: Round) -> float | None:
     """Return what a silo had in a round in which its update counted."""
     silo: Mapping[str, Any] | None = next((silo for silo in record["silos"] if silo["name"] == name), None)
-    if silo is None or silo["state"] != "Counted":
+    if silo is None or silo["state"] != SiloState.COUNTED:
         return None
     number: float | None = silo["weight"] if key == "weight" else silo["metrics"].get(key)
     return number

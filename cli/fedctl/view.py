@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anchorage.api.metrics import shown_first
+from anchorage.api.silo_state import SiloState
 from anchorage.api.status import FederationStatus
 from fedctl.output import BAR, amount, console_on, duration, plain_table
 
@@ -198,7 +199,7 @@ def silo_table(picture: Picture) -> Table:
     for name in dict.fromkeys([*known, *(name for name in picture.processes if name != "server")]):
         silo, process = known.get(name), picture.processes.get(name, "")
         if silo is None or not silo.connected:
-            seen = silo.state if silo and silo.state != "Waiting" else ""
+            seen = silo.state if silo and silo.state != SiloState.WAITING else ""
             table.add_row(name, Text(process or seen or "not connected", style="yellow"), "", "", "", "")
             continue
         bar = _bar(100, silo.progress, BAR)

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anchorage.api.status import AT_WORK, FederationStatus, seconds_of, timestamp
+from anchorage.api.silo_state import AT_WORK, SiloState
+from anchorage.api.status import FederationStatus, seconds_of, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.addresses import endpoints
 from anchorage_operator.conditions import Finding, conditions, find
@@ -143,7 +144,7 @@ def _last_reported(situation: Situation) -> dict[str, Any]:
 
 def _without_task(silo: Json) -> dict[str, Any]:
     """Do for a silo as `anchorage.api.status.at_rest` does."""
-    idle = {"state": "Waiting", "task": "", "progress": 0} if silo.get("state") in AT_WORK else {}
+    idle = {"state": SiloState.WAITING, "task": "", "progress": 0} if silo.get("state") in AT_WORK else {}
     return {**_without(silo, ("rate", "secondsLeft")), "connected": False, **idle}
 
 

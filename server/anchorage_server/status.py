@@ -13,9 +13,9 @@ from anchorage.api.errors.identity import CLOCK_OFF
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.metric_names import EPSILON
 from anchorage.api.metrics import headline, score
+from anchorage.api.silo_state import AT_WORK, UNFINISHED, SiloState
 from anchorage.api.status import (
     ALL_ROUNDS_COMMITTED,
-    AT_WORK,
     STORING_RESULTS,
     CheckpointStatus,
     Condition,
@@ -62,7 +62,7 @@ class _Silo:
 
     name: str
     connected: bool = False
-    state: str = "Waiting"
+    state: SiloState = SiloState.WAITING
     done: int = 0
     total: int = 0
     samples: int = 0
@@ -82,7 +82,7 @@ class _Silo:
             self.changed = f"its images changed before round {record.round}"
         self.fingerprint = fingerprint or self.fingerprint
 
-    def enter(self, state: str, code: str = "", message: str = "") -> None:
+    def enter(self, state: SiloState, code: str = "", message: str = "") -> None:
         """Change the state; nothing is done in it yet."""
         self.state, self.done, self.total, self.code, self.message = state, 0, 0, code, message
 
@@ -92,11 +92,7 @@ class _Silo:
             name=self.name,
             connected=self.connected,
             state=self.state,
-            task="Evaluate"
-            if self.state == "Evaluating"
-            else "Train"
-            if self.state in ("Training", "Announced", "Uploading")
-            else "",
+            task="Evaluate" if self.state == SiloState.EVALUATING else "Train" if self.state in UNFINISHED else "",
             progress=min(100 * self.done // self.total, 100) if self.total else 0,
             rate=min(round(travel.rate), MOST),
             seconds_left=None if travel.seconds_left is None else min(math.ceil(travel.seconds_left), MOST),
@@ -286,15 +282,15 @@ class StatusStore:
         self._set("QuorumMet", "True", "EnoughSilos")
         for name in silos:
             known = self._silo(name)
-            if known.state != "Arrived":  # what an earlier server received counts for this round
-                known.enter("Training")
+            if known.state != SiloState.ARRIVED:  # what an earlier server received counts for this round
+                known.enter(SiloState.TRAINING)
 
     def _end(self, code: str, message: str) -> None:
         """Note the run's end; a `code` that is not in the catalogue stands for a mistake of ours. Without one, the results are yet to be stored."""
         self._ended, self._step = self._heard, ""
         for silo in self._silos.values():
             if silo.state in AT_WORK:
-                silo.enter("Waiting")
+                silo.enter(SiloState.WAITING)
         known = CATALOGUE.get(code)
         reason = known.reason if known else "InternalError" if code else STORING_RESULTS
         failed: Truth = "True" if code and code != STOPPED.code else "False"
@@ -326,7 +322,7 @@ class StatusStore:
                 known.acceptance = f"{part.samples.get('selected', 0) / unlabelled:.4g}"
             if EPSILON in part.metrics:
                 known.epsilon = f"{part.metrics[EPSILON]:.4g}"
-            if part.state == "Counted":
+            if part.state == SiloState.COUNTED:
                 known.weight, known.samples = part.weight, int(part.samples.get("train", known.samples))
 
     def _set(self, kind: str, status: Truth, reason: str, message: str = "") -> None:

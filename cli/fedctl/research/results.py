@@ -14,6 +14,7 @@ from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import Study, load_federation
 from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
 from anchorage.api.metrics import lower_is_better, ordered, score
+from anchorage.api.silo_state import SiloState
 from anchorage.api.text import in_percent
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.store.records import record_from_json, record_to_json
@@ -27,7 +28,7 @@ Curve = tuple[tuple[int, float], ...]
 """Rounds and a value after each, ascending."""
 OF_SILOS = ("silos_", "worst_silo_")
 """How names of metrics begin that are of the silos' own images beside those of the server's (`anchorage.engine.held_out`)."""
-TRAINED = ("Counted", "Inactive")
+TRAINED = (SiloState.COUNTED, SiloState.INACTIVE)
 """States of silos' parts that say what came of the training."""
 
 

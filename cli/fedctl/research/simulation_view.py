@@ -15,6 +15,7 @@ from anchorage.api.federation import Federation
 from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
 from anchorage.api.metrics import score
 from anchorage.api.model_card import CARD
+from anchorage.api.silo_state import SiloState
 from anchorage.api.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
 from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged, StepBegan
 from anchorage.engine.interfaces import RoundRecord
@@ -68,7 +69,7 @@ class SeedWatcher:
                 self._change(event)
             case RoundStarted(_, silos):
                 shown = silos[: self._shown_silos]
-                self._silos = {silo: SiloStatus(name=silo, connected=True, state="Training") for silo in shown}
+                self._silos = {silo: SiloStatus(name=silo, connected=True, state=SiloState.TRAINING) for silo in shown}
                 self._show()
             case StepBegan(name):
                 self._status = self._status.model_copy(update={"step": name})
@@ -95,7 +96,7 @@ class SeedWatcher:
                 changes = {"weight": repr(part.weight), "samples": part.samples.get("train", 0), "state": part.state}
                 self._silos[part.name] = self._silos[part.name].model_copy(update=changes)
         if record.silos:
-            idle = all(part.state == "Inactive" for part in record.silos)
+            idle = all(part.state == SiloState.INACTIVE for part in record.silos)
             if idle and not self._idle:
                 found = "no silo had anything to learn from, such as accepted pseudo-labels"
                 self._view.say(f"from round {record.round} on {found}; the server goes on without them")

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from anchorage.api.base import CODE_PATTERN, DIGEST_PATTERN, TIME_PATTERN, WORD_PATTERN, Document, Name
 from anchorage.api.metrics import ordered
+from anchorage.api.silo_state import AT_WORK, SiloState
 from anchorage.api.text import printable
 
 Timestamp = Annotated[str, StringConstraints(strict=True, pattern=TIME_PATTERN, max_length=27)]
@@ -118,7 +119,9 @@ class Member(Document):
 class SiloStatus(SiloReport, Member):
     """Status of one silo as the server observes it."""
 
-    state: Word = Field("Waiting", description="State of the silo in the current round, such as Training or Late.")
+    state: Word = Field(
+        SiloState.WAITING, description="State of the silo in the current round, such as Training or Late."
+    )
 
 
 class Metric(Document):
@@ -223,15 +226,11 @@ class FederationStatus(Document):
     bytes_down: Total = Field(0, description="Model bytes sent to silos.")
 
 
-AT_WORK = ("Training", "Announced", "Uploading", "Evaluating")
-"""States of a silo that has a task."""
-
-
 def at_rest(status: FederationStatus) -> FederationStatus:
     """Return the status of a run whose server does not run any more: no silo is connected, none works, and no step is under way."""
     idle = {"connected": False, "task": "", "progress": 0, "rate": 0, "seconds_left": None}
     silos = tuple(
-        silo.model_copy(update={**idle, "state": "Waiting" if silo.state in AT_WORK else silo.state})
+        silo.model_copy(update={**idle, "state": SiloState.WAITING if silo.state in AT_WORK else silo.state})
         for silo in status.silos
     )
     changes = {"silos": silos, "connected_silos": 0, "silos_summary": f"0/{len(silos)}", "step": ""}

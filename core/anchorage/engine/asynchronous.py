@@ -12,6 +12,7 @@ from anchorage.api.errors.rounds import (
     SILO_LATE,
     SILO_REMOVED,
 )
+from anchorage.api.silo_state import SiloState
 from anchorage.engine.aggregation import ContributionSum, NonFiniteUpdate
 from anchorage.engine.aggregation.norms import norms, outliers
 from anchorage.engine.aggregation.weigher import is_weight
@@ -153,7 +154,7 @@ class AsynchronousEngine(Engine):
             )
         self._silent |= late
         for evaluator in self._in_order(late):
-            self.observer(SiloChanged(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {waited}"))
+            self.observer(SiloChanged(evaluator, SiloState.LATE, 0, 0, SILO_LATE.code, f"no score after {waited}"))
             for owner in [o for o, opened in self._open.items() if evaluator in opened.evaluators]:
                 self.link.dismiss(evaluator, self._open[owner].evaluation_task, "late")
                 self._scored(owner, evaluator, None)
@@ -189,10 +190,10 @@ class AsynchronousEngine(Engine):
         opened = self._open[silo]
         if opened.evaluators and opened.scored is not None:
             for evaluator in sorted(opened.evaluators):
-                self.link.dismiss(evaluator, opened.evaluation_task, "Removed")
+                self.link.dismiss(evaluator, opened.evaluation_task, SiloState.REMOVED)
             self._withdraw(opened.scored.manifest.digest)
-        self.observer(SiloChanged(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more"))
-        self.link.dismiss(silo, opened.task.id, "Removed")
+        self.observer(SiloChanged(silo, SiloState.REMOVED, 0, 0, SILO_REMOVED.code, "no member any more"))
+        self.link.dismiss(silo, opened.task.id, SiloState.REMOVED)
         self._release_model(silo)
 
     def _hear(self, silo: str, announcement: messages.Announcement) -> None:
@@ -203,13 +204,13 @@ class AsynchronousEngine(Engine):
             return
         wrong = self._refusal(silo, announcement)
         if wrong is not None:
-            self._stall(silo, "Failed", wrong.code, wrong.message)
+            self._stall(silo, SiloState.FAILED, wrong.code, wrong.message)
         elif announcement.update is None:
-            self._stall(silo, "Inactive", "", "")
+            self._stall(silo, SiloState.INACTIVE, "", "")
         else:
             opened.announcement = announcement
             opened.update = self.store.spool(silo, opened.task.round, announcement)
-            self.observer(SiloChanged(silo, "Uploading"))
+            self.observer(SiloChanged(silo, SiloState.UPLOADING))
             self.link.permit(silo, announcement.task, opened.update)
 
     def _arrive(self, silo: str) -> None:
@@ -219,11 +220,11 @@ class AsynchronousEngine(Engine):
         try:
             own = norms(opened.update, self.learner.up)
         except NonFiniteUpdate as found:
-            self._stall(silo, "Failed", found.failure.code, found.found)
+            self._stall(silo, SiloState.FAILED, found.failure.code, found.found)
             return
         wrong = outliers([own, *(each for other, each in self._norms.items() if other != silo)]).get(0)
         if wrong is not None:
-            self._stall(silo, "Failed", OUTLYING_UPDATE.code, wrong)
+            self._stall(silo, SiloState.FAILED, OUTLYING_UPDATE.code, wrong)
             return
         self._norms[silo] = own
         self.store.keep(silo, opened.task.round, opened.announcement)
@@ -234,7 +235,7 @@ class AsynchronousEngine(Engine):
         digest = opened.update.manifest.digest
         opened.evaluation_task = f"{opened.task.round}.evaluate.{silo}.{digest[:16]}"
         self._scored_for[opened.evaluation_task] = silo
-        self.observer(SiloChanged(silo, "Evaluating"))
+        self.observer(SiloChanged(silo, SiloState.EVALUATING))
         opened.scored = scored = behind_front(opened.update, self.learner.up, self._model)
         self._offer(scored)
         kind, manifest = messages.TaskKind.EVALUATE, scored.manifest
@@ -261,11 +262,11 @@ class AsynchronousEngine(Engine):
     def _failed(self, silo: str, task: str, code: str, message: str) -> None:
         self._hear_score(silo, task, None)
         if silo in self._open and self._open[silo].task.id == task:
-            self._stall(silo, "Failed", code, message)
+            self._stall(silo, SiloState.FAILED, code, message)
             if code == PIECE_WRONG.code and not self._open:
                 raise AnchorageError(PIECE_WRONG, f"silo {silo}: {message}")
 
-    def _stall(self, silo: str, state: str, code: str, message: str) -> None:
+    def _stall(self, silo: str, state: SiloState, code: str, message: str) -> None:
         """Let a silo without a usable update rest until the global model has moved; the same task would only fail again."""
         self.observer(SiloChanged(silo, state, 0, 0, code, message))
         self.link.dismiss(silo, self._open[silo].task.id, state)
@@ -280,7 +281,7 @@ class AsynchronousEngine(Engine):
             return
         weight = self.strategy.weigh({silo: opened.announcement}, {silo: opened.evaluations})[silo]
         if not is_weight(weight):
-            self._stall(silo, "Failed", BAD_WEIGHT.code, self.strategy.bad_weight(weight))
+            self._stall(silo, SiloState.FAILED, BAD_WEIGHT.code, self.strategy.bad_weight(weight))
             return
         received, sent = self.link.traffic()
         number, metrics = self._record.round + 1, dict(opened.announcement.metrics)
@@ -290,7 +291,7 @@ class AsynchronousEngine(Engine):
         if self._steps is not None:
             metrics["staleness"] = self._steps.commit(silo, opened.task, opened.announcement)
         model = self._model_with(silo, opened.update, weight)
-        part = SiloRecord(silo, "Counted", self._share(weight), opened.announcement.samples, metrics)
+        part = SiloRecord(silo, SiloState.COUNTED, self._share(weight), opened.announcement.samples, metrics)
         report = self._evaluate(model, number)
         up, down = received - self._traffic[0], sent - self._traffic[1]
         state = self._method_state()
@@ -298,7 +299,7 @@ class AsynchronousEngine(Engine):
         self._traffic = (received, sent)
         self._model = model
         self._publish_steps()
-        self.link.dismiss(silo, opened.task.id, "Counted")
+        self.link.dismiss(silo, opened.task.id, SiloState.COUNTED)
         for waiting in self._in_order({silo, *self._stalled}):
             if waiting in self.connected:
                 self._assign(waiting)

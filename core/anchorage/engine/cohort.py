@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from anchorage.api.silo_state import UNFINISHED, SiloState
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.learning.randomness import generator
 from anchorage.transport.messages import Announcement, Task, UpdateFormat
@@ -40,7 +41,7 @@ class OpenRound:
     task: Task
     cohort: tuple[str, ...]
     traffic: tuple[int, int]
-    states: dict[str, str] = field(default_factory=dict)
+    states: dict[str, SiloState] = field(default_factory=dict)
     announcements: dict[str, Announcement] = field(default_factory=dict)
     updates: dict[str, ChunkSource] = field(default_factory=dict)
     large: dict[str, LargeArrays] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class OpenRound:
     rounded: RoundedModel | None = None
 
     def __post_init__(self) -> None:
-        self.states = dict.fromkeys(self.cohort, "Training")
+        self.states = dict.fromkeys(self.cohort, SiloState.TRAINING)
 
     @property
     def update_format(self) -> UpdateFormat:
@@ -81,33 +82,33 @@ class OpenRound:
             self.large[silo] = LargeArrays(announcement.behind, update, own)
         if announcement.trained:
             self.updates[silo] = part_of(update, 0, own)
-        self.states[silo] = "Arrived" if announcement.trained else "Inactive"
+        self.states[silo] = SiloState.ARRIVED if announcement.trained else SiloState.INACTIVE
 
     def awaited(self) -> list[str]:
         """Return the silos from which something is still to come."""
-        return self._in("Training", "Announced", "Uploading")
+        return self._in(*UNFINISHED)
 
     def unannounced(self) -> list[str]:
         """Return the silos that are still at work."""
-        return self._in("Training")
+        return self._in(SiloState.TRAINING)
 
     def announced(self) -> list[str]:
         """Return the silos that wait at the barrier."""
-        return self._in("Announced")
+        return self._in(SiloState.ANNOUNCED)
 
     def arrived(self) -> list[str]:
         """Return the silos whose updates are whole, in the cohort's order."""
-        return self._in("Arrived")
+        return self._in(SiloState.ARRIVED)
 
     def heard(self) -> list[str]:
         """Return the silos whose announcements count: their updates are whole, or they had nothing to train on yet."""
-        return [silo for silo in self._in("Arrived", "Inactive") if silo in self.announcements]
+        return [silo for silo in self._in(SiloState.ARRIVED, SiloState.INACTIVE) if silo in self.announcements]
 
     def answered(self) -> int:
         """Return how many silos count for the quorum."""
-        return len(self._in("Arrived", "Inactive", "Counted"))
+        return len(self._in(SiloState.ARRIVED, SiloState.INACTIVE, SiloState.COUNTED))
 
-    def fail(self, silo: str, state: str, code: str, message: str) -> None:
+    def fail(self, silo: str, state: SiloState, code: str, message: str) -> None:
         """Take a silo out of the round."""
         self.states[silo] = state
         self.failures[silo] = (code, message)
@@ -127,10 +128,10 @@ class OpenRound:
     def _record(self, silo: str, weight: float) -> SiloRecord:
         announcement = self.announcements.get(silo)
         code, message = self.failures.get(silo, ("", ""))
-        state = "Counted" if self.states[silo] == "Arrived" else self.states[silo]
+        state = SiloState.COUNTED if self.states[silo] == SiloState.ARRIVED else self.states[silo]
         samples = announcement.samples if announcement else {}
         metrics = announcement.metrics if announcement else {}
         return SiloRecord(silo, state, weight, samples, metrics, code, message)
 
-    def _in(self, *states: str) -> list[str]:
+    def _in(self, *states: SiloState) -> list[str]:
         return [silo for silo in self.cohort if self.states[silo] in states]

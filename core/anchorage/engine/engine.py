@@ -15,6 +15,7 @@ from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED,
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.metrics import in_order, score
 from anchorage.api.piece_faults import naming_pieces
+from anchorage.api.silo_state import SiloState
 from anchorage.engine.aggregation.model_average import ModelAverage
 from anchorage.engine.early import EarlyEvents
 from anchorage.engine.embedding_plane import EmbeddingPlane, is_pictured, plane_of
@@ -287,7 +288,7 @@ class Engine(ABC):
                 self.connected.pop(silo, None)
                 self.observer(SiloLeft(silo, reason))
             case Progressed(silo, _, done, total):
-                self.observer(SiloChanged(silo, "Training", done, total))
+                self.observer(SiloChanged(silo, SiloState.TRAINING, done, total))
             case _:
                 pass
         return event

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from anchorage.api.silo_state import SiloState
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.model import ModelBytes
@@ -29,9 +30,8 @@ class SiloChanged:
     """A silo's part in the open round changed, or its task moved on."""
 
     silo: str
-    state: str
-    """``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Evaluating``, ``Counted``, ``Inactive``, ``Failed``, ``Late``,
-    ``Absent`` or ``Removed``."""
+    state: SiloState
+    """Any but ``Waiting``."""
     done: int = 0
     """Steps of its task that are done."""
     total: int = 0

@@ -7,6 +7,7 @@ from functools import cached_property
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.errors.rounds import QUORUM_LOST, SILO_ABSENT, SILO_LATE, SILO_REMOVED
+from anchorage.api.silo_state import SiloState
 from anchorage.engine.cohort import OpenRound
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import SiloChanged, StepBegan
@@ -104,30 +105,26 @@ class Gathering(Engine):
     def _take(self, opened: OpenRound, event: Event, barrier: bool) -> None:
         """Note what a silo says about this round's task; anything about another task is stale."""
         match event:
-            case Announced(silo, announcement) if announcement.task == opened.task.id and opened.states.get(silo) in (
-                "Training",
-                "Announced",
-                "Uploading",
-            ):
+            case Announced(silo, announcement) if announcement.task == opened.task.id and silo in opened.awaited():
                 self._hear(opened, silo, announcement, barrier)
             case Announced(silo, announcement):
                 self.link.dismiss(silo, announcement.task, opened.states.get(silo, "not part of this round"))
-            case Arrived(silo, task) if task == opened.task.id and opened.states.get(silo) == "Uploading":
+            case Arrived(silo, task) if task == opened.task.id and opened.states.get(silo) == SiloState.UPLOADING:
                 self.store.keep(silo, opened.task.round, opened.announcements[silo])
                 self._arrive(opened, silo, opened.announcements[silo], opened.updates[silo])
             case Joined(silo, profile) if profile.samples == 0 and silo in opened.awaited():
-                opened.states[silo] = "Inactive"
+                opened.states[silo] = SiloState.INACTIVE
                 self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
             case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
-                self._fail(opened, silo, "Failed", code, message)
+                self._fail(opened, silo, SiloState.FAILED, code, message)
                 if code == PIECE_WRONG.code and opened.answered() + len(opened.awaited()) < self.settings.min_silos:
                     self._require_quorum(
                         opened
                     )  # the others have the same piece; what they still train would be in vain
             case MembersChanged():
                 for silo in [s for s in opened.cohort if event.voids(s) and s not in opened.failures]:
-                    self._fail(opened, silo, "Removed", SILO_REMOVED.code, "no member any more")
-                    self.link.dismiss(silo, opened.task.id, "Removed")
+                    self._fail(opened, silo, SiloState.REMOVED, SILO_REMOVED.code, "no member any more")
+                    self.link.dismiss(silo, opened.task.id, SiloState.REMOVED)
             case _:
                 pass
 
@@ -136,22 +133,22 @@ class Gathering(Engine):
         wrong = self._refusal(silo, announcement)
         opened.announcements[silo] = announcement
         if wrong is not None:
-            self._fail(opened, silo, "Failed", wrong.code, wrong.message)
+            self._fail(opened, silo, SiloState.FAILED, wrong.code, wrong.message)
             self.link.dismiss(silo, announcement.task, str(wrong))
         elif announcement.update is None:
-            opened.states[silo] = "Inactive"
-            self.observer(SiloChanged(silo, "Inactive"))
+            opened.states[silo] = SiloState.INACTIVE
+            self.observer(SiloChanged(silo, SiloState.INACTIVE))
         elif barrier and announcement.trained:
-            opened.states[silo] = "Announced"
-            self.observer(SiloChanged(silo, "Announced"))
+            opened.states[silo] = SiloState.ANNOUNCED
+            self.observer(SiloChanged(silo, SiloState.ANNOUNCED))
         else:
             self._permit(opened, silo)
 
     def _permit(self, opened: OpenRound, silo: str) -> None:
         announcement = opened.announcements[silo]
         update = opened.updates[silo] = self.store.spool(silo, opened.task.round, announcement)
-        opened.states[silo] = "Uploading"
-        self.observer(SiloChanged(silo, "Uploading"))
+        opened.states[silo] = SiloState.UPLOADING
+        self.observer(SiloChanged(silo, SiloState.UPLOADING))
         self.link.permit(silo, announcement.task, opened.sink(update))
 
     def _open_barrier(self, opened: OpenRound) -> None:
@@ -163,8 +160,8 @@ class Gathering(Engine):
         )
         for silo in waiting:
             if weights.get(silo, 0.0) == 0.0 and any(w > 0 for w in weights.values()):
-                opened.states[silo] = "Counted"
-                self.observer(SiloChanged(silo, "Counted"))
+                opened.states[silo] = SiloState.COUNTED
+                self.observer(SiloChanged(silo, SiloState.COUNTED))
             else:
                 self._permit(opened, silo)
 
@@ -176,13 +173,13 @@ class Gathering(Engine):
                 message = f"not whole after {self.settings.round_deadline_seconds:g} s"
                 if self._silent[silo] >= SILENT_ROUNDS:
                     message += f", not a word in {self._silent[silo]} rounds: left out until it says something"
-                self._fail(opened, silo, "Late", SILO_LATE.code, message)
+                self._fail(opened, silo, SiloState.LATE, SILO_LATE.code, message)
             else:
                 assert self._absent is not None, "a round was dispatched"
                 self._absent.add(silo)
-                self._fail(opened, silo, "Absent", SILO_ABSENT.code, "not connected at the deadline")
+                self._fail(opened, silo, SiloState.ABSENT, SILO_ABSENT.code, "not connected at the deadline")
 
-    def _fail(self, opened: OpenRound, silo: str, state: str, code: str, message: str) -> None:
+    def _fail(self, opened: OpenRound, silo: str, state: SiloState, code: str, message: str) -> None:
         opened.fail(silo, state, code, message)
         self.observer(SiloChanged(silo, state, 0, 0, code, message))
 

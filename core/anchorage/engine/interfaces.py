@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from anchorage.api.model_card import Assessment
+from anchorage.api.silo_state import SiloState
 from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.transport.messages import Announcement, AuxiliaryData, Bytes, Evaluation, Out, Progress, Report, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
@@ -18,13 +19,13 @@ from anchorage.transport.tensors.model import ModelBytes
 class SiloRecord:
     """One silo's part in a committed round.
 
-    `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline), ``Absent`` or ``Removed`` (no
-    member any more). `weight` is the share of its update in the global model when that was made, from 0 to 1. `fingerprint` is of its
-    images and `labels` says which of them are labelled, as `Profile` has both; `images` is how many it had when it became a member.
+    `state` is one in which a round ends. `weight` is the share of its update in the global model when that was made, from 0 to 1.
+    `fingerprint` is of its images and `labels` says which of them are labelled, as `Profile` has both; `images` is how many it had when it
+    became a member.
     """
 
     name: str
-    state: str
+    state: SiloState
     weight: float = 0.0
     samples: Mapping[str, int] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)

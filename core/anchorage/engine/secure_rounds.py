@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import QUORUM_LOST, UNUSABLE_ANSWER
+from anchorage.api.silo_state import SiloState
 from anchorage.engine.aggregation.fixed_point_mean import fixed_point_mean
 from anchorage.engine.cohort import OpenRound
 from anchorage.engine.events import SiloChanged, StepBegan
@@ -205,10 +206,10 @@ class SecureRounds(SynchronousEngine):
                     try:
                         found[silo] = read_answer(evaluation.answer)
                     except ProtocolError as error:
-                        self.observer(SiloChanged(silo, "Failed", 0, 0, UNUSABLE_ANSWER.code, str(error)))
+                        self.observer(SiloChanged(silo, SiloState.FAILED, 0, 0, UNUSABLE_ANSWER.code, str(error)))
                 case TaskFailed(silo, failed, code, message) if failed == task:
                     awaited.discard(silo)
-                    self.observer(SiloChanged(silo, "Failed", 0, 0, code, message))
+                    self.observer(SiloChanged(silo, SiloState.FAILED, 0, 0, code, message))
                 case Left(silo):
                     gone.add(silo)
                 case MembersChanged():

@@ -15,6 +15,7 @@ from anchorage.api.errors.rounds import (
     EVALUATION_MISSING,
     OUTLYING_UPDATE,
 )
+from anchorage.api.silo_state import SiloState
 from anchorage.api.task import Tally
 from anchorage.api.task import Task as PredictionTask
 from anchorage.engine.aggregation import NonFiniteUpdate, UnusableUpdate, weighted_mean
@@ -97,7 +98,7 @@ class SynchronousEngine(Gathering):
     def _left_out(self) -> set[str]:
         """Return the silos that were absent when they were last drawn: a server that comes back does not wait for them once more."""
         states = {part.name: part.state for record in self.store.history() for part in record.silos}
-        return {silo for silo, state in states.items() if state == "Absent"}
+        return {silo for silo, state in states.items() if state == SiloState.ABSENT}
 
     def _play(self, opened: OpenRound, model: ModelBytes) -> tuple[RoundRecord, ModelBytes, OpenRound | None]:
         """Play a dispatched round to its commit; returns its record, the new model, and the next round if it is dispatched already.
@@ -353,7 +354,7 @@ class SynchronousEngine(Gathering):
                 loss = losses(self.learner, opened.task.round)
                 mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model, loss)
             except UnusableUpdate as found:
-                self._fail(opened, silos[found.index], "Failed", found.failure.code, found.found)
+                self._fail(opened, silos[found.index], SiloState.FAILED, found.failure.code, found.found)
                 self._require_quorum(opened)
                 continue
             return mean, normalised
@@ -377,7 +378,7 @@ class SynchronousEngine(Gathering):
         except NonFiniteUpdate as error:
             raise NonFiniteUpdate(counted[error.index], error.tensor) from error
         for position, message in found.items():
-            self._fail(opened, silos[counted[position]], "Failed", OUTLYING_UPDATE.code, message)
+            self._fail(opened, silos[counted[position]], SiloState.FAILED, OUTLYING_UPDATE.code, message)
         if found:
             self._require_quorum(opened)
         return bool(found)
@@ -395,7 +396,7 @@ class SynchronousEngine(Gathering):
         )
         for silo in silos:
             if not is_weight(weights[silo]):
-                self._fail(opened, silo, "Failed", BAD_WEIGHT.code, self.strategy.bad_weight(weights[silo]))
+                self._fail(opened, silo, SiloState.FAILED, BAD_WEIGHT.code, self.strategy.bad_weight(weights[silo]))
                 self._require_quorum(opened)
                 return None
         if not any(weights[silo] > 0 for silo in silos):

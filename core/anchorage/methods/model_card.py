@@ -30,6 +30,7 @@ from anchorage.api.model_card import (
 )
 from anchorage.api.piece import PIECES, AuxiliaryArray
 from anchorage.api.run import RunDescription
+from anchorage.api.silo_state import SiloState
 from anchorage.api.status import timestamp
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
@@ -206,14 +207,14 @@ def _missed(study: Study, run: RunDescription, history: Sequence[RoundRecord]) -
     everybody = study.federation.spec.protocol.silos_per_round is None and not drawn
     found = {}
     for name, first in first_rounds.items():
-        own = [states.get(name, "Absent" if everybody else "") for states in rounds[first:]]
-        until = own.index("Removed") if "Removed" in own else len(own)
-        found[name] = sum(state in ("Failed", "Late", "Absent") for state in own[:until])
+        own = [states.get(name, SiloState.ABSENT if everybody else "") for states in rounds[first:]]
+        until = own.index(SiloState.REMOVED) if SiloState.REMOVED in own else len(own)
+        found[name] = sum(state in (SiloState.FAILED, SiloState.LATE, SiloState.ABSENT) for state in own[:until])
     return found
 
 
 def _silo(name: str, labels: str, records: Sequence[SiloRecord], missed: int | None) -> SiloPart:
-    counted = [record for record in records if record.state == "Counted"]
+    counted = [record for record in records if record.state == SiloState.COUNTED]
     latest = counted[-1] if counted else None
     answer = latest or next((record for record in reversed(records) if record.samples), None)
     return SiloPart(
@@ -224,7 +225,7 @@ def _silo(name: str, labels: str, records: Sequence[SiloRecord], missed: int | N
         samples={use: int(count) for use, count in answer.samples.items()} if answer else {},
         metrics={name: value for name, value in latest.metrics.items() if math.isfinite(value)} if latest else {},
         digest=next((record.fingerprint for record in reversed(records) if record.fingerprint), ""),
-        failures=sum(record.state in ("Failed", "Late") for record in records),
+        failures=sum(record.state in (SiloState.FAILED, SiloState.LATE) for record in records),
         last_weight=min(1.0, latest.weight) if latest else None,
         missed=missed,
     )

@@ -10,6 +10,7 @@ from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import Study
 from anchorage.api.model import ModelDescription
+from anchorage.api.silo_state import SiloState
 from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.learning.method import TrainingMethod
@@ -259,10 +260,10 @@ class Rehearsal(Simulation):
             self._cohorts.setdefault(event.round, set()).update(event.silos)
         elif isinstance(event, RoundCommitted) and event.record.round:
             self._records.append(event.record)
-        elif isinstance(event, SiloChanged) and event.state == "Failed":
+        elif isinstance(event, SiloChanged) and event.state == SiloState.FAILED:
             named = f"silo {event.silo}: {event.message.removeprefix(f'silo {event.silo}: ')}"
             self.failure = self.failure or AnchorageError(CATALOGUE[event.code], named)
-        elif isinstance(event, SiloChanged) and event.state == "Uploading":
+        elif isinstance(event, SiloChanged) and event.state == SiloState.UPLOADING:
             self._uploads += 1
 
     def result(self) -> Forecast:

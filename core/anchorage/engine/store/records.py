@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from anchorage.api.silo_state import SiloState
 from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 
@@ -53,7 +54,10 @@ def record_from_json(values: Mapping[str, Any]) -> RoundRecord:
         documents=values.get("documents", ""),
         time=values["time"],
         metrics=_numbers(values["metrics"]),
-        silos=tuple(SiloRecord(**{**silo, "metrics": _numbers(silo["metrics"])}) for silo in values["silos"]),
+        silos=tuple(
+            SiloRecord(**{**silo, "state": SiloState(silo["state"]), "metrics": _numbers(silo["metrics"])})
+            for silo in values["silos"]
+        ),
         seconds=_numbers(values["seconds"]),
         bytes_up=values["bytesUp"],
         bytes_down=values["bytesDown"],

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from anchorage import __version__
 from anchorage.api.federation import Federation
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.silo_state import SiloState
 from anchorage.api.slot import write_piece
 from anchorage.api.task import Tally
 from anchorage.engine.events import RoundCommitted, RunEvent
@@ -186,7 +187,7 @@ class TrackedRun:
             metrics[f"silo/{silo.name}/weight"] = silo.weight
             metrics |= {_of_silo(silo.name, key): value for key, value in silo.metrics.items()}
             metrics |= {f"silo/{silo.name}/samples_{key}": count for key, count in silo.samples.items()}
-        metrics["silos_counted"] = sum(silo.state == "Counted" for silo in record.silos)
+        metrics["silos_counted"] = sum(silo.state == SiloState.COUNTED for silo in record.silos)
         values = {"round": record.round, "time": record.time, "digest": record.digest, "metrics": metrics}
         values["datasets"] = list(self._new_images(record))
         if record.embeddings is not None:
