@@ -101,7 +101,7 @@ def test_a_model_is_assessed_on_the_images_that_it_was_scored_on(part):
     report = score(model, 0)
     assert (found.part, found.images, found.resamples) == (part, 200, 1000)
     assert found.metrics == report.metrics and found.macro_auroc.value == pytest.approx(report.metrics["macro_auc"])
-    assert np.array_equal(found.confusion, report.tally["confusion"])
+    assert np.array_equal(found.counts["confusion"], report.tally["confusion"])
     assert [scores.name for scores in found.classes] == list(MODEL.task.outputs)
     assert again == found
 
