@@ -17,6 +17,8 @@ class Resource:
     """A kind of object."""
 
     kind: str
+    plural: str
+    """The word for the kind in paths."""
     api_version: str
     """Such as ``apps/v1``; the core group has none before its version."""
     namespaced: bool = True
@@ -30,12 +32,6 @@ class Resource:
     def version(self) -> str:
         """The version within the group."""
         return self.api_version.rpartition("/")[2]
-
-    @property
-    def plural(self) -> str:
-        """The word for the kind in paths."""
-        word = self.kind.lower()
-        return f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("ss") else f"{word}s"
 
     @property
     def full_name(self) -> str:
@@ -53,29 +49,29 @@ class Resource:
 RESOURCES: Mapping[str, Resource] = {
     resource.kind: resource
     for resource in (
-        Resource("Federation", "anchorage.dev/v1alpha1"),
-        Resource("Silo", "anchorage.dev/v1alpha1"),
-        Resource("StatefulSet", "apps/v1"),
-        Resource("Deployment", "apps/v1"),
-        Resource("Service", "v1"),
-        Resource("ConfigMap", "v1"),
-        Resource("ServiceAccount", "v1"),
-        Resource("Secret", "v1"),
-        Resource("Pod", "v1"),
-        Resource("PersistentVolumeClaim", "v1"),
-        Resource("Event", "v1"),
-        Resource("NetworkPolicy", "networking.k8s.io/v1"),
-        Resource("PodDisruptionBudget", "policy/v1"),
-        Resource("EndpointSlice", "discovery.k8s.io/v1"),
-        Resource("Lease", "coordination.k8s.io/v1"),
-        Resource("CertificateRequest", "cert-manager.io/v1"),
-        Resource("Role", "rbac.authorization.k8s.io/v1"),
-        Resource("RoleBinding", "rbac.authorization.k8s.io/v1"),
-        Resource("Namespace", "v1", namespaced=False),
-        Resource("Node", "v1", namespaced=False),
-        Resource("StorageClass", "storage.k8s.io/v1", namespaced=False),
-        Resource("CustomResourceDefinition", "apiextensions.k8s.io/v1", namespaced=False),
-        Resource("SelfSubjectAccessReview", "authorization.k8s.io/v1", namespaced=False),
+        Resource("Federation", "federations", "anchorage.dev/v1alpha1"),
+        Resource("Silo", "silos", "anchorage.dev/v1alpha1"),
+        Resource("StatefulSet", "statefulsets", "apps/v1"),
+        Resource("Deployment", "deployments", "apps/v1"),
+        Resource("Service", "services", "v1"),
+        Resource("ConfigMap", "configmaps", "v1"),
+        Resource("ServiceAccount", "serviceaccounts", "v1"),
+        Resource("Secret", "secrets", "v1"),
+        Resource("Pod", "pods", "v1"),
+        Resource("PersistentVolumeClaim", "persistentvolumeclaims", "v1"),
+        Resource("Event", "events", "v1"),
+        Resource("NetworkPolicy", "networkpolicies", "networking.k8s.io/v1"),
+        Resource("PodDisruptionBudget", "poddisruptionbudgets", "policy/v1"),
+        Resource("EndpointSlice", "endpointslices", "discovery.k8s.io/v1"),
+        Resource("Lease", "leases", "coordination.k8s.io/v1"),
+        Resource("CertificateRequest", "certificaterequests", "cert-manager.io/v1"),
+        Resource("Role", "roles", "rbac.authorization.k8s.io/v1"),
+        Resource("RoleBinding", "rolebindings", "rbac.authorization.k8s.io/v1"),
+        Resource("Namespace", "namespaces", "v1", namespaced=False),
+        Resource("Node", "nodes", "v1", namespaced=False),
+        Resource("StorageClass", "storageclasses", "storage.k8s.io/v1", namespaced=False),
+        Resource("CustomResourceDefinition", "customresourcedefinitions", "apiextensions.k8s.io/v1", namespaced=False),
+        Resource("SelfSubjectAccessReview", "selfsubjectaccessreviews", "authorization.k8s.io/v1", namespaced=False),
     )
 }
 """Every kind that is read or written, by its name."""
