@@ -23,4 +23,4 @@ if ! lacking=$("$PYTHON" -m kube missing); then
     exit 0
 fi
 "$PYTHON" -m kube build
-PYTHONPATH=.. "$PYTHON" -c 'import cluster_site; print(cluster_site.images())'
+PYTHONPATH=../support "$PYTHON" -c 'import cluster_site; print(cluster_site.images())'
