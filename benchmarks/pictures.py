@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -31,6 +32,7 @@ from anchorage.learning.data.stored_pictures import StoredPictures
 from anchorage.methods import resolve
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Task, TaskKind
+from anchorage.transport.tensors.layout import Layout
 
 SIDE = 224
 CLASSES = ("benign", "malignant")
@@ -81,6 +83,21 @@ def in_turn(one: Callable[[], object], other: Callable[[], object], repeats: int
     return min(seconds[0]), min(seconds[1])
 
 
+def begin(file: Path, local: dict[str, int]) -> dict[str, Any]:
+    """Do what a server does before round 1: return the run and the task, and write the model to a file; in a process of its own."""
+    from anchorage.learning.learners import build_server_learner
+
+    method = resolve(MethodSpec.model_validate({"name": "FedAvg", "local": {"batchSize": BATCH, **local}}))
+    server = build_server_learner(model=MODEL, method=method, seed=1, device="cpu", rounds=1)
+    initial = server.initialise()
+    run = RunDescription(
+        federation="bench", seed=1, model=MODEL, method=method, down=server.down.to_json(), up=server.up.to_json(),
+        rounds=1, mode="Synchronous",
+    )  # fmt: skip
+    initial.buffer().tofile(file)
+    return {"run": run, "task": Task("1", TaskKind.TRAIN, 1, initial.manifest, {}), "model": file}
+
+
 class Silo:
     """A silo that trains with FedAvg on images that are given.
 
@@ -90,22 +107,16 @@ class Silo:
         Its images.
     state : Path
         Its folder.
-    local : mapping
-        Options of local training.
+    begun : mapping
+        What `begin` returned.
     """
 
-    def __init__(self, images: ImageSet, state: Path, local: dict[str, int]) -> None:
-        from anchorage.learning.learners import build_server_learner, build_silo_learner
+    def __init__(self, images: ImageSet, state: Path, begun: dict[str, Any]) -> None:
+        from anchorage.learning.learners import build_silo_learner
 
-        method = resolve(MethodSpec.model_validate({"name": "FedAvg", "local": {"batchSize": BATCH, **local}}))
-        server = build_server_learner(model=MODEL, method=method, seed=1, device="cpu", rounds=1)
-        initial = server.initialise()
-        run = RunDescription(
-            federation="bench", seed=1, model=MODEL, method=method, down=server.down.to_json(), up=server.up.to_json(),
-            rounds=1, mode="Synchronous",
-        )  # fmt: skip
-        self._task, self._model = Task("1", TaskKind.TRAIN, 1, initial.manifest, {}), initial.buffer()
-        self._out = np.empty(server.up.nbytes, np.uint8)
+        run = begun["run"]
+        self._task, self._model = begun["task"], np.memmap(begun["model"], np.uint8, "r")
+        self._out = np.empty(Layout.from_json(run.up).nbytes, np.uint8)
         self._learner = build_silo_learner(run=run, silo="a", labels="All", images=images, state=state, device="cpu")
 
     def train(self) -> str:
@@ -115,15 +126,15 @@ class Silo:
         return update.digest
 
 
-def start_trainer(folder: Path, begun: float) -> dict[str, float]:
+def start_trainer(folder: Path, begun: dict[str, Any], started: float) -> dict[str, float]:
     """Do what a trainer does until its first steps, then read every picture once, as an epoch does; in a process of its own."""
     import torch
 
     torch.set_num_threads(1)
     loaded = peak_bytes()
     images = stored_images(folder)
-    silo = Silo(images, folder / "state", {"steps": 2})
-    ready, ready_bytes = time.time() - begun, peak_bytes()
+    silo = Silo(images, folder / "state", begun)
+    ready, ready_bytes = time.time() - started, peak_bytes()
     silo.train()
     order = np.random.default_rng(0).permutation(len(images))
     assert isinstance(images.images, StoredPictures), "they are in the store"
@@ -148,7 +159,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def epochs(folder: Path, count: int) -> dict[str, float]:
+def epochs(folder: Path, begun: dict[str, Any], count: int) -> dict[str, float]:
     """Return processor seconds of an epoch over some images from memory and from the store, and whether the updates are equal."""
     import torch
 
@@ -157,13 +168,13 @@ def epochs(folder: Path, count: int) -> dict[str, float]:
     stored = images.select(np.linspace(0, len(images) - 1, count).astype(np.int64))
     assert isinstance(stored.images, StoredPictures), "a selection stays in the store"
     held = replace(stored, images=stored.images.read(np.arange(count)))
-    memory, store = (Silo(each, folder / name, {"epochs": 1}) for each, name in ((held, "memory"), (stored, "disk")))
+    memory, store = (Silo(each, folder / name, begun) for each, name in ((held, "memory"), (stored, "disk")))
     in_memory, from_store = in_turn(memory.train, store.train, 3)
     equal = memory.train() == store.train()
     return {"memory_seconds": in_memory, "store_seconds": from_store, "ratio": from_store / in_memory, "equal": equal}
 
 
-def in_process(work: Callable[..., dict[str, float]], *arguments: object) -> dict[str, float]:
+def in_process(work: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
     """Call a function in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
@@ -180,11 +191,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = make_images(folder, given.images)
+        steps = in_process(begin, folder / "steps.bin", {"steps": 2})
+        epoch = in_process(begin, folder / "epoch.bin", {"epochs": 1})
         measurements: dict[str, Callable[[], dict[str, float]]] = {
             "decoding": lambda: decoding(files[: given.decoded]),
-            "first start": lambda: in_process(start_trainer, folder, time.time()),
-            "second start": lambda: in_process(start_trainer, folder, time.time()),
-            "epoch": lambda: in_process(epochs, folder, given.epoch),
+            "first start": lambda: in_process(start_trainer, folder, steps, time.time()),
+            "second start": lambda: in_process(start_trainer, folder, steps, time.time()),
+            "epoch": lambda: in_process(epochs, folder, epoch, given.epoch),
         }
         rows = {}
         for title, measure in measurements.items():
