@@ -345,9 +345,8 @@ def _refused(run: Workdir, before: Federation, after: Federation, changes: Seque
     """Say what changed and cannot."""
     if before.metadata.name != after.metadata.name:  # its authority vouches for this name alone
         return [f"its federation is {before.metadata.name}, not {after.metadata.name}"]
-    arrived = {
-        silo.name for silo in last_status(run).silos if silo.state == SiloState.ARRIVED
-    }  # is kept for the open round
+    # what arrived is kept for the open round
+    arrived = {silo.name for silo in last_status(run).silos if silo.state == SiloState.ARRIVED}
     counted = {
         silo["name"] for record in read_journal(run) for silo in record["silos"] if silo["state"] == SiloState.COUNTED
     }

@@ -103,7 +103,8 @@ def _scored(
             unusable.append({"image": image.id, "reason": image.reason, "message": image.detail})
     if not good:
         return
-    pixels = np.stack([with_levels_of(image, np.result_type(*(image for _, image in good))) for _, image in good])
+    deepest = max((image.dtype for _, image in good), key=lambda dtype: dtype.itemsize)
+    pixels = np.stack([with_levels_of(image, deepest) for _, image in good])
     scores = model.score(pixels)
     greatest = np.argsort(-scores, axis=1, kind="stable")[:, 0]
     files = [f"{start + row:04d}-{names[row].stem}.png" for row, _ in good]

@@ -40,7 +40,7 @@ _OF_PYDANTIC = frozenset(get_args(core_schema.ErrorType)) - {"value_error", "ass
 
 
 class Plugin(Document):
-    """Alternative from another Python package.  The package registers it (docs/writing-a-method.md), and must be installed at the server and at
+    """Alternative from another Python package. The package registers it (docs/writing-a-method.md), and must be installed at the server and at
     every silo.
     """
 

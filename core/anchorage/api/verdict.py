@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from anchorage.api.metric_names import LOSS
 from anchorage.api.metrics import improvement, in_points, metric_order
@@ -18,25 +17,13 @@ NEXT_TO_NOTHING = 0.05
 SAME = 0.0005
 """Difference of two scores that is none."""
 
-Kind = Literal[
-    "Gain",
-    "NotScored",
-    "BelowLabelsAlone",
-    "BelowSiteAlone",
-    "BestRoundBefore",
-    "LittleLearnt",
-    "LabelsMissing",
-    "RoundsMissed",
-    "PatientsNotCompared",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A sentence about a run."""
 
-    kind: Kind | str
-    """What it is about; tasks have kinds of their own."""
+    kind: str
+    """What it is about, such as ``Gain``; tasks have kinds of their own."""
     sentence: str
     """Plain text on one line; names of silos and classes are other parties'."""
     page: str = ""

@@ -14,7 +14,7 @@ from anchorage.api.card_text import markdown, verdict
 from anchorage.api.files import Study
 from anchorage.api.model_card import Assessment, ModelCard, TrainedModel
 from anchorage.api.run import RunDescription
-from anchorage.api.verdict import PAGE, Finding, Kind, judge
+from anchorage.api.verdict import PAGE, Finding, judge
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.learning.data.held_out import describe_held_out
 from anchorage.learning.data.images import ImageSet
@@ -127,7 +127,7 @@ TWO = {"west": "All", "east": "All"}
 BOTH = parts(counted("west"), counted("east"))
 
 
-def problems(found: ModelCard) -> dict[Kind, Finding]:
+def problems(found: ModelCard) -> dict[str, Finding]:
     gain, *rest = judge(found)
     assert gain.kind in ("Gain", "NotScored")
     assert len({finding.kind for finding in rest}) == len(rest)

@@ -378,7 +378,8 @@ def with_levels_of(pixels: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     if pixels.dtype == dtype:
         return pixels
     if dtype == np.uint16:
-        return pixels.astype(np.uint16) * np.uint16(257)
+        deep: NDArray[np.uint16] = np.multiply(pixels, 257, dtype=np.uint16)
+        return deep
     return np.rint(pixels / np.float32(257)).astype(np.uint8)
 
 

@@ -132,7 +132,8 @@ def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Fi
                 count = len(findings.good)
                 if outcome.pixels.dtype == np.uint16 and images.dtype == np.uint8:
                     deeper = _room(shape, np.uint16)
-                    deeper[:count] = with_levels_of(images[:count], np.uint16)
+                    for place in range(count):  # one at a time: no further copy of all pictures
+                        deeper[place] = with_levels_of(images[place], np.uint16)
                     images = deeper
                 images[count] = with_levels_of(outcome.pixels, images.dtype)
             findings.add(row, outcome)
