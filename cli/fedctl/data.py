@@ -174,6 +174,7 @@ def _notes(report: DataReport) -> Iterator[str]:
         kinds = [f"{count} {kind}" for kind, count in islice(report.not_images.items(), SHOWN_KINDS)]
         more = f" and {len(report.not_images) - SHOWN_KINDS} more kinds" if len(report.not_images) > SHOWN_KINDS else ""
         yield f"files that are not images, and not counted: {', '.join(kinds)}{more}"
+    yield from report.all_remarks()
     if report.not_listed:
         yield f"images that the table does not name, and not counted: {report.not_listed}"
 

@@ -24,6 +24,8 @@ from anchorage.learning.data.label_kinds import refuse_masks
 from anchorage.learning.data.labels import ReadLabels
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
+from anchorage.learning.data.med_mnist import SUFFIX, is_med_mnist
+from anchorage.learning.data.table_columns import split_column
 from anchorage.learning.data.tables import IMAGE_COLUMNS, read_table
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import ReaderHooks, TaskHooks
@@ -135,7 +137,13 @@ def look(
     claim, *below = folder.relative_to(root).parts
     plain = {"format": "ImageFolder", "claim_name": claim, "path": "/".join(below) or "."}
     tables = [place.name] if place != folder else sorted(p.name for p in folder.glob("*.csv") if p.is_file())
-    sections = [SiloData.model_validate({**plain, "format": "CsvManifest", "manifest": table}) for table in tables]
+    if packed := [
+        file for file in ([place] if place != folder else sorted(folder.glob(f"*{SUFFIX}"))) if is_med_mnist(file)
+    ]:
+        section = SiloData.model_validate({**plain, "format": "MedMnist", "manifest": packed[0].name})
+        listing, names = _listed(section, root, task)
+        return SiteFolder(role, section, dict(sorted(names.items())), len(listing), *_sampled(listing))
+    sections = [_table_section({**plain, "format": "CsvManifest", "manifest": table}, root) for table in tables]
     found = [(section, *_listed(section, root, task)) for section in sections]
     named = [each for each in found if any(source is not None for source in each[1].sources)]
     if len(named) > 1:
@@ -208,6 +216,14 @@ def _listed(section: SiloData, root: Path, task: TaskHooks | None) -> tuple[List
     if task is None:
         return listing, names.counts
     return listing, Counter(listing.stratum_names[stratum] for stratum in listing.strata if stratum >= 0)
+
+
+def _table_section(fields: Mapping[str, str], root: Path) -> SiloData:
+    """Return a section of a table; a column of it that says which images are for a test counts."""
+    section = SiloData.model_validate(fields)
+    table = read_table(file_of(section, root, section.manifest or ""))
+    divided = split_column(table, {table.image_column(None)})
+    return section.model_copy(update={"split_column": divided}) if divided else section
 
 
 def _columns(section: SiloData, root: Path) -> tuple[str, ...]:

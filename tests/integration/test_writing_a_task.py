@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from drawn_images import shade
 from outside_package import documents_of_regression, lay_out
 from package_environment import environment_with
 from PIL import Image
@@ -113,7 +114,7 @@ def test_status_card_and_report_speak_of_it(environment: Mapping[str, str], fini
 
 
 def test_it_predicts_numbers(environment: Mapping[str, str], finished: Path) -> None:
-    Image.fromarray(np.full((8, 8), 128, np.uint8)).save(finished / "x.png")
+    shade(128).save(finished / "x.png")
     found = fedctl(environment, finished, "predict", "-m", "run", "x.png", "-o", "json")
     (prediction,) = json.loads(found)["predictions"]
     assert set(prediction) == {"image", "values"} and -20 < prediction["values"]["digit"] < 30
@@ -125,7 +126,7 @@ def test_a_word_that_is_no_number_is_named(environment: Mapping[str, str], folde
     site = folder / "site"
     site.mkdir()
     for row in range(3):
-        Image.fromarray(np.full((8, 8), row, np.uint8)).save(site / f"i{row}.png")
+        shade(row).save(site / f"i{row}.png")
     (site / "ages.csv").write_text("image,age\ni0,40.5\ni1,old\ni2,\n")
     federation, silo, *_ = documents_of_regression()
     data = {"format": "CsvManifest", "claimName": "site", "manifest": "ages.csv", "labelColumn": "age"}

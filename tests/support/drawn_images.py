@@ -21,6 +21,13 @@ def draw(mode="RGB", size=(24, 18), seed=0):
     return colour.convert(mode)
 
 
+def shade(value, size=(8, 8)):
+    """Return a grey image that is darkest, `value`, in its first pixel and up to 15 lighter elsewhere."""
+    width, height = size
+    levels = np.minimum(value + np.arange(height * width) % 16, 255)
+    return Image.fromarray(levels.astype(np.uint8).reshape(height, width))
+
+
 def deep_png(pixels):
     """Return a PNG of 16 bits, which Pillow writes of grey alone, of [H, W, 1 to 4]: grey, grey and alpha, RGB, RGBA."""
     height, width, channels = pixels.shape

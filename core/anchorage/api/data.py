@@ -143,6 +143,9 @@ class DataFormat(Piece):
     needs_manifest: ClassVar[bool] = False
     """Whether a data section must name a table."""
 
+    divided: ClassVar[bool] = False
+    """Whether its publisher divided the images into training, validation and test."""
+
 
 class DataSection(Document):
     """Images and labels of one site: a folder, or a part of one.
@@ -152,7 +155,8 @@ class DataSection(Document):
     """
 
     format: Annotated[str, Kind("reader")] = Field(
-        description="Format of images and labels. ImageFolder: a folder per class. CsvManifest: a CSV table. Digits: scikit-learn's digits."
+        description="Format of images and labels. ImageFolder: a folder per class. CsvManifest: a CSV table. MedMnist: an .npz file of "
+        "MedMNIST. Digits: scikit-learn's digits."
     )
     claim_name: Name | None = Field(
         None,
@@ -161,7 +165,9 @@ class DataSection(Document):
     )
     path: PathBelow = Field(".", description="Folder of the images, relative to the claim.")
     manifest: PathBelow | None = Field(
-        None, description="Table of images and labels for the format CsvManifest, relative to `path`."
+        None,
+        description="Table of images and labels for the format CsvManifest, relative to `path`; for MedMnist the file, which may be absent where "
+        "the folder has but one.",
     )
     image_column: Column | None = Field(
         None,
@@ -176,7 +182,19 @@ class DataSection(Document):
     group_by: Column | None = Field(
         None,
         description="Column that names the group of an image, such as the patient or lesion. Images of a group stay together when test and "
-        "validation part are drawn. Absent: patient_id or lesion_id, where it exists.",
+        "validation part are drawn. Absent: the column that is named as patient, subject, case, study or lesion, in usual spellings such as "
+        "PatientID, else the folder of an image that is named so, such as patient07. None: every image is a group of its own.",
+    )
+    split_column: Column | None = Field(
+        None,
+        description="Column that says which images are for training, validation and test (train, val, test and the like). `use: Test` and "
+        "`use: Validation` take theirs, every other use takes the training images only. Absent: a table with such a column is refused, "
+        "and MedMnist's own division counts. None: the images are one pool.",
+    )
+    mask_files: Literal["Ignore", "Use"] = Field(
+        "Ignore",
+        description="Treatment of files of the format ImageFolder that look like masks or thumbnails of other images, by their names or "
+        "their few colours. Ignore: they are left out and named. Use: they are images like others.",
     )
     class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
         {},
@@ -206,6 +224,13 @@ class DataSection(Document):
     )
 
     @property
+    def split(self) -> bool:
+        """Whether the images come divided into training, validation and test."""
+        reader = PIECES.of("reader")[self.format]
+        divided = self.split_column is None and issubclass(reader, DataFormat) and reader.divided
+        return divided or self.split_column not in (None, "None")
+
+    @property
     def taken(self) -> str:
         """Which images of the pool are used: ``All``, ``Test``, ``Validation``, ``Anchors`` or ``Part``."""
         raise NotImplementedError
@@ -232,6 +257,10 @@ class DataSection(Document):
             raise ValueError(f"found {self.format}, whose class {reader.__name__} is no Reader; mend its package")
         if reader.needs_claim and self.claim_name is None:
             raise ValueError(f"found the format {self.format} without claimName; name the folder below the data root")
+        if self.split and (self.test_percent or self.validation_percent):
+            raise ValueError(
+                "found testPercent or validationPercent of images that are divided already; set them to 0, or splitColumn: None"
+            )
         if reader.needs_manifest and self.manifest is None:
             raise ValueError(f"found the format {self.format} without manifest; name the CSV file below the folder")
         return self
@@ -270,7 +299,7 @@ class ServerData(DataSection):
         }
         if self.use in sizes and self.partition_file is None:
             field, value, what = sizes[self.use]
-            if not value:
+            if not value and not (self.split and self.use != "Anchors"):
                 raise ValueError(f"found use {self.use} without {field}; set {what}")
         return self
 

@@ -38,6 +38,7 @@ class _Use:
         section = self.section
         yield ("testPercent",), section.test_percent
         yield ("groupBy",), section.group_by
+        yield ("splitColumn",), section.split_column
         yield ("classMap",), section.class_map
         yield ("validationPercent",), section.validation_percent
         if section.taken == "Part" and section.division is not None:

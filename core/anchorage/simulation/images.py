@@ -53,6 +53,7 @@ class DecodedImages:
             listing.ids,
             bad,
             listing.stratum_names,
+            listing.without_masks,
             model.image_size,
             model.channels,
         )

@@ -129,7 +129,7 @@ def test_the_table_tells_what_is_not_counted_and_how_grey_is_read(tmp_path: Path
     file = write(tmp_path, second="None")
     (tmp_path / "first" / "IM1").write_bytes(bytes(128) + b"DICM")
     (tmp_path / "first" / "readme.txt").touch()
-    Image.fromarray(np.full((8, 8), 700, dtype=np.uint16)).save(tmp_path / "first" / "a" / "dark.png")
+    Image.fromarray(np.linspace(0, 700, 64, dtype=np.uint16).reshape(8, 8)).save(tmp_path / "first" / "a" / "dark.png")
     lines = fedctl("data", "check", "-f", file, "--silo", "first").stdout.splitlines()
     window = "first: grey values that become black to white, of images with more than 8 bits: 0-4095 (4), 0-1023 (1)"
     assert any(line.startswith(window) for line in lines)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from drawn_folders import fill
 from typer.testing import CliRunner, Result
@@ -199,6 +200,34 @@ def test_a_column_of_labels_by_another_name_is_named(data: Path) -> None:
     study = init(*SERVER, *silo("c", "hospital-c", labels=True), "--label-column", "c:finding")
     assert study.silos[0].spec.managed is not None
     assert study.silos[0].spec.managed.data.label_column == "finding" and study.silos[0].spec.labels == "All"
+
+
+def test_a_column_that_divides_a_table_counts(data: Path) -> None:
+    table(data / "hospital-c", {"c0": "normal", "c1": "pneumonia"})
+    file = data / "hospital-c" / "labels.csv"
+    head, *rows = file.read_text().splitlines()
+    parts = ("train", "test")
+    file.write_text(
+        "\n".join([f"{head},split", *(f"{row},{part}" for row, part in zip(rows, parts, strict=True))]) + "\n"
+    )
+    study = init(*SERVER, *silo("c", "hospital-c", labels=True))
+    assert study.silos[0].spec.managed is not None
+    assert study.silos[0].spec.managed.data.split_column == "split"
+
+
+@pytest.mark.parametrize("place", ["mnist", "mnist/pneumoniamnist.npz"])
+def test_a_data_set_of_medmnist_is_a_site(data: Path, place: str) -> None:
+    (data / "mnist").mkdir()
+    arrays = {
+        f"{part}_images": np.random.default_rng(0).integers(0, 256, (4, 28, 28), np.uint8)
+        for part in ("train", "val", "test")
+    }
+    labels = {f"{part}_labels": np.array([[0], [1], [0], [1]], np.uint8) for part in ("train", "val", "test")}
+    np.savez(data / "mnist" / "pneumoniamnist.npz", **arrays, **labels)
+    study = init(*SERVER, *silo("m", place, labels=True))
+    assert study.silos[0].spec.managed is not None
+    section = study.silos[0].spec.managed.data
+    assert (section.format, section.claim_name, section.manifest) == ("MedMnist", "mnist", "pneumoniamnist.npz")
 
 
 def test_what_is_missing_is_said_in_the_file() -> None:

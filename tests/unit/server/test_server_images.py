@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from drawn_images import shade
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import FederationSpec
@@ -24,11 +24,11 @@ def spec_of(**evaluation: object) -> FederationSpec:
     )
 
 
-def write(folder: Path, *shades: int) -> None:
-    for shade in shades:
-        place = folder / "ab"[shade % 2]
+def write(folder: Path, *numbers: int) -> None:
+    for number in numbers:
+        place = folder / "ab"[number % 2]
         place.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), shade).save(place / f"{shade}.png")
+        shade(number).save(place / f"{number}.png")
 
 
 def test_the_key_of_a_run_is_drawn_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from drawn_images import shade
 from real_silo import METHOD, MODEL, Silo, setup_of
 from silo_fakes import WAIT_SECONDS, changed_setup
 
@@ -109,10 +110,8 @@ def test_large_auxiliary_data_passes_through_the_files_that_trainer_and_agent_sh
 
 def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, initial: ModelBytes) -> None:
     (tmp_path / "flat").mkdir()
-    from PIL import Image
-
     for number in range(3):
-        Image.new("L", (8, 8), number).save(tmp_path / "flat" / f"{number}.png")
+        shade(number).save(tmp_path / "flat" / f"{number}.png")
     section = SiloData(format="ImageFolder", claim_name="flat")
     setups = [setup_of(tmp_path / labels, initial, labels, section) for labels in ("All", "Partial")]
     first, second = [changed_setup(setup, dataRoot=str(tmp_path)) for setup in setups]
@@ -126,12 +125,10 @@ def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, 
 
 def folder_of(path: Path, pixels: range) -> Path:
     """Write grey images of one colour each, into a folder per class in turn."""
-    from PIL import Image
-
     for number in pixels:
         place = path / "01"[number % 2]
         place.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), number).save(place / f"{number}.png")
+        shade(number).save(place / f"{number}.png")
     return path
 
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from drawn_images import shade
 
 pytest.importorskip("torch")
 
@@ -43,7 +42,7 @@ def counted(monkeypatch) -> list[int]:
 
 def write(file: Path, grey: int) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.full((8, 8, 3), grey, np.uint8)).save(file)
+    shade(grey).convert("RGB").save(file)
 
 
 def read(root: Path, before: DecodedImages, section=SECTION, model=MODEL, seed: int = 1):

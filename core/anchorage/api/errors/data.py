@@ -85,3 +85,9 @@ OUTSIDE_FOLDER = failure(
     "A section's folder, table or partition file is, or lies below, a link that leads out of its claim's folder.",
     "Copy the files into the claim's folder, or make that folder itself a link: what lies outside of it is never read.",
 )
+SPLIT_IGNORED = failure(
+    "ANC-1216 SplitIgnored",
+    "A table has a column that says which images are for validation or test, and the data section does not say whether that counts.",
+    "Name the column in the section (splitColumn), so that its test and validation images are not trained on, or set splitColumn: None to use "
+    "all images alike.",
+)

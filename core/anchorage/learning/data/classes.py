@@ -1,5 +1,6 @@
 """What a site calls the federation's classes: its folders, labels and columns are matched by name, never by their order."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -45,15 +46,15 @@ class SiteClasses(LabelReader):
         unknown: Literal["Refuse", "Skip", "Unlabelled"] = "Refuse",
     ) -> None:
         self.names, self._unknown = names, unknown
-        position = {name: place for place, name in enumerate(names)}
-        if astray := [name for name in class_map.values() if name not in position]:
+        position = {_normal(name): place for place, name in enumerate(names)}
+        if astray := [name for name in class_map.values() if _normal(name) not in position]:
             message = f"classMap leads to {', '.join(astray[:_SHOWN])}; the federation has the classes {self._listed()}"
             raise AnchorageError(CLASSES_DIFFER, message)
-        self._position = position | {local: position[name] for local, name in class_map.items()}
+        self._position = position | {_normal(local): position[_normal(name)] for local, name in class_map.items()}
 
     def position(self, name: str) -> int:
         """Return the output that a local name stands for, -1 where it is no class."""
-        return self._position.get(name, -1)
+        return self._position.get(_normal(name), -1)
 
     def read(self, names: Sequence[str], place: Path, kind: str) -> ReadLabels:
         """Turn the local names of images into classes, int64 [n].
@@ -164,6 +165,11 @@ class SiteClasses(LabelReader):
         folded = {known.casefold(): known for known in reversed(self.names)}
         near = get_close_matches(name.casefold(), folded, n=1)
         return _quoted(folded[near[0]]) if near else "CLASS"
+
+
+def _normal(name: str) -> str:
+    """Return a name with its accents composed: file systems and spreadsheets write the same name in either form."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _holds_flags(cells: Sequence[str]) -> bool:

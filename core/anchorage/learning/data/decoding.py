@@ -12,6 +12,7 @@ colour of 16 bits Pillow keeps the upper 8, which is the same window of 65535; w
 
 import hashlib
 import io
+import re
 import struct
 import zlib
 from collections.abc import Mapping
@@ -48,13 +49,30 @@ SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffi
 WHITES = (255, 1023, 4095, 16383, 65535)
 """White of grey images of more than 8 bits: what 8, 10, 12, 14 and 16 bits hold."""
 
-DECODER = f"Pillow {PIL.__version__}"
+RULES = 2
+"""Raised when this module makes other pixels of a file than before."""
+DECODER = f"Pillow {PIL.__version__}, rules {RULES}"
 """What decodes the files of `FORMATS`: pixels of another version may differ."""
+FEW_VALUES = 8
+"""A picture of so many different pixels or fewer shows no tissue: it is a mask, or drawn."""
+_OVERLAY = 0.001
+"""Share of pixels far above a window that do not widen it: burnt-in marks."""
+_NOISE = 2
+"""Levels of 255 by which compression changes a picture of one value."""
 
 _LUMA = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in grey (ITU-R BT.601), as Pillow has them."""
 ORIENTATION = 0x0112
 """EXIF's tag of how an image is turned; 1: not at all."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8"
+_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+"""Begin of a JPEG's segment; zero bytes and restarts belong to a scan."""
+_END, _HUFFMAN, _PROGRESSIVE, _SCAN = 0xD9, 0xC4, 0xC2, 0xDA
+_HOLE = bytes(512)
+_COUNTS = 17
+"""Bytes of a Huffman table in front of its values: its kind, and how many values have a code of each length."""
 
 _DAMAGE = (
     OSError,
@@ -86,6 +104,8 @@ class Picture:
         Value that is white, of pixels of uint16; 0 is black. Of uint8 it is 255.
     paged : bool
         Whether the file holds more pages or frames, which are not read.
+    above : float
+        Share of the pixels that were above `white` in the file, such as overlays and padding; they are white.
     """
 
     pixels: NDArray[np.uint8] | NDArray[np.uint16]
@@ -93,6 +113,7 @@ class Picture:
     mode: str
     white: int = 255
     paged: bool = False
+    above: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +136,12 @@ class Decoded:
         Whether the file holds more pages or frames, which are not read.
     decoder : str
         What decoded it, with its version.
+    few_values : bool
+        Whether it has at most `FEW_VALUES` different pixels, as masks have.
+    blank : bool
+        Whether it has one value everywhere.
+    above : float
+        Share of the pixels that were above `white` in the file.
     """
 
     pixels: NDArray[np.uint8] | NDArray[np.uint16]
@@ -124,6 +151,9 @@ class Decoded:
     white: int | None = None
     paged: bool = False
     decoder: str = DECODER
+    few_values: bool = False
+    blank: bool = False
+    above: float = 0.0
 
 
 class RefusedImageError(Exception):
@@ -158,8 +188,8 @@ def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], image_size: int,
         raise _too_many_pixels(f"{width}×{height} pixels")
     image = Image.fromarray(array)
     if image.mode.startswith("I"):
-        pixels, white = _with_levels(image, negative=False)
-        picture = Picture(pixels, image.size, image.mode, white)
+        pixels, white, above = _with_levels(image, negative=False)
+        picture = Picture(pixels, image.size, image.mode, white, above=above)
     else:
         picture = Picture(_opaque(image, channels), image.size, image.mode)
     return fitted(picture, image_size, channels, hashlib.blake2b(array.tobytes()).digest(), DECODER)
@@ -180,6 +210,8 @@ def read_content(source: Path | None) -> bytes:
             content = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
         raise RefusedImageError("Missing", "no such file") from error
+    except PermissionError as error:
+        raise RefusedImageError("Unreadable", "the file may not be read") from error
     except OSError as error:
         raise RefusedImageError("Damaged", f"cannot be read: {error.strerror}") from error
     if not content:
@@ -228,17 +260,19 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
         It cannot be used.
     """
     try:
-        with Image.open(io.BytesIO(content), formats=tuple(FORMATS)) as image:
+        with Image.open(io.BytesIO(_without_texts(content)), formats=tuple(FORMATS)) as image:
             size, mode, paged = image.size, image.mode, bool(getattr(image, "is_animated", False))
             if size[0] * size[1] > MOST_PIXELS:
                 raise _too_many_pixels(f"{size[0]}×{size[1]} pixels")
             deep, negative = _is_deep_colour(image), _is_negative(image)
             image.draft("L" if channels == 1 else "RGB", (image_size, image_size))
             image.load()
-            upright = ImageOps.exif_transpose(image) if image.getexif().get(ORIENTATION, 1) != 1 else image
+            if content.startswith(_JPEG):
+                _refuse_holes(content)
+            upright = ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
             if mode == "F" or mode.startswith("I"):
-                levels, white = _with_levels(upright, negative)
-                return Picture(levels, size, mode, white, paged)
+                levels, white, above = _with_levels(upright, negative)
+                return Picture(levels, size, mode, white, paged, above)
             if deep:
                 _refuse_dark(upright)
             return Picture(_opaque(upright, channels), size, mode, paged=paged)
@@ -248,6 +282,59 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
         raise not_an_image(content) from error
     except (*_DAMAGE, struct.error, zlib.error) as error:
         raise RefusedImageError("Damaged", str(error) or type(error).__name__) from error
+
+
+def _without_texts(content: bytes) -> bytes:
+    """Return a PNG without its texts, which Pillow unpacks and refuses where they are long; anything else as it is."""
+    if not content.startswith(_PNG):
+        return content
+    kept, place = [_PNG], len(_PNG)
+    while place + 12 <= len(content):
+        end = place + 12 + int.from_bytes(content[place : place + 4])
+        if content[place + 4 : place + 8] not in (b"tEXt", b"zTXt", b"iTXt"):
+            kept.append(content[place:end])
+        place = end
+    return b"".join(kept) + content[place:]
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return how an image is turned; 1, not at all, where that cannot be read."""
+    try:
+        return int(image.getexif().get(ORIENTATION, 1))
+    except (*_DAMAGE, struct.error):
+        return 1
+
+
+def _refuse_holes(content: bytes) -> None:
+    """Refuse a JPEG that breaks off, or has a hole of zeros, of which libjpeg makes grey without a word.
+
+    Raises
+    ------
+    RefusedImageError
+        It is damaged.
+    """
+    place, plain = len(_JPEG), True
+    while (marker := _MARKER.search(content, place)) is not None:
+        kind, start = content[marker.end() - 1], marker.end()
+        if kind == _END:
+            return
+        place = start + int.from_bytes(content[start : start + 2])
+        plain = plain and kind != _PROGRESSIVE and not (kind == _HUFFMAN and _is_flat_short(content[start + 2 : place]))
+        if kind == _SCAN and plain:
+            end = _MARKER.search(content, place)
+            if (hole := content.find(_HOLE, place, end.start() if end else len(content))) >= 0:
+                raise RefusedImageError("Damaged", f"{len(_HOLE)} bytes or more are 0 from byte {hole} on")
+    if content.endswith(_HOLE):
+        raise RefusedImageError("Damaged", f"the last {len(content) - len(content.rstrip(bytes(1)))} bytes are 0")
+
+
+def _is_flat_short(tables: bytes) -> bool:
+    """Return whether zeros are a code for "nothing more in this block" in one of the Huffman tables, as where much of a picture is flat."""
+    while len(tables) > _COUNTS:
+        if tables[0] >> 4 and tables[_COUNTS] == 0:
+            return True
+        tables = tables[_COUNTS + sum(tables[1:_COUNTS]) :]
+    return False
 
 
 def recognised(head: bytes) -> bool:
@@ -271,8 +358,10 @@ def _too_many_pixels(found: str) -> RefusedImageError:
     return RefusedImageError("TooLarge", f"{found}, at most {MOST_PIXELS} pixels are decoded")
 
 
-def _with_levels(image: Image.Image, negative: bool) -> tuple[NDArray[np.uint16], int]:
-    """Return a grey image of more than 8 bits with all its levels, and the value that is white; a negative, where 0 is white, is turned round."""
+def _with_levels(image: Image.Image, negative: bool) -> tuple[NDArray[np.uint16], int, float]:
+    """Return a grey image of more than 8 bits with all its levels, the value that is white, and the share of pixels above that, which are white
+    in the result, too; a negative, where 0 is white, is turned round.
+    """
     if image.mode == "F":
         raise RefusedImageError("Unsupported", "floating-point pixels, whose range is not known; save it with 16 bits")
     wide = np.asarray(image)
@@ -280,9 +369,26 @@ def _with_levels(image: Image.Image, negative: bool) -> tuple[NDArray[np.uint16]
     if least < 0 or most > WHITES[-1]:
         found = f"pixels from {least} to {most}; save it with 16 bits, 0 to {WHITES[-1]}, such as CT with 1024 added"
         raise RefusedImageError("Unsupported", found)
-    white = next(white for white in WHITES if most <= white)
     levels = wide.astype(np.uint16)
-    return (np.uint16(white) - levels if negative else levels), white
+    white, above = _window(levels, most)
+    levels = np.minimum(levels, np.uint16(white)) if above else levels
+    return (np.uint16(white) - levels if negative else levels), white, above
+
+
+def _window(levels: NDArray[np.uint16], most: int) -> tuple[int, float]:
+    """Return which of `WHITES` is white, and the share of pixels above it.
+
+    A smaller window than that of the largest value is taken where that is at least four times as far up, and next to nothing lies above the
+    smaller one (marks), or a single value of 16 bits (padding).
+    """
+    widest = next(place for place, white in enumerate(WHITES) if most <= white)
+    for white in WHITES[1:widest]:  # 255 is no window of more than 8 bits: what stays below it is dark, not overlaid
+        if most < 4 * white:
+            break
+        above = levels[levels > white]
+        if len(above) <= _OVERLAY * levels.size or (most > WHITES[-2] and (above == most).all()):
+            return white, len(above) / levels.size
+    return WHITES[widest], 0.0
 
 
 def _is_negative(image: Image.Image) -> bool:
@@ -346,6 +452,7 @@ def fitted(picture: Picture, image_size: int, channels: int, digest: bytes, deco
     decoder : str
         What decoded it, with its version.
     """
+    few_values = _has_few_values(picture.pixels)
     deep = picture.pixels.dtype == np.uint16
     pixels: NDArray[Any] = _planes_of_levels(picture, image_size, channels) if deep else picture.pixels
     if channels == 1 and pixels.ndim == 3:
@@ -354,7 +461,43 @@ def fitted(picture: Picture, image_size: int, channels: int, digest: bytes, deco
         pixels = _fit(Image.fromarray(np.ascontiguousarray(pixels)), image_size)
     planar = np.broadcast_to(pixels, (channels, *pixels.shape)) if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     white = picture.white if deep else None
-    return Decoded(np.ascontiguousarray(planar), picture.size, picture.mode, digest, white, picture.paged, decoder)
+    return Decoded(
+        np.ascontiguousarray(planar),
+        picture.size,
+        picture.mode,
+        digest,
+        white,
+        picture.paged,
+        decoder,
+        few_values,
+        _is_blank(picture),
+        picture.above,
+    )
+
+
+def _some_and_all(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return some pixels, which mostly tell what is asked, and all."""
+    rows, columns = (max(1, side // 32) for side in pixels.shape[:2])
+    return pixels[::rows, ::columns], pixels
+
+
+def _has_few_values(pixels: NDArray[Any]) -> bool:
+    """Return whether pixels have at most `FEW_VALUES` values or colours."""
+    for some in _some_and_all(pixels):
+        colours = some.reshape(-1, some.shape[2]) @ np.array((65536, 256, 1)) if some.ndim == 3 else some
+        if len(np.unique(colours)) > FEW_VALUES:
+            return False
+    return True
+
+
+def _is_blank(picture: Picture) -> bool:
+    """Return whether a picture has one value everywhere."""
+    white = picture.white if picture.pixels.dtype == np.uint16 else 255
+    for some in _some_and_all(picture.pixels):
+        least, most = some.min((0, 1)).astype(np.int64), some.max((0, 1)).astype(np.int64)
+        if ((most - least) * 255 > _NOISE * white).any():
+            return False
+    return True
 
 
 def _planes_of_levels(picture: Picture, image_size: int, channels: int) -> NDArray[np.uint8] | NDArray[np.uint16]:

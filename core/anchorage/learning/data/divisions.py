@@ -17,7 +17,7 @@ from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.fedmatch import labelled_rows
 from anchorage.learning.data.folders import DICOM, NIFTI, file_of
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
-from anchorage.learning.data.listing import Listing
+from anchorage.learning.data.listing import TEST_ROW, TRAINING_ROW, VALIDATION_ROW, Listing
 from anchorage.learning.data.long_tail import long_tailed_rows
 from anchorage.learning.data.partitions import divide
 from anchorage.learning.data.splits import Rows, anchor_rows, held_out_rows, keep_labels
@@ -33,6 +33,8 @@ _POOL = {
     "image_column",
     "label_column",
     "group_by",
+    "split_column",
+    "mask_files",
     "class_map",
     "on_bad_image",
 }
@@ -150,7 +152,7 @@ class Pools:
     def _share(self, section: DataSection, root: Path, seed: int, pool: Listing, name: str) -> _Share:
         partition = section.division
         if section.taken == "All":
-            return _Share(np.arange(len(pool)))
+            return _Share(np.arange(len(pool)) if pool.split is None else np.flatnonzero(pool.split == TRAINING_ROW))
         if partition is not None and partition.recipe == "File":
             file = file_of(section, root, partition.file or "")
             of = (file, section.model_dump_json(include=_POOL))
@@ -212,8 +214,12 @@ def _drawn(section: DataSection, pool: Listing, seed: int) -> dict[str, _Share]:
     """Draw the test part, the validation part, the anchors, then the parts; each has a generator of its own."""
     shares: dict[str, _Share] = {}
     rest = np.arange(len(pool))
+    given = {TEST: TEST_ROW, VALIDATION: VALIDATION_ROW}
     for name, percent in ((TEST, section.test_percent), (VALIDATION, section.validation_percent)):
-        if percent:
+        if pool.split is not None:
+            shares[name] = _Share(np.flatnonzero(pool.split == given[name]))
+            rest = np.setdiff1d(rest, shares[name].rows)
+        elif percent:
             rows = rest[held_out_rows(pool.select(rest), percent, generator(seed, f"{name} split"))]
             shares[name] = _Share(rows)
             rest = np.setdiff1d(rest, rows)

@@ -1,6 +1,7 @@
 """Folders of image files: one folder per class, or a flat one without labels."""
 
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -10,8 +11,10 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, OUTSIDE_FOLDER
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.decoding import is_dicom
-from anchorage.learning.data.labels import LabelReader
+from anchorage.learning.data.label_kinds import is_mask_folder
+from anchorage.learning.data.labels import LabelReader, is_known
 from anchorage.learning.data.listing import BadImage, Listing
+from anchorage.learning.data.table_columns import owner_in_path
 
 DICOM, NIFTI = "DICOM", "NIfTI"
 """Kinds of files that are no images here, though they show something; others are called by their suffix."""
@@ -25,6 +28,22 @@ _KINDS = {
     "dicomdir": DICOM,
 }
 """How names of such files end, in lower case."""
+_SYSTEM = frozenset(
+    {
+        "@eadir", "@recycle", "@recently-snapshot", "@tmp", "#recycle", "#snapshot", "#trash", "$recycle.bin", "recycler", "recycled",
+        "__macosx", "lost+found", "system volume information", "thumbnail", "thumbnails",
+    }
+)  # fmt: skip
+"""Folders of network storage, recycle bins, archives and file systems, in lower case; nobody keeps images there."""
+_THUMBNAIL = re.compile(r"syno(photo|file)_thumb|[ _.-]thumbnail$|^thumbnail[ _.-]", re.IGNORECASE)
+_BESIDE = re.compile(
+    r"(?P<image>.+?)[ _.-]+(?:(?P<mask>masks?|seg|segmentations?|gt|ground[ _.-]?truth|annotations?|labels?|roi|contours?|superpixels)"
+    r"|thumb|thumbs|preview)(?:[ _.-]*[0-9]+)?",
+    re.IGNORECASE,
+)
+"""How files are called that belong to another image: its name, and what they are of it."""
+MASK, THUMBNAIL, SYSTEM_FOLDER, UNREADABLE = "mask", "thumbnail", "system folder", "unreadable folder"
+"""What is left out of a folder's images."""
 _WAY_IN = "copy it there, or make the claim's folder itself a link"
 
 
@@ -40,6 +59,17 @@ class Files:
     """The others, with their kind: ``DICOM``, ``NIfTI``, ``linked folder``, ``no suffix``, or the suffix."""
     outside: list[str] = field(default_factory=list)
     """Links to images and folders outside of the claim's folder, sorted; nothing there was looked at."""
+    left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What is no picture to learn from, by what it is: thumbnails, folders of the system, folders that may not be read; their paths."""
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Folders that may not be read."""
+        return self.left_out.get(UNREADABLE, ())
+
+    def leave_out(self, what: str, *names: str) -> None:
+        """Add paths to those that are left out."""
+        self.left_out[what] = (*self.left_out.get(what, ()), *names)
 
     def bad(self, name: str, link: str) -> BadImage:
         """Say of an image that the link that is it, or leads to it, is not followed."""
@@ -79,28 +109,31 @@ def file_of(section: DataSection, root: Path, name: str) -> Path:
 def find_files(section: DataSection, root: Path) -> Files:
     """Look for files below a section's folder, without opening images; the section's own table and list are left out.
 
-    Folders that are links are not looked into. A file without a suffix is opened to see whether it is DICOM, which scanners name so.
+    Folders that are links are not looked into, nor are those of the system, such as recycle bins; folders that may not be read are left out. A
+    file without a suffix is opened to see whether it is DICOM, which scanners name so.
 
     Raises
     ------
     AnchorageError
-        As `folder_of`, and DATA_MISSING: a folder may not be read.
+        As `folder_of`, and DATA_MISSING: the section's folder may not be read.
     """
     found, claim = Files(folder_of(section, root)), _claim_of(section, root)
     own = {str(PurePath(name)) for name in _tables(section)}
     pending = [""]
-    try:
-        while pending:
-            within = pending.pop()
+    while pending:
+        within = pending.pop()
+        try:
             with os.scandir(found.folder / within) as entries:
                 for entry in entries:
                     name = f"{within}{entry.name}"
                     shown = not entry.name.startswith(".") and name not in own
                     if shown and _sort(entry, name, found, claim):
                         pending.append(f"{name}/")
-    except OSError as error:
-        message = f"{error.filename} cannot be read ({error.strerror}); check the permissions"
-        raise AnchorageError(DATA_MISSING, message) from error
+        except OSError as error:
+            if not within:
+                message = f"{error.filename} cannot be read ({error.strerror}); check the permissions"
+                raise AnchorageError(DATA_MISSING, message) from error
+            found.leave_out(UNREADABLE, within)
     found.images.sort()
     found.outside.sort()
     return found
@@ -109,9 +142,14 @@ def find_files(section: DataSection, root: Path) -> Files:
 def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool:
     """Put a file where it belongs; return whether it is a folder to look into."""
     link, folder = entry.is_symlink(), entry.is_dir()
+    if folder and entry.name.casefold() in _SYSTEM:
+        found.leave_out(SYSTEM_FOLDER, f"{name}/")
+        return False
     image = not folder and PurePath(name).suffix.lower() in image_suffixes() and (link or entry.is_file())
     if link and (folder or image) and _leads_out(Path(entry.path), claim):
         found.outside.append(name)
+    elif image and _THUMBNAIL.search(PurePath(name).stem):
+        found.leave_out(THUMBNAIL, name)
     elif image:
         found.images.append(name)
     elif link or not folder:
@@ -165,17 +203,47 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
         DATA_MISSING, OUTSIDE_FOLDER, or as of `LabelReader.read`.
     """
     found = find_files(section, root)
-    files = sorted([*found.images, *found.outside])
+    if section.mask_files == "Ignore":
+        _leave_out_besides(found)
+    unreadable = {name for name in found.unreadable if _is_label(name.split("/", 1)[0], found, reader)}
+    files = sorted([*found.images, *found.outside, *unreadable])
     names = [name.split("/", 1)[0] if "/" in name else "" for name in files]
     labels = reader.read(names, found.folder, "folder")
     outside = set(found.outside)
     bad = {row: BadImage(files[row], *reason) for row, reason in labels.wrong.items()}
     bad |= {row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
+    locked = "the folder may not be read; give the user that reads images the right to"
+    bad |= {row: BadImage(name, "Unreadable", locked) for row, name in enumerate(files) if name in unreadable}
     return Listing.of(
         ids=tuple(files),
-        groups=tuple(files),
-        sources=tuple(None if name in outside else found.folder / name for name in files),
+        groups=tuple(files if section.group_by else (owner_in_path(file) or file for file in files)),
+        sources=tuple(None if name in outside | unreadable else found.folder / name for name in files),
         labels=labels,
         bad=bad,
         not_images=found.counts(),
+        left_out=found.left_out,
+        without_masks=section.mask_files == "Ignore",
     )
+
+
+def _is_label(name: str, found: Files, reader: LabelReader) -> bool:
+    """Return whether images of a folder of this name have a label."""
+    try:
+        return bool(is_known(reader.read([name], found.folder, "folder").values)[0])
+    except AnchorageError:
+        return False
+
+
+def _leave_out_besides(found: Files) -> None:
+    """Leave out masks and thumbnails by their names: that of another image with what they are of it, or of a folder of masks."""
+    stems = {str(PurePath(name).with_suffix("")) for name in found.images}
+    besides: dict[str, str] = {}
+    for name in found.images:
+        if any(is_mask_folder(folder) for folder in name.split("/")[1:-1]):
+            besides[name] = MASK
+        match = _BESIDE.fullmatch(str(PurePath(name).with_suffix("")))
+        if match is not None and match["image"] in stems:
+            besides[name] = MASK if match["mask"] else THUMBNAIL
+    for what in dict.fromkeys(besides.values()):
+        found.leave_out(what, *(name for name, kind in besides.items() if kind == what))
+    found.images[:] = [name for name in found.images if name not in besides]

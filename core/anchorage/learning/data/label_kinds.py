@@ -56,6 +56,15 @@ def refuse_several(place: str, found: Mapping[str, int], remedy: str) -> None:
     raise AnchorageError(TASK_UNSUPPORTED, message)
 
 
+def is_mask_folder(name: str) -> bool:
+    """Return whether a folder is called as one of masks."""
+    return _word(name) in _MASKS
+
+
+def _word(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
+
+
 def refuse_masks(folder: Path, names: Collection[str]) -> None:
     """Refuse folders of images beside folders of masks; `names` are the folders that hold images.
 
@@ -64,9 +73,8 @@ def refuse_masks(folder: Path, names: Collection[str]) -> None:
     AnchorageError
         TASK_UNSUPPORTED: these are such folders.
     """
-    plain = {name: name.casefold().replace("_", "").replace("-", "") for name in sorted(set(names))}
-    images = [name for name, word in plain.items() if word in _IMAGES]
-    masks = [name for name, word in plain.items() if word in _MASKS]
+    images = [name for name in sorted(set(names)) if _word(name) in _IMAGES]
+    masks = [name for name in sorted(set(names)) if is_mask_folder(name)]
     if images and masks:
         message = (
             f"{folder} has the folders {images[0]} and {masks[0]}, which look like images and their masks: segmentation is not supported yet; "

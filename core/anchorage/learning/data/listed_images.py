@@ -59,7 +59,21 @@ def in_order(function: Callable[[int], T], rows: Sequence[int]) -> Iterator[T]:
 def _decode(name: str, source: Source, image_size: int, channels: int) -> Decoded | BadImage:
     try:
         if isinstance(source, np.ndarray):
-            return decode_array(source, image_size, channels)
-        return decode_content(read_content(source), "" if source is None else source.name, image_size, channels)
+            return not_blank(decode_array(source, image_size, channels))
+        content = read_content(source)
+        return not_blank(decode_content(content, "" if source is None else source.name, image_size, channels))
     except RefusedImageError as refused:
         return BadImage(name, refused.reason, refused.detail)
+
+
+def not_blank(decoded: Decoded) -> Decoded:
+    """Return an image that shows something.
+
+    Raises
+    ------
+    RefusedImageError
+        It has one value everywhere.
+    """
+    if decoded.blank:
+        raise RefusedImageError("Blank", "every pixel has the same value")
+    return decoded

@@ -6,7 +6,7 @@ Splits and partitions are drawn over a listing, so that they depend neither on w
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ from anchorage.learning.data.labels import Labels, ReadLabels, only_known
 Pixels = NDArray[np.uint8]
 Source = Path | Pixels | None
 """A file, decoded pixels [H, W], or None where the listed image is not there."""
+
+
+TRAINING_ROW, VALIDATION_ROW, TEST_ROW = range(3)
+"""What a row is for, where a pool comes divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,9 @@ REASONS = (
     "Missing",
     "OutsideFolder",
     "Ambiguous",
+    "Unreadable",
     "Empty",
+    "Blank",
     "NotAnImage",
     "Unsupported",
     "Damaged",
@@ -52,7 +58,8 @@ REASONS = (
     "SeveralFindings",
     "DuplicateId",
 )
-"""Why an image is bad: not there; a link out of the claim's folder; several files of its name; a file of 0 bytes; no image format; a kind of file
+"""Why an image is bad: not there; a link out of the claim's folder; several files of its name; a file or folder that may not
+be read; a file of 0 bytes; a picture of one value everywhere; no image format; a kind of file
 or of pixels that is not read; truncated or corrupt content; more pixels or bytes than allowed; a label that is no class; one that is
 nothing that the task reads; no or several classes
 in a one-hot row; a label that names several findings; listed twice."""
@@ -80,6 +87,14 @@ class Listing:
         Files of the pool's folder that are no images, by kind: ``DICOM``, ``NIfTI``, else their suffix.
     not_listed : int
         Images of the pool's folder that its table does not name.
+    left_out : mapping of str to tuple of str
+        Files and folders that are no pictures to learn from, by what they are, such as ``mask``.
+    without_masks : bool
+        Whether pictures of few colours beside others are masks, which are left out when they are decoded.
+    split : ndarray of int8, shape [n], or None
+        What each row is for (`TRAINING_ROW`, ...), where the pool comes divided.
+    remarks : tuple of str
+        What people should know of the pool, a sentence each.
     """
 
     ids: tuple[str, ...]
@@ -91,6 +106,10 @@ class Listing:
     bad: dict[int, BadImage]
     not_images: Mapping[str, int] = field(default_factory=dict)
     not_listed: int = 0
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    without_masks: bool = False
+    split: NDArray[np.int8] | None = None
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -101,12 +120,10 @@ class Listing:
         sources: tuple[Source, ...],
         labels: ReadLabels,
         bad: dict[int, BadImage],
-        not_images: Mapping[str, int] | None = None,
-        not_listed: int = 0,
+        **besides: Any,
     ) -> Self:
-        """Return the listing of images with the labels that a task read."""
-        found = (labels.values, labels.strata, labels.stratum_names)
-        return cls(ids, groups, sources, *found, bad, not_images or {}, not_listed)
+        """Return the listing of images with the labels that a task read; `besides` are its other fields."""
+        return cls(ids, groups, sources, labels.values, labels.strata, labels.stratum_names, bad, **besides)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -125,5 +142,6 @@ class Listing:
             sources=tuple(self.sources[row] for row in chosen),
             labels=self.labels[np.asarray(chosen, dtype=np.int64)],
             strata=self.strata[np.asarray(chosen, dtype=np.int64)],
+            split=None if self.split is None else self.split[np.asarray(chosen, dtype=np.int64)],
             bad={place: self.bad[row] for place, row in enumerate(chosen) if row in self.bad},
         )

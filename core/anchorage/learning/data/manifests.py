@@ -1,16 +1,27 @@
 """Tables of images with a label column or one-hot columns; the ISIC 2018 ground truth as it is published is one."""
 
-from collections.abc import Sequence
+import filecmp
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from anchorage.api.data import DataSection
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.folders import DICOM, NIFTI, Files, file_of, find_files
-from anchorage.learning.data.labels import LabelReader
+from anchorage.learning.data.labels import LABEL_COLUMNS, LabelReader, Labels, as_integers, is_known
 from anchorage.learning.data.listing import BadImage, Listing, Source
+from anchorage.learning.data.table_columns import group_column, owner_in_path, owner_remarks, split_of
 from anchorage.learning.data.tables import read_table
 
-GROUP_COLUMNS = ("patient_id", "lesion_id")
+_SPELLINGS: Mapping[str, Callable[[str], str]] = {
+    "without the folder": lambda name: PurePosixPath(name).name,
+    "with another suffix": lambda name: PurePosixPath(name).stem,
+    "in another case": lambda name: PurePosixPath(name).stem.casefold(),
+    "with leading zeros": lambda name: PurePosixPath(name).stem.casefold().lstrip("0"),
+    "with other blanks, dashes or accents": lambda name: _letters(PurePosixPath(name).stem),
+}
+"""Ways in which a table's names differ from those of files, each looser than the one before."""
 
 
 def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> Listing:
@@ -19,25 +30,37 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     Raises
     ------
     AnchorageError
-        DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, or as of `LabelReader.read_table`.
+        DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, SPLIT_IGNORED, or as of `LabelReader.read_table`.
     """
     table = read_table(file_of(section, root, section.manifest or ""))
     names = table.columns[image := table.image_column(section.image_column)]
-    group = table.column(section.group_by, GROUP_COLUMNS)
+    label = table.column(section.label_column, LABEL_COLUMNS)
+    taken = {image, label or image}
+    group = group_column(table, section.group_by, taken)
     labels = reader.read_table(table, section.label_column, {image, group or image})
+    split = split_of(table, section.split_column, {*taken, group or image})
     files = find_files(section, root)
     sources, bad = _find(files, names)
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
-    groups = [cell or name for cell, name in zip(table.columns[group], names, strict=True)] if group else names
+    bad |= dict(_repeated(sources, names, labels.values))
+    if group is not None:
+        owners: Sequence[str | None] = table.columns[group]
+    elif section.group_by is None:
+        owners = [owner_in_path(str(source)[len(str(files.folder)) :]) if source else None for source in sources]
+    else:
+        owners = [None] * len(names)
     return Listing.of(
         ids=tuple(names),
-        groups=tuple(groups),
+        groups=tuple(owner or name for owner, name in zip(owners, names, strict=True)),
         sources=tuple(sources),
         labels=labels,
         bad=bad,
         not_images=files.counts(),
         not_listed=len(files.images) - len({source for source in sources if source is not None}),
+        left_out=files.left_out,
+        split=split,
+        remarks=tuple(owner_remarks(table, group, section.group_by, taken)),
     )
 
 
@@ -46,19 +69,65 @@ def _find(found: Files, names: list[str]) -> tuple[list[Source], dict[int, BadIm
     files, others = _ByName(found.images), _ByName([*found.others, *found.outside])
     sources: list[Source] = []
     bad: dict[int, BadImage] = {}
-    seen: set[str] = set()
     for row, name in enumerate(names):
-        path = PurePosixPath(name.replace("\\", "/"))
+        path = PurePosixPath(_slashes(name))
         matches = files.matches(path)
+        if len(matches) > 1 and _equal([found.folder / match for match in matches]):
+            matches = matches[:1]
         sources.append(found.folder / matches[0] if len(matches) == 1 else None)
-        if name in seen:
-            bad[row] = BadImage(name, "DuplicateId", "the table lists it twice")
-        elif not matches:
+        if not matches:
             bad[row] = _missing(found, name, path, others)
         elif len(matches) > 1:
             bad[row] = BadImage(name, "Ambiguous", f"several files: {', '.join(matches[:3])}")
-        seen.add(name)
-    return sources, bad
+    return sources, bad | _nearly({row: image for row, image in bad.items() if image.reason == "Missing"}, found.images)
+
+
+def _equal(files: Sequence[Path]) -> bool:
+    """Return whether files have the same content."""
+    try:
+        return all(filecmp.cmp(files[0], file, shallow=False) for file in files[1:])
+    except OSError:
+        return False
+
+
+def _repeated(sources: Sequence[Source], names: Sequence[str], labels: Labels) -> Iterator[tuple[int, BadImage]]:
+    """Yield the rows that name the file of another row, by whatever name: one of them counts, a labelled one first, or none if labels differ."""
+    rows_of: dict[Path, list[int]] = {}
+    for row, source in enumerate(sources):
+        if isinstance(source, Path):
+            rows_of.setdefault(source, []).append(row)
+    known = is_known(labels)
+    for rows in (rows for rows in rows_of.values() if len(rows) > 1):
+        labelled = [row for row in rows if known[row]]
+        integers = as_integers(labels[labelled])
+        if (integers != integers[:1]).any():
+            detail = f"the table lists it {len(rows)} times with different labels"
+            yield from ((row, BadImage(names[row], "LabelAmbiguous", detail)) for row in rows)
+            continue
+        first = (labelled or rows)[0]
+        others = (row for row in rows if row != first)
+        yield from ((row, BadImage(names[row], "DuplicateId", "the table lists it twice")) for row in others)
+
+
+def _nearly(missing: Mapping[int, BadImage], images: Sequence[str]) -> dict[int, BadImage]:
+    """Return images that have no file with what it may be: how many of them would have one if names were spelt otherwise."""
+    told = dict(missing)
+    for way, spelt in _SPELLINGS.items():
+        files = {spelt(form) for image in images for form in (image, str(PurePosixPath(image).with_suffix("")))}
+        rows = [row for row, image in told.items() if image is missing[row] and spelt(_slashes(image.id)) in files]
+        for row in rows:
+            hint = f"{len(rows)} of {len(missing)} missing images would match {way}"
+            told[row] = replace(missing[row], detail=f"{missing[row].detail}; {hint}")
+    return told
+
+
+def _slashes(name: str) -> str:
+    return name.replace("\\", "/")
+
+
+def _letters(name: str) -> str:
+    plain = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(letter for letter in plain if letter.isalnum()).lstrip("0")
 
 
 class _ByName:
@@ -87,4 +156,8 @@ def _missing(found: Files, name: str, path: PurePosixPath, others: _ByName) -> B
             return found.bad(name, link)
         if found.others.get(link) in (DICOM, NIFTI) or link == str(path):
             return BadImage(name, "Unsupported", f"{link} is no image that is read ({found.others[link]})")
+    if found.unreadable:
+        return BadImage(
+            name, "Unreadable", f"not found where it may be looked for; {found.unreadable[0]} may not be read"
+        )
     return BadImage(name, "Missing", f"no such image ({', '.join(sorted(image_suffixes()))}) below {found.folder}")

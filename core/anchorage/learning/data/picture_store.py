@@ -19,7 +19,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
 from anchorage.learning.data.decoders import decode_content, decoders
 from anchorage.learning.data.decoding import Decoded, RefusedImageError, read_content
-from anchorage.learning.data.listed_images import in_order
+from anchorage.learning.data.listed_images import in_order, not_blank
 from anchorage.learning.data.listing import BadImage, Listing, Source
 from anchorage.learning.data.report import Findings
 from anchorage.learning.data.stored_pictures import Entry, PictureFile, PictureWriter, StoredPictures
@@ -143,6 +143,7 @@ class _Reading:
         findings = Findings(self._listing)
         for row in range(len(self._listing)):
             findings.add(row, bad[row] if row in bad else file.entries[places[row]])
+        findings.without_masks()
         return StoredPictures(file, np.array([places[row] for row in findings.good], np.int64)), findings
 
     def _updated(
@@ -205,7 +206,7 @@ class _Reading:
             content = read_content(source)
             if self._by_digest and (place := self._by_digest.get(hashlib.blake2b(content).digest())) is not None:
                 return place
-            return decode_content(content, Path(source or "").name, self._shape[1], self._shape[0])
+            return not_blank(decode_content(content, Path(source or "").name, self._shape[1], self._shape[0]))
         except RefusedImageError as refused:
             return BadImage(self._listing.ids[row], refused.reason, refused.detail)
 
@@ -256,6 +257,8 @@ def _entry_of(decoded: Decoded, state: _State) -> Entry:
         decoded.white,
         decoded.paged,
         decoded.decoder,
+        decoded.few_values,
+        decoded.above,
     )
 
 

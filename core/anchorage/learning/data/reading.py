@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, IMAGES_EXCEED_MEMORY, NO_IMAGES
+from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, DATA_MISSING, IMAGES_EXCEED_MEMORY, NO_IMAGES
 from anchorage.api.model import ModelDescription
 from anchorage.api.slot import unknown
 from anchorage.api.task import Task
@@ -35,6 +35,7 @@ _SET = {
     "claim_name",
     "path",
     "manifest",
+    "split_column",
     "use",
     "partition",
     "partition_file",
@@ -80,13 +81,15 @@ def read(
     Raises
     ------
     AnchorageError
-        BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
+        BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. DATA_MISSING: most may not be read. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
         As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
     choice = (pools or Pools()).choose(section, root, expect(model.task, TaskHooks), seed, labelled)
     listing = choice.given()
     pictures = decoded(listing, model) if store is None else _stored(listing, section, root, model, store)
     images, report, _ = assembled(choice, section, *pictures)
+    for remark in report.all_remarks():
+        _log.warning("%s: %s", root / (section.claim_name or "") / section.path, remark)
     return images, report
 
 
@@ -139,7 +142,9 @@ def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Fi
             findings.add(row, outcome)
     except MemoryError as error:
         raise _no_memory(len(listing), images.nbytes) from error
-    return images[: len(findings.good)], findings
+    images = images[: len(findings.good)]
+    kept = findings.without_masks()
+    return (images if len(kept) == len(images) else images[kept]), findings
 
 
 def assembled(
@@ -193,6 +198,7 @@ def check(
         findings.add(row, outcome)
         if isinstance(outcome, Decoded):
             appearances.append(appearance(with_levels_of(outcome.pixels, np.uint8)))
+    appearances = [appearances[place] for place in findings.without_masks()]
     good = listing.select(findings.good)
     seen = np.array(appearances, np.uint64).reshape(-1, 4)
     return findings.report(), Contents(good.ids, good.groups, findings.digests(), seen)
@@ -218,6 +224,13 @@ def _no_memory(count: int, needed: int, besides: str = "") -> AnchorageError:
 
 def _refuse_bad(section: DataSection, report: DataReport) -> None:
     examples = ", ".join(f"{bad.id} ({bad.reason}: {bad.detail})" for bad in report.bad[:_SHOWN])
+    locked = sum(bad.reason == "Unreadable" for bad in report.bad)
+    if 2 * locked > report.listed:
+        raise AnchorageError(
+            DATA_MISSING,
+            f"{locked} of {report.listed} images may not be read: {examples}; give the user that reads images the right to "
+            "(in a pod: fsGroup, or the volume's own permissions)",
+        )
     if report.bad and section.on_bad_image == "Refuse":
         raise AnchorageError(
             BAD_IMAGES,

@@ -1,8 +1,9 @@
 """What was found in a data section, good and bad."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,8 +41,14 @@ class DataReport:
         Grey images of more than 8 bits by the range of values that became 0 to 255 (``0-4095``), the most frequent first.
     paged : tuple of str
         Images whose files hold more pages or frames, of which the first counts.
+    above : mapping of str to float
+        Images of which pixels lie above the value that became white, with their share; they are white.
     not_images, not_listed
         As in `Listing`: what lies in the pool's folder and is not counted.
+    left_out : mapping of str to tuple of str
+        As in `Listing`, with the masks that were seen when images were decoded.
+    remarks : tuple of str
+        As in `Listing`.
     """
 
     listed: int
@@ -56,13 +63,26 @@ class DataReport:
     conflicts: tuple[tuple[str, ...], ...]
     windows: dict[str, int]
     paged: tuple[str, ...]
+    above: Mapping[str, float]
     not_images: Mapping[str, int]
     not_listed: int
+    left_out: Mapping[str, tuple[str, ...]]
+    remarks: tuple[str, ...]
 
     @property
     def usable(self) -> int:
         """How many images are left."""
         return self.listed - len(self.bad)
+
+    def all_remarks(self) -> Iterator[str]:
+        """Yield what people should know of images that are used, and of what is left out, a sentence each."""
+        yield from self.remarks
+        for what, names in self.left_out.items():
+            yield f"{what}s, left out: {len(names)}, such as {names[0]}"
+        if self.above:
+            name, share = max(self.above.items(), key=lambda item: item[1])
+            far = "images with pixels far above all others, such as marks and padding, which become white"
+            yield f"{far}: {len(self.above)}, such as {share:.2%} of {name}"
 
     def as_document(self) -> dict[str, Any]:
         """Return plain values with camelCase names, as other documents have."""
@@ -79,8 +99,11 @@ class DataReport:
             "conflicts": [list(ids) for ids in self.conflicts],
             "windows": self.windows,
             "paged": list(self.paged),
+            "above": dict(self.above),
             "notImages": dict(self.not_images),
             "notListed": self.not_listed,
+            "leftOut": {what: list(names) for what, names in self.left_out.items()},
+            "remarks": list(self.remarks),
         }
 
 
@@ -107,6 +130,14 @@ class Decodable(Protocol):
     def paged(self) -> bool:
         """Whether the file holds more pages or frames."""
 
+    @property
+    def few_values(self) -> bool:
+        """Whether it has as few different pixels as masks have."""
+
+    @property
+    def above(self) -> float:
+        """Share of the pixels above the value that became white."""
+
 
 class Findings:
     """Gathers a `DataReport` image by image, without holding on to pixels."""
@@ -119,7 +150,10 @@ class Findings:
         self._modes: Counter[str] = Counter()
         self._windows: Counter[str] = Counter()
         self._paged: list[int] = []
+        self._above: dict[int, float] = {}
+        self._places: dict[tuple[Path, tuple[int, int]], tuple[list[int], list[int]]] = {}
         self._same: dict[bytes, list[int]] = {}
+        self._masks: tuple[int, ...] = ()
 
     def add(self, row: int, outcome: Decodable | BadImage) -> None:
         """Count the outcome of one row of the listing."""
@@ -131,7 +165,20 @@ class Findings:
         self._modes[outcome.mode] += 1
         self._windows.update([f"0-{outcome.white}"] if outcome.white else [])
         self._paged += [row] if outcome.paged else []
+        if outcome.above:
+            self._above[row] = outcome.above
+        if isinstance(source := self._listing.sources[row], Path) and self._listing.without_masks:
+            pictures, masks = self._places.setdefault((source.parent, outcome.size), ([], []))
+            (masks if outcome.few_values else pictures).append(row)
         self._same.setdefault(outcome.digest, []).append(row)
+
+    def without_masks(self) -> NDArray[np.int64]:
+        """Leave out pictures of few colours that lie beside others of their size: masks. Return the places of what is left in `good`."""
+        masks = {row for pictures, masks in self._places.values() if pictures for row in masks}
+        kept = [place for place, row in enumerate(self._good) if row not in masks]
+        self._masks = tuple(sorted(masks))
+        self._good = [self._good[place] for place in kept]
+        return np.array(kept, np.int64)
 
     @property
     def good(self) -> list[int]:
@@ -147,9 +194,12 @@ class Findings:
         """Sum up."""
         listing = self._listing
         labels = Counter(int(listing.strata[row]) for row in self._good)
+        left_out = dict(listing.left_out)
+        if self._masks:
+            left_out["mask"] = (*left_out.get("mask", ()), *(listing.ids[row] for row in self._masks))
         same = [rows for rows in self._same.values() if len(rows) > 1]
         return DataReport(
-            listed=len(listing),
+            listed=len(listing) - len(self._masks),
             strata=listing.stratum_names,
             counts=tuple(labels[c] for c in range(len(listing.stratum_names))),
             unlabelled=labels[-1],
@@ -163,8 +213,11 @@ class Findings:
             ),
             windows=dict(self._windows.most_common()),
             paged=tuple(listing.ids[row] for row in self._paged),
+            above={listing.ids[row]: share for row, share in self._above.items()},
             not_images=listing.not_images,
             not_listed=listing.not_listed,
+            left_out=left_out,
+            remarks=listing.remarks,
         )
 
     def _names(self, families: Iterable[list[int]]) -> tuple[tuple[str, ...], ...]:

@@ -23,7 +23,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
 from anchorage.learning.data.decoding import with_levels_of
 
-_MARK = b"anchorage pictures 2\n"
+_MARK = b"anchorage pictures 3\n"
 _TAIL = 8 + 32 + len(_MARK)
 """Bytes behind the index: its length, its BLAKE3 digest, the mark."""
 
@@ -50,6 +50,10 @@ class Entry:
     """Whether the file holds more pages or frames, which are not read."""
     decoder: str
     """What decoded it, with its version."""
+    few_values: bool
+    """Whether it has as few different pixels as masks have."""
+    above: float
+    """Share of the pixels in the file that were above `white`."""
 
 
 class StoredPictures:
@@ -257,5 +261,5 @@ def check_of(picture: NDArray[Any]) -> int:
 
 def _entries(index: dict[str, Any]) -> Iterator[Entry]:
     columns = [index[field.name] for field in fields(Entry)]
-    for path, nbytes, modified, digest, size, mode, white, paged, decoder in zip(*columns, strict=True):
-        yield Entry(path, nbytes, modified, bytes.fromhex(digest), tuple(size), mode, white, paged, decoder)
+    for path, nbytes, modified, digest, size, *others in zip(*columns, strict=True):
+        yield Entry(path, nbytes, modified, bytes.fromhex(digest), tuple(size), *others)

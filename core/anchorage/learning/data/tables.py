@@ -1,7 +1,10 @@
 """CSV files as they come out of spreadsheets and challenges."""
 
+import codecs
 import csv
 import io
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +14,8 @@ from anchorage.api.errors.data import DATA_MISSING, MANIFEST_WRONG
 
 IMAGE_COLUMNS = ("image", "image_id", "id", "isic_id", "file", "filename", "path")
 """Names under which an image column is found, in this order, in any case."""
+_SEPARATOR_LINE = re.compile('"?sep=.?"?')
+"""A first line by which spreadsheets are told how cells are separated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +63,13 @@ def read_table(file: Path) -> Table:
     Raises
     ------
     AnchorageError
-        DATA_MISSING: it cannot be read. MANIFEST_WRONG: it is no UTF-8 CSV file with a header of different names.
+        DATA_MISSING: it cannot be read. MANIFEST_WRONG: it is no CSV file, in UTF-8 or as "Unicode text", with a header of different names.
     """
     try:
-        text = file.read_text(encoding="utf-8-sig")
-        header = text.split("\n", 1)[0]
+        text = _text(file.read_bytes())
+        first, _, rest = text.partition("\n")
+        text = rest if _SEPARATOR_LINE.fullmatch(first.strip()) else text
+        header = text.lstrip("\r\n").split("\n", 1)[0]
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count), strict=True))
     except OSError as error:
         raise AnchorageError(
@@ -70,22 +77,31 @@ def read_table(file: Path) -> Table:
         ) from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise AnchorageError(MANIFEST_WRONG, f"{file} is no CSV file in UTF-8: {error}") from error
+    return Table(file, _columns(file, [row for row in rows if any(cell.strip() for cell in row)]))
+
+
+def _text(content: bytes) -> str:
+    """Decode a file as spreadsheets write it: UTF-8 with or without a mark in front, or UTF-16 with one."""
+    utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if utf_16 else "utf-8-sig")
+
+
+def _columns(file: Path, rows: list[list[str]]) -> dict[str, list[str]]:
+    """Return the cells under each name of the first row; columns without a name, such as empty ones at the end, are left out."""
     names = [name.strip() for name in rows[0]] if rows else []
-    if not any(names):
+    places = {place: name for place, name in enumerate(names) if name}
+    if not places:
         raise AnchorageError(MANIFEST_WRONG, f"{file} is empty; its first line names the columns")
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if twice := [name for name, count in Counter(places.values()).items() if count > 1]:
         raise AnchorageError(
-            MANIFEST_WRONG, f'{file} names the column "{twice}" twice; its first line names the columns'
+            MANIFEST_WRONG, f'{file} names the column "{twice[0]}" twice; its first line names the columns'
         )
-    body = [row for row in rows[1:] if any(cell.strip() for cell in row)]
-    for number, row in enumerate(body, start=2):
-        if len(row) > len(names):
+    for number, row in enumerate(rows[1:], start=2):
+        if any(cell.strip() for cell in row[len(names) :]):
             raise AnchorageError(
                 MANIFEST_WRONG,
                 f"{file}: row {number} has {len(row)} cells under {len(names)} columns; quote cells with commas",
             )
-    columns = {
-        name: [row[place].strip() if place < len(row) else "" for row in body] for place, name in enumerate(names)
+    return {
+        name: [row[place].strip() if place < len(row) else "" for row in rows[1:]] for place, name in places.items()
     }
-    return Table(file, columns)

@@ -17,10 +17,12 @@ class Pillow(Decoder):
     """The image formats that Pillow reads; see `anchorage.learning.data.decoding`."""
 
     def version(self) -> str:
-        """Return Pillow's version."""
+        """Return Pillow's version, and that of what is made of its pixels."""
         from PIL import __version__
 
-        return __version__
+        from anchorage.learning.data.decoding import RULES
+
+        return f"{__version__}, rules {RULES}"
 
     def suffixes(self) -> Collection[str]:
         """Return the suffixes of its formats."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -28,6 +29,13 @@ _LEAST = 2
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise ValueError(f"found {', '.join(twice)} more than once; give every class a name of its own")
+    spelt: dict[str, str] = {}
+    for name in names:
+        other = spelt.setdefault(unicodedata.normalize("NFKC", name).casefold(), name)
+        if other != name:
+            raise ValueError(
+                f"found {other!a} and {name!a}, which people read as one class; give every class a name of its own"
+            )
     if len(names) < _LEAST:
         raise ValueError(f"found {', '.join(names) or 'no class'}, allowed are at least {_LEAST} classes")
     return names

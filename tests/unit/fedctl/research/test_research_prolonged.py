@@ -5,7 +5,7 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from PIL import Image
+from drawn_images import shade
 from test_research_simulate import DOCUMENTS, PART, PERSIST, refused, simulate
 
 from anchorage.api.errors import commands, data
@@ -88,7 +88,7 @@ def test_images_that_changed_are_named(file: Path) -> None:
     for label in range(10):
         (images / str(label)).mkdir(parents=True)
         for number in range(3):
-            Image.new("L", (8, 8), 20 * label + number).save(images / str(label) / f"{number}.png")
+            shade(20 * label + number).save(images / str(label) / f"{number}.png")
     file.write_text(DOCUMENTS.replace(PART, "{format: ImageFolder, claimName: own, path: pool}"))
     assert simulate(file).exit_code == 0
     (images / "3" / "1.png").unlink()

@@ -157,7 +157,8 @@ def test_links_to_nothing_and_in_a_circle_are_missing_images(site):
 def test_the_report_tells_windows_and_pages(site):
     (site / "a").mkdir()
     for place, largest in enumerate((4000, 3000, 900)):
-        Image.fromarray(np.full((4, 4), largest, dtype=np.uint16)).save(site / "a" / f"{place}.png")
+        ramp = np.linspace(0, largest, 16, dtype=np.uint16).reshape(4, 4)
+        Image.fromarray(ramp).save(site / "a" / f"{place}.png")
     draw().save(site / "a" / "pages.tif", save_all=True, append_images=[draw(seed=1)])
     report = checked(site)
     assert report.windows == {"0-4095": 2, "0-1023": 1}

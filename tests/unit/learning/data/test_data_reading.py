@@ -141,7 +141,8 @@ def test_columns_may_be_named_and_cells_separated_by_semicolons(tmp_path, site):
 
 def test_images_are_found_by_path_and_by_name(tmp_path, site):
     fill(site / "a", 1)
-    fill(site / "b", 2)
+    fill(site / "b", 2, start=1)
+    (site / "b" / "image002.png").rename(site / "b" / "image000.png")
     write_table(site / "table.csv", ["image"], [["a/image000.png"], ["b/image000"], ["image001"], ["image000"]])
     assert [(bad.id, bad.reason) for bad in check(section(), tmp_path, model_of(("a", "b")).task)[0].bad] == [
         ("image000", "Ambiguous")
@@ -160,21 +161,21 @@ def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
         section(),
         tmp_path,
         failures.BAD_IMAGES,
-        "5 of 7 images",
+        "6 of 7 images",
+        "image000 (LabelAmbiguous",
         "image001 (Damaged",
-        "image002 (Empty",
         "onBadImage: Skip",
     )
     assert (error.code, error.failure.exit_code) == ("ANC-1203", 3)
     images, report = images_of(section(on_bad_image="Skip"), tmp_path)
-    assert images.ids == ("image000", "image003")
-    assert images.images.shape == (2, 3, 8, 8)
+    assert images.ids == ("image003",)
+    assert images.images.shape == (1, 3, 8, 8)
     assert {(bad.id, bad.reason) for bad in report.bad} == {
-        ("image001", "Damaged"), ("image002", "Empty"), ("image000", "DuplicateId"),
+        ("image001", "Damaged"), ("image002", "Empty"), ("image000", "LabelAmbiguous"),
         ("gone", "Missing"), ("image009", "NotAnImage"),
     }  # fmt: skip
     document = check(section(), tmp_path, model_of(("a", "b")).task)[0].as_document()
-    assert (document["listed"], document["usable"], len(document["bad"])) == (7, 2, 5)
+    assert (document["listed"], document["usable"], len(document["bad"])) == (7, 1, 6)
 
 
 def test_one_hot_rows_need_one_class(tmp_path, site):

@@ -1,0 +1,160 @@
+"""What columns of a table say by their names: whose an image is, and whether it is for training or for a test."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import MANIFEST_WRONG, SPLIT_IGNORED
+from anchorage.learning.data.listing import TEST_ROW, TRAINING_ROW, VALIDATION_ROW
+from anchorage.learning.data.tables import Table
+
+UNUSED = "None"
+"""A section's word for: no column."""
+
+_OWNERS = (
+    "patient|patienten|subject|participant|proband|person|pid|mrn|medicalrecord",
+    "case|study|exam|examination|accession",
+    "lesion|nodule|tumou?r",
+)
+"""What images may have in common, from the widest to the narrowest."""
+_NUMBER = "(?:instance)?(?:ids?|uid|nos?|nrs?|num|numbers?|key|code|index|identifier|hash|pseudonym)"
+_MARKED = "(?:anon|anonymi[sz]ed|pseudo|deidentified)?"
+_ALIKE = re.compile("patient|subject|participant|proband|mrn|lesion|case|study")
+_FACT = re.compile(
+    "age|sex|gender|birth|date|time|weight|height|race|ethnic|status|type|diagnos|position|orientation|history|count|desc|size|site|comment|class|label|finding"
+)
+"""What a column tells of a patient or study that is none of its names."""
+_SHOWN = 3
+
+_SPLIT_COLUMNS = frozenset(
+    {"split", "set", "subset", "partition", "phase", "usage", "fold", "datasetsplit", "datasplit"}
+)
+_WORDS: Mapping[str, int] = {
+    **dict.fromkeys(("train", "training", "trn"), TRAINING_ROW),
+    **dict.fromkeys(("val", "valid", "validate", "validation", "dev", "development", "tune"), VALIDATION_ROW),
+    **dict.fromkeys(("test", "testing", "tst", "holdout", "heldout", "eval", "evaluation"), TEST_ROW),
+}
+
+
+def group_column(table: Table, asked: str | None, taken: Collection[str]) -> str | None:
+    """Return the column that names the patient, study or lesion of each image: as asked, else by a usual name, the widest first.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    asked : str or None
+        What the section says; `UNUSED`: no column.
+    taken : collection of str
+        Columns that say something else.
+
+    Raises
+    ------
+    AnchorageError
+        MANIFEST_WRONG: the column that was asked for is not there.
+    """
+    if asked is not None:
+        return None if asked == UNUSED and asked not in table.columns else table.column(asked, ())
+    for owner in _OWNERS:
+        for name, cells in _free(table, taken):
+            numbered = re.fullmatch(f"{_MARKED}(?:{owner})s?{_NUMBER}", _plain(name))
+            # a column "case" may hold "case" and "control", a column "study" the study's name
+            named = re.fullmatch(f"(?:{owner})s?", _plain(name)) and len(set(cells)) > 2
+            if numbered or named:
+                return name
+    return None
+
+
+def owner_remarks(table: Table, group: str | None, asked: str | None, taken: Collection[str]) -> Iterator[str]:
+    """Yield what people should know of a table's patients: a column that is not used, names that are perhaps one.
+
+    Parameters
+    ----------
+    table, asked, taken
+        As of `group_column`.
+    group : str or None
+        What it returned.
+    """
+    if group is None and asked is None:
+        alike = (
+            name
+            for name, cells in _free(table, taken)
+            if _ALIKE.search(_plain(name)) and not _FACT.search(_plain(name)) and len(set(cells)) > 1
+        )
+        if name := next(alike, None):
+            yield (
+                f'the column "{name}" looks like a patient id and is not used, so images of one patient may be in training and in the test '
+                f"part; set groupBy: {name}, or groupBy: {UNUSED}"
+            )
+    if group is not None:
+        ids = sorted(set(table.columns[group]) - {""})
+        spelt = Counter(map(_loosely, ids))
+        if twice := [one for one in ids if spelt[_loosely(one)] > 1]:
+            yield (
+                f'the column "{group}" has {len(twice)} names that differ only by leading zeros, blanks or case, such as '
+                f"{', '.join(twice[:_SHOWN])}: each counts by itself"
+            )
+
+
+def split_column(table: Table, taken: Collection[str]) -> str | None:
+    """Return the column by which some rows are for validation or test; None without one."""
+    for name, cells in _free(table, taken):
+        words = {cell.casefold() for cell in cells} - {""}
+        held_out = {word for word in words if _WORDS.get(word, TRAINING_ROW) != TRAINING_ROW}
+        if _plain(name) in _SPLIT_COLUMNS and held_out and words <= _WORDS.keys():
+            return name
+    return None
+
+
+def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray[np.int8] | None:
+    """Return which rows are for training, validation and test by the column that the section names, int8 [n]; None without one.
+
+    Raises
+    ------
+    AnchorageError
+        MANIFEST_WRONG: there is no such column, or it says something else. SPLIT_IGNORED: a column has test or validation rows, and the section
+        does not say whether they count.
+    """
+    if asked is None:
+        if name := split_column(table, taken):
+            says = [cell for cell in table.columns[name] if _WORDS.get(cell.casefold(), TRAINING_ROW) != TRAINING_ROW]
+            counted = f'{table.file}: the column "{name}" says {says[0]} or the like of {len(says)} of {len(table.columns[name])} images'
+            raise AnchorageError(
+                SPLIT_IGNORED, f"{counted}; set splitColumn: {name} to keep to that, or splitColumn: {UNUSED}"
+            )
+        return None
+    if asked == UNUSED and asked not in table.columns:
+        return None
+    column = table.column(asked, ()) or asked
+    rows = [_WORDS.get(cell.casefold()) for cell in table.columns[column]]
+    if None in rows:
+        cell = table.columns[column][rows.index(None)]
+        message = f'{table.file}: the column "{column}" has the value "{cell}"; allowed are {", ".join(_WORDS)}'
+        raise AnchorageError(MANIFEST_WRONG, message)
+    return np.array(rows, np.int8)
+
+
+def owner_in_path(path: str) -> str | None:
+    """Return the folder of a path that is named as a patient, study or lesion with a number, such as ``patient 07``; the widest, else None."""
+    folders = [(folder, _plain(folder)) for folder in path.split("/")[:-1]]
+    for owner in _OWNERS:
+        for folder, plain in folders:
+            if re.fullmatch(f"(?:{owner})(?:{_NUMBER})?[0-9]+[a-z]?", plain):
+                return folder
+    return None
+
+
+def _free(table: Table, taken: Collection[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    return ((name, cells) for name, cells in table.columns.items() if name not in taken)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _loosely(name: str) -> str:
+    return _plain(name).lstrip("0")
