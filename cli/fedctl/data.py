@@ -1,5 +1,6 @@
 """``fedctl data``: checks a federation's images before training."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,11 +16,13 @@ from anchorage.api.errors.data import BAD_IMAGES, HELD_OUT_TRAINED
 from anchorage.api.errors.documents import UNKNOWN_CHOICE
 from anchorage.api.errors.learning import ANCHORS_MISSING
 from anchorage.api.files import Study
+from anchorage.api.text import list_some
 from anchorage.learning.data import DataReport, Overlap, check, overlap, require_labels
 from anchorage.learning.data.overlap import Contents
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import initial_of
 from fedctl.output import Format, counted, emit, people, plain_table, warn
+from fedctl.site_folders import GREY
 from fedctl.validation import warn_about
 from fedctl.workdir import choose_data_root
 
@@ -58,6 +61,8 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
     else:
         emit({name: _document(name, report, shared) for name, report in reports.items()}, output)
     warn_about(study)
+    if differing := _differing_scales(reports):
+        warn(differing)
     failures = list(_failures(reports, {silo.metadata.name: silo.spec.labels for silo in study.silos}))
     if spec.evaluation is not None and spec.evaluation.on_leakage == "Refuse":
         failures += [_leakage(*pair, found) for pair, found in shared.items() if found.identical]
@@ -177,6 +182,29 @@ def _notes(report: DataReport) -> Iterator[str]:
     yield from report.all_remarks()
     if report.not_listed:
         yield f"images that the table does not name, and not counted: {report.not_listed}"
+
+
+def _differing_scales(reports: Mapping[str, DataReport]) -> str | None:
+    """Say which sections have images of which range and colours, where they differ by what most of their images have."""
+    sections: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        if report.usable:
+            sections.setdefault(_scale(report), []).append(name)
+    if len(sections) < 2:
+        return None
+    found = "; ".join(f"{scale}: {list_some(names)}" for scale, names in sections.items())
+    return (
+        f"sections differ in what most of their images are ({found}), so a model may tell sites apart by their greys; bring all images to "
+        "one scale"
+    )
+
+
+def _scale(report: DataReport) -> str:
+    """Return what most images of a section are, such as ``8 bits in colour`` or ``grey from 0 to 4095``."""
+    deep = Counter({f"grey from {window.replace('-', ' to ')}": count for window, count in report.windows.items()})
+    flat = max(report.usable - deep.total(), 0)
+    colour = 2 * sum(count for mode, count in report.modes.items() if mode not in GREY) > sum(report.modes.values())
+    return (deep + Counter({"8 bits in colour" if colour else "8 bits of grey": flat})).most_common(1)[0][0]
 
 
 def _counted(report: DataReport) -> str:

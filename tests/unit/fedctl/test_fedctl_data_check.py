@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
+from drawn_images import draw
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -168,3 +169,16 @@ def test_what_the_document_allows_is_told_and_no_failure(tmp_path: Path, treatme
     result = fedctl("data", "check", "-f", leaking(tmp_path, f", onLeakage: {treatment}"))
     assert result.exception is None, result.output
     assert "first and test: 5 equal images" in result.output
+
+
+@pytest.mark.parametrize(("mode", "scale"), [("L", "8 bits of grey"), ("RGB", "8 bits in colour"), ("I;16", None)])
+def test_a_site_of_another_scale_is_told_over_all_sections(tmp_path: Path, mode: str, scale: str | None) -> None:
+    file = write(tmp_path, second="None")
+    for number in range(2):
+        draw(mode, seed=number).save(tmp_path / "second" / f"{number}.png")
+    if scale is None:  # of the same range as the others
+        write(tmp_path, second="None")
+    told = fedctl("data", "check", "-f", file).stderr
+    assert (f"(grey from 0 to 4095: first; {scale}: second)" in told) == (scale is not None)
+    assert ("tell sites apart" in told) == (scale is not None)
+    assert "tell sites apart" not in fedctl("data", "check", "-f", file, "--silo", "first").stderr
