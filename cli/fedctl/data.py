@@ -166,9 +166,6 @@ def _reports_table(reports: dict[str, DataReport]) -> RenderableType:
 
 def _notes(report: DataReport) -> Iterator[str]:
     """Yield what people should know of images that can be used, and of files that are not counted."""
-    for title, families in (("the same image", report.duplicates), ("same image, other label", report.conflicts)):
-        if families:
-            yield f"{title}: {len(families)} times, such as {', '.join(families[0])}"
     if report.windows:
         several = "; images of one scanner need one window: look at the rare ones" if len(report.windows) > 1 else ""
         counted = ", ".join(f"{window} ({count})" for window, count in report.windows.items())

@@ -14,7 +14,7 @@ from anchorage.learning.data.decoding import is_dicom
 from anchorage.learning.data.label_kinds import is_mask_folder
 from anchorage.learning.data.labels import LabelReader, is_known
 from anchorage.learning.data.listing import BadImage, Listing
-from anchorage.learning.data.table_columns import owner_in_path
+from anchorage.learning.data.table_columns import divided_paths, owner_in_path
 
 DICOM, NIFTI = "DICOM", "NIfTI"
 """Kinds of files that are no images here, though they show something; others are called by their suffix."""
@@ -223,6 +223,7 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
         not_images=found.counts(),
         left_out=found.left_out,
         without_masks=section.mask_files == "Ignore",
+        remarks=tuple(divided_paths(files)),
     )
 
 

@@ -11,7 +11,7 @@ from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.folders import DICOM, NIFTI, Files, file_of, find_files
 from anchorage.learning.data.labels import LABEL_COLUMNS, LabelReader, Labels, as_integers, is_known
 from anchorage.learning.data.listing import BadImage, Listing, Source
-from anchorage.learning.data.table_columns import group_column, owner_in_path, owner_remarks, split_of
+from anchorage.learning.data.table_columns import divided_paths, group_column, owner_in_path, owner_remarks, split_of
 from anchorage.learning.data.tables import read_table
 
 _SPELLINGS: Mapping[str, Callable[[str], str]] = {
@@ -44,10 +44,14 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
     bad |= dict(_repeated(sources, names, labels.values))
+    paths = [str(source.relative_to(files.folder)) if isinstance(source, Path) else "" for source in sources]
+    remarks = [*owner_remarks(table, group, section.group_by, taken)]
+    if split is None and section.split_column is None:
+        remarks += divided_paths(paths)
     if group is not None:
         owners: Sequence[str | None] = table.columns[group]
     elif section.group_by is None:
-        owners = [owner_in_path(str(source)[len(str(files.folder)) :]) if source else None for source in sources]
+        owners = [owner_in_path(path) for path in paths]
     else:
         owners = [None] * len(names)
     return Listing.of(
@@ -60,7 +64,7 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         not_listed=len(files.images) - len({source for source in sources if source is not None}),
         left_out=files.left_out,
         split=split,
-        remarks=tuple(owner_remarks(table, group, section.group_by, taken)),
+        remarks=tuple(remarks),
     )
 
 

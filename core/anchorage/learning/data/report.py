@@ -77,6 +77,12 @@ class DataReport:
     def all_remarks(self) -> Iterator[str]:
         """Yield what people should know of images that are used, and of what is left out, a sentence each."""
         yield from self.remarks
+        for title, families in (
+            ("the same image", self.duplicates),
+            ("the same image with different labels", self.conflicts),
+        ):
+            if families:
+                yield f"{title}: {len(families)} times, such as {', '.join(families[0])}"
         for what, names in self.left_out.items():
             yield f"{what}s, left out: {len(names)}, such as {names[0]}"
         if self.above:

@@ -139,13 +139,32 @@ def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray
 
 
 def owner_in_path(path: str) -> str | None:
-    """Return the folder of a path that is named as a patient, study or lesion with a number, such as ``patient 07``; the widest, else None."""
-    folders = [(folder, _plain(folder)) for folder in path.split("/")[:-1]]
+    """Return whose an image is by its path: the folder, or the beginning of the file's name, that is called as a patient, study or lesion with a
+    number, such as ``patient 07/left.png`` or ``sub-07_left.png``; the widest, else None.
+    """
+    *folders, file = path.split("/")
     for owner in _OWNERS:
-        for folder, plain in folders:
-            if re.fullmatch(f"(?:{owner})(?:{_NUMBER})?[0-9]+[a-z]?", plain):
+        for folder in folders:
+            if re.fullmatch(f"(?:{owner}|sub)(?:{_NUMBER})?[0-9]+[a-z]?", _plain(folder)):
                 return folder
+        if found := re.match(f"((?:{owner}|sub)[ _-]?(?:{_NUMBER})?[ _-]?[0-9]+)[ _-]+[^ _.-]", file, re.IGNORECASE):
+            return found[1]
     return None
+
+
+def divided_paths(paths: Sequence[str]) -> Iterator[str]:
+    """Yield what people should know of images that lie in folders for training and for a test, of which the folders are not taken for that."""
+    parts = [_parts_of(path) for path in paths]
+    held_out = [path for path, found in zip(paths, parts, strict=True) if found - {TRAINING_ROW}]
+    if held_out and any(TRAINING_ROW in found for found in parts):
+        yield (
+            f"{len(held_out)} of {len(paths)} images lie in folders for validation or test, such as {held_out[0]}, beside others for training: all "
+            "are used alike; name the folder of the training images as `path`, or divide a table by splitColumn"
+        )
+
+
+def _parts_of(path: str) -> set[int]:
+    return {_WORDS[word] for folder in path.split("/")[:-1] if (word := _plain(folder)) in _WORDS}
 
 
 def _free(table: Table, taken: Collection[str]) -> Iterator[tuple[str, Sequence[str]]]:

@@ -14,6 +14,7 @@ from anchorage.api.data import ServerData, SiloData
 from anchorage.api.errors import data as failures
 from anchorage.learning.data import check
 from anchorage.learning.data.decoding import RefusedImageError, decode_bytes
+from anchorage.learning.data.table_columns import owner_in_path
 
 
 @pytest.fixture
@@ -93,6 +94,40 @@ def test_folders_that_are_called_as_patients_are_groups(tmp_path, site):
         sorted(images_of(folder_section(), tmp_path)[0].groups)
         == ["Patient 8", "b/views/image003.png", "patient07", "patient07"]
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [("sub-01/ses-1/left.png", "sub-01"), ("a/sub-01_view1.png", "sub-01"), ("Patient 7_left.png", "Patient 7"), ("case12-b.png", "case12"),
+     ("subject_id_3/x.png", "subject_id_3"), ("lesion_3/patient_1/x.png", "patient_1"), ("patient7.png", None), ("substrate 3/x.png", None),
+     ("a/1/x.png", None), ("cases/x.png", None), ("showcase1_x.png", None)],
+)  # fmt: skip
+def test_patients_are_found_in_folders_and_in_front_of_names(name, owner):
+    assert owner_in_path(name) == owner
+
+
+@pytest.mark.parametrize("table", [True, False])
+def test_folders_for_training_and_test_that_do_not_count_are_told(tmp_path, site, table):
+    for place, folder in enumerate(("a/train", "a/test", "b/train")):
+        fill(site / folder, 1, start=place)
+    if table:
+        write_table(
+            site / "table.csv",
+            ["image", "label"],
+            [("a/train/image000", "a"), ("a/test/image001", "a"), ("image002", "b")],
+        )
+    remarks = checked(table_section() if table else folder_section(), tmp_path).remarks
+    assert remarks[0].startswith("1 of 3 images lie in folders for validation or test, such as a/test/image001.png")
+    (site / "a" / "test").rename(site / "a" / "more")
+    assert checked(folder_section(), tmp_path).remarks == ()
+
+
+def test_equal_images_are_told_where_they_are_trained_on(tmp_path, site, caplog):
+    fill(site / "a", 2)
+    fill(site / "b", 1)
+    with caplog.at_level("WARNING"):
+        images_of(folder_section(), tmp_path)
+    assert "the same image with different labels: 1 times, such as a/image000.png, b/image000.png" in caplog.text
 
 
 def mask(size=(24, 18)):
