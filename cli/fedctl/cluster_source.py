@@ -3,7 +3,7 @@
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import sleep, time
@@ -15,10 +15,11 @@ from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
 from anchorage.api.model_card import CARD, ModelCard
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
-from anchorage.api.status import FederationStatus, SiloReport, SiloStatus, find_condition, is_true, timestamp
+from anchorage.api.status import Condition, FederationStatus, SiloReport, SiloStatus, find_condition, is_true, timestamp
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import Json
+from fedctl.output import warn
 from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow, no_model, parse_card
 
 STATE = "/var/lib/anchorage"
@@ -26,8 +27,13 @@ READ = ("python3", "-m", "anchorage_server.read", "--state", STATE)
 """Command for reading the server's files in its pod."""
 
 RECONNECT_SECONDS = 1.0
+PATIENCE_SECONDS = 180.0
+"""How long a command waits for a server's pod that is being started or replaced."""
+_PASSING = frozenset({"Available", "Starting", "Restarting", "Terminating", "PodMissing", "ServerUnreachable"})
+"""Reasons of ServerAvailable of a pod that will soon run; the first may be of the moment before it was replaced."""
 
 D = TypeVar("D", bound=Document)
+T = TypeVar("T")
 
 _FAILURE = re.compile(r"^(ANC-\d{4}) \w+: (.*)$", re.MULTILINE)
 
@@ -89,7 +95,7 @@ class ClusterSource:
         """Return the server's journal; it is read again only after another round was committed."""
         now = self.observe().status.round
         if self._rounds is None or self._rounds[0] != now:
-            entries = self._read_json("rounds")
+            entries = self._once_there(lambda: self._read_json("rounds"))
             kept = [{key: value for key, value in entry.items() if key not in BOOKKEEPING} for entry in entries]
             self._rounds = (now, kept)
         return self._rounds[1]
@@ -124,13 +130,16 @@ class ClusterSource:
         pod, container = (self.server_pod, "server") if process == "server" else (f"{process}-silo-0", "agent")
         if follow:
             return self._followed(pod, container, tail)
-        return self.api.logs(self.api.namespace, pod, container, tail=tail, follow=False)
+        try:
+            return self.api.logs(self.api.namespace, pod, container, tail=tail, follow=False)
+        except AnchorageError as error:
+            raise self._with_reason(error, process) from error
 
     def card(self) -> ModelCard | None:
         """Copy the card out of the server's pod."""
         self.federation()
         try:
-            return parse_card(b"".join(self._read("card")), f"{CARD} of {self.server_pod}")
+            return parse_card(self._once_there(lambda: b"".join(self._read("card"))), f"{CARD} of {self.server_pod}")
         except AnchorageError as error:
             if error.failure is not commands.NO_MODEL_YET:
                 raise
@@ -140,16 +149,14 @@ class ClusterSource:
     def model(self, *, best: bool) -> Iterator[ModelFile]:
         """Copy a model out of the server's pod into a temporary file."""
         self.federation()
-        known = self._read_json("model")
+        known = self._once_there(lambda: self._read_json("model"))
         stored = known.get("best" if best else "final")
         found = stored or known.get("checkpoint")
         if not found or (not stored and found["round"] == 0):
             raise no_model(self.name)
         with tempfile.TemporaryDirectory(prefix="fedctl-") as folder:
             path = Path(folder) / "model.safetensors"
-            with path.open("wb") as file:
-                for piece in self._read("model-file", found["file"]):
-                    file.write(piece)
+            self._once_there(lambda: self._copy(found["file"], path))
             yield ModelFile(path, found["digest"], found["round"], _description(known))
 
     def silo(self, name: str) -> Json:
@@ -185,6 +192,52 @@ class ClusterSource:
             if each["name"] == container:
                 return str(each.get("state", {}).get("running", {}).get("startedAt", ""))
         return ""
+
+    def _once_there(self, read: Callable[[], T]) -> T:
+        """Return what a function reads in the server's pod; while that is being started or replaced, ask again.
+
+        Raises
+        ------
+        AnchorageError
+            As the function; POD_UNREACHABLE, with the reason of the federation's status, where the pod does not come.
+        """
+        waited = 0.0
+        while True:
+            try:
+                return read()
+            except AnchorageError as error:
+                gone = error.failure is cluster.POD_UNREACHABLE
+                if not gone or waited >= PATIENCE_SECONDS or not self._is_coming():
+                    raise self._with_reason(error, "server") from error
+            if not waited:
+                warn(f"pod {self.server_pod} is being started or replaced; waiting up to {PATIENCE_SECONDS:g} s")
+            sleep(RECONNECT_SECONDS)
+            waited += RECONNECT_SECONDS
+
+    def _is_coming(self) -> bool:
+        found = self._available("server")
+        return found is None or found.reason in _PASSING
+
+    def _available(self, process: str) -> Condition | None:
+        """Return the condition that says whether a process runs."""
+        if process == "server":
+            return find_condition(typed_status(self.federation(), FederationStatus).conditions, "ServerAvailable")
+        return find_condition(typed_status(self.silo(process), SiloCrStatus).conditions, "AgentAvailable")
+
+    def _with_reason(self, error: AnchorageError, process: str) -> AnchorageError:
+        """Return the error that a pod does not run with what the status says of it, where it says anything."""
+        if error.failure is not cluster.POD_UNREACHABLE:
+            return error
+        found = self._available(process)
+        if found is None or found.reason == "Available":
+            return error
+        why = f"{found.reason}: {found.message}" if found.message else found.reason
+        return AnchorageError(error.failure, f"{error.message.rstrip('.')}; {found.type}: {why}")
+
+    def _copy(self, name: str, path: Path) -> None:
+        with path.open("wb") as file:
+            for piece in self._read("model-file", name):
+                file.write(piece)
 
     def _read_json(self, *what: str) -> Any:
         try:

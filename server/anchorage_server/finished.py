@@ -27,6 +27,7 @@ from anchorage.transport.messages import Joined, Left, StopRequested
 from anchorage_server.access import open_access
 from anchorage_server.config import ServerConfig
 from anchorage_server.listening import Listening, new_status_store
+from anchorage_server.readers import await_readers
 from anchorage_server.signals import stopping
 from anchorage_server.start import RunStart
 from anchorage_server.status import StatusStore
@@ -36,6 +37,8 @@ RESEND_SECONDS = 60.0
 """Pause before MLflow is asked again to take what it did not take."""
 
 _log = logging.getLogger(__name__)
+READERS_SECONDS = 45.0
+"""How long a server that is to end waits for readers of its results; Kubernetes ends it after 60 s."""
 
 
 class FinishedRun(Document):
@@ -151,6 +154,8 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
                         statuses(SiloLeft(silo, reason))
                     case _:
                         pass
+            if config.stay and not await_readers(config.state, clock, READERS_SECONDS):
+                _log.warning("ending while somebody still reads the results", extra={"waited_seconds": READERS_SECONDS})
         if not config.stay and sending is not None:
             sending.check(event.reason)
     finally:

@@ -15,6 +15,7 @@ from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.journal import read_journal
 from anchorage.engine.store.records import record_to_json
 from anchorage_server.models import describe_models, model_file
+from anchorage_server.readers import reading
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_parser("card", help="the model card of a run that is over, JSON")
     options = parser.parse_args(arguments)
     try:
-        _print(options, sys.stdout.buffer)
+        with reading(options.state):
+            _print(options, sys.stdout.buffer)
     except AnchorageError as error:
         sys.stderr.write(f"{error}\n")
         return error.failure.exit_code

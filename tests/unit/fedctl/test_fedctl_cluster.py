@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster, commands
 from fedctl.choice import Place, choose
+from fedctl.cluster_source import PATIENCE_SECONDS
 from fedctl.main import app
 
 CONDITION = {"reason": "Training", "message": "", "lastTransitionTime": "2026-11-21T14:00:00Z", "observedGeneration": 1}
@@ -196,9 +197,43 @@ def test_a_followed_log_goes_on_with_the_container_that_comes_next(
     assert fake.log_queries[2]["sinceTime"] > "2020-01-01T14:05:00Z"  # the same one, from when the stream broke
 
 
-def test_a_server_that_does_not_run_is_told(fake: FakeApi) -> None:
-    error = refused(fedctl("rounds"))
+def available(reason: str, message: str = "") -> dict[str, Any]:
+    return {"type": "ServerAvailable", "status": "False", **CONDITION, "reason": reason, "message": message}
+
+
+@pytest.mark.parametrize("command", [("rounds",), ("logs", "--process", "server"), ("model", "pull", "derm", "--out", "m")])
+def test_a_server_that_does_not_run_is_told_with_its_reason(fake: FakeApi, command: tuple[str, ...]) -> None:
+    fake.put("federations", federation(conditions=[available("ImagePullFailed", "no such tag: x/y:9")]))
+    error = refused(fedctl(*command))
     assert error.failure is cluster.POD_UNREACHABLE and 'pods "derm-server-0" not found' in error.message
+    assert error.message.endswith("ServerAvailable: ImagePullFailed: no such tag: x/y:9")
+
+
+@pytest.mark.parametrize("reason", ["Available", "Terminating", "PodMissing", "Starting"])
+def test_a_pod_that_is_being_replaced_is_waited_for(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    fake.put("federations", federation(conditions=[available(reason)]))
+    fake.run = lambda pod, command: subprocess.CompletedProcess(command, 0, b"[]", b"")
+    waits: list[float] = []
+
+    def time_passes(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            fake.put("pods", running("2020-01-01T14:05:00Z"))
+
+    monkeypatch.setattr("fedctl.cluster_source.sleep", time_passes)
+    result = fedctl("rounds", "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout), len(waits)) == (0, [], 3)
+    assert result.stderr.count("derm-server-0 is being started or replaced") == 1
+
+
+def test_the_wait_for_a_pod_ends(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.put("federations", federation(conditions=[available("Starting", "the pod is pulling its image")]))
+    waits: list[float] = []
+    monkeypatch.setattr("fedctl.cluster_source.sleep", waits.append)
+    assert "Starting: the pod is pulling its image" in refused(fedctl("rounds")).message
+    assert sum(waits) == PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(
