@@ -32,6 +32,7 @@ WARN_SECONDS = 90 * 86_400.0
 """How long before its end the authority is warned of."""
 OVERDUE_SECONDS = 86_400.0
 """How long a renewal may be late before it is warned of."""
+NEW_ONE = "begin with a new authority (docs/operations.md)"
 SHOWN_SECONDS = BACKDATED.total_seconds() + 180.0
 """How long after the beginning of its validity the server shows a certificate: nodes look for changed Secrets once in a minute or two."""
 
@@ -49,6 +50,8 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
     owner, labels = owner_reference(situation.federation), server_labels(observed.name)
     authority_owner = owner if spec.deletion_policy == "Delete" else None
     authority, certificate = observed.authority, observed.server_certificate
+    if observed.authority_damage:
+        return
     if authority is None:
         yield from _new_authority(situation, authority_owner)
         return
@@ -57,6 +60,8 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
     if asks_for_another(situation) and not authority.former_key and situation.settings.authority_issuer is None:
         yield ReplaceAuthority(authority.origin)
         return
+    if situation.now >= authority.not_after:
+        return  # it could sign nothing
     names, former = certificate_names(observed, spec, situation.settings), former_signs(situation, authority)
     if (
         certificate is None
@@ -115,12 +120,18 @@ def certificates_valid(situation: Situation) -> Finding:
         return Finding("False", reasons.AUTHORITY_NOT_ISSUED, request.refused)
     if request is not None and request.waits:
         return Finding("False", reasons.CERTIFICATES_PENDING, request.waits)
+    if situation.observed.authority_damage:
+        return Finding("False", reasons.AUTHORITY_DAMAGED, situation.observed.authority_damage)
+    if authority is not None and now >= authority.not_after:
+        ended = f"the certificate authority's certificate expired at {timestamp(authority.not_after)}"
+        return Finding("False", reasons.CERTIFICATE_EXPIRED, f"{ended}; it signs nothing any more: {NEW_ONE}")
     if authority is None or certificate is None:
-        return Finding("False", reasons.CERTIFICATES_PENDING, "the certificates are being created")
-    ends = {"the certificate authority's": authority.not_after, "the server's": certificate.not_after}
-    for whose, end in ends.items():
-        if now >= end:
-            return Finding("False", reasons.CERTIFICATE_EXPIRED, f"{whose} certificate expired at {timestamp(end)}")
+        undone = situation.observed.certificates_undone
+        said = f"the certificates cannot be created: {undone}" if undone else "the certificates are being created"
+        return Finding("False", reasons.CERTIFICATES_PENDING, said)
+    if now >= certificate.not_after:
+        ended = f"the server's certificate expired at {timestamp(certificate.not_after)}"
+        return Finding("False", reasons.CERTIFICATE_EXPIRED, ended)
     if now >= renewal_time(certificate) + OVERDUE_SECONDS:
         message = f"the server's certificate expires at {timestamp(certificate.not_after)} and was not renewed in time"
         return Finding("True", reasons.CERTIFICATE_EXPIRING, message)

@@ -5,17 +5,17 @@ given other resources, whatever else is wrong.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import yaml
 
 from anchorage.api.agent import option_names
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.objects import read_objects
-from anchorage.transport.kube.resources import Json, kube_object
+from anchorage.transport.kube.resources import Json, json_object, kube_object
 from anchorage_operator.names import ACCEPTED_SPEC, AGENT_FILE, FEDERATION_FILE, agent_name, server_name
 from anchorage_operator.observed import Observed
 from anchorage_operator.yaml_text import as_yaml
@@ -65,7 +65,7 @@ def last_federation(observed: Observed) -> InUse[Federation] | None:
     config = observed.children.get(("ConfigMap", server_name(observed.name)))
     if config is None or observed.federation is None or running_federation(observed) is None:
         return None
-    document = yaml.safe_load(_text(config, FEDERATION_FILE))
+    document = _mapping(_text(config, FEDERATION_FILE))
     spec = _taken(
         {**document["spec"], **_annotated(config)},
         observed.federation["spec"],
@@ -113,14 +113,23 @@ def _text(config: Json, file: str) -> str:
 
 
 def _annotated(config: Json) -> Json:
-    values: Json = json.loads(config["metadata"].get("annotations", {}).get(ACCEPTED_SPEC, "{}"))
-    return values
+    """Return what the annotation keeps; nothing where somebody wrote something else into it."""
+    return json_object(config["metadata"].get("annotations", {}).get(ACCEPTED_SPEC, "{}").encode())
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    """Parse a YAML mapping; return an empty one where the text is none, as somebody else may have written it."""
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 @lru_cache(maxsize=1024)  # every look at a federation reads the same text again
 def _federation_in(text: str) -> Federation | None:
-    document = yaml.safe_load(text)
-    if not isinstance(document, Mapping):
+    document = _mapping(text)
+    if not document:
         return None
     reading = read_objects(document, ())
     return reading.federation if not reading.mistakes else None
@@ -129,8 +138,8 @@ def _federation_in(text: str) -> Federation | None:
 @lru_cache(maxsize=16_384)
 def _trained_on(text: str) -> Json | None:
     """Return the part of a Silo's spec that is in its agent's configuration."""
-    agent = yaml.safe_load(text)
-    if not isinstance(agent, Mapping):
+    agent = _mapping(text)
+    if not agent:
         return None
     return {
         "federation": agent.get("federation"),

@@ -51,6 +51,12 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self._defects = Counter(
+            "anchorage_operator_defects",
+            "Errors of the operator's own, by where (reconcile, poll, watch, resync or lease); its log has each",
+            ["where"],
+            registry=registry,
+        )
         ProcessCollector(registry=registry)
 
     def observe_depth(self, reconciles: Callable[[], int], polls: Callable[[], int]) -> None:
@@ -107,6 +113,10 @@ class Metrics:
     def contested(self, kind: str) -> None:
         """Count one write of an object that somebody else keeps changing back."""
         self._contested.labels(kind).inc()
+
+    def defect(self, where: str) -> None:
+        """Count one error of the operator's own."""
+        self._defects.labels(where).inc()
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""

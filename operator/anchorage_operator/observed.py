@@ -30,6 +30,8 @@ class AuthorityFacts:
     """SHA-256 of the public key, hexadecimal; of two the new one's."""
     former_key: str = ""
     """The same of the authority whose place is taken; empty where there is one alone."""
+    damage: str = ""
+    """What of the Secret cannot be used, one line; empty where all can. An authority that waits for its certificate has none yet."""
     origin: str = ""
     """Hash of the certificate of the first of the authorities that took each other's place: by it agents know whether theirs is still trusted."""
 
@@ -120,11 +122,15 @@ class Observed:
     claim_sizes: Mapping[str, str] = field(default_factory=dict)
     """What each of these claims requests, such as ``20Gi``."""
     authority: AuthorityFacts | None = None
-    """None where the Secret does not exist, or has no certificate yet."""
+    """None where the Secret does not exist, has no certificate yet, or is damaged."""
+    authority_damage: str = ""
+    """What of that Secret cannot be used, one line; empty where all can."""
     authority_request: AuthorityRequest | None = None
     """None unless the authority's key waits for an issuer's certificate."""
+    certificates_undone: str = ""
+    """Why certificates or invitations could not be made as they were planned last; empty where they could."""
     server_certificate: CertificateFacts | None = None
-    """None where the Secret does not exist."""
+    """None where the Secret does not exist, or the server could not use what it holds."""
     invitations: Mapping[str, Invitation] = field(default_factory=dict)
     """By the silo's name; a silo without its Secret is left out."""
     report: FederationStatus | Unreachable | None = None

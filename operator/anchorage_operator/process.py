@@ -22,7 +22,7 @@ from anchorage_operator.resync import Resync, Scope
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.upgrades import Turns
-from anchorage_operator.watch import DEFECTS, Watch
+from anchorage_operator.watch import Watch
 from anchorage_operator.work_queue import WorkQueue
 
 WORKERS = 4
@@ -101,7 +101,7 @@ class Operator:
             contested=metrics.contested,
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock, settings.watch_labels)
-        self._watch = Watch(api, self.cache, self._queue.add, **watch)
+        self._watch = Watch(api, self.cache, self._queue.add, defect=lambda: metrics.defect("watch"), **watch)
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),
             "/readyz": lambda: _verdict(self.unready()),
@@ -186,6 +186,11 @@ class Operator:
                 failures += 1
                 pause = retry.pause(failures, error.retry_after)
                 _log.warning("cannot list", extra={"error": str(error), "again": round(pause, 1)})
+            except Exception:  # noqa: BLE001 logged; of one object or turn, and the others go on
+                failures += 1
+                pause = retry.pause(failures)
+                self._metrics.defect("resync")
+                _log.exception("internal error of the operator")
             self._stopped.wait(pause)
 
     def _look_after_namespaces(self) -> None:
@@ -235,7 +240,8 @@ class Operator:
         while self._leadership and not self._stopped.is_set():
             try:
                 leads = self._leadership.turn()
-            except DEFECTS:
+            except Exception:  # noqa: BLE001 logged; of one object or turn, and the others go on
+                self._metrics.defect("lease")
                 _log.exception("internal error of the operator")
                 leads = self._leads()
             if leads != self._acting:
@@ -264,10 +270,12 @@ class Operator:
                 _log.warning(
                     "reconcile failed", extra={"federation": key, "error": str(error), "again": round(pause, 1)}
                 )
-            except DEFECTS:
+            except Exception as error:  # noqa: BLE001 logged; of one object or turn, and the others go on
                 self._metrics.reconciled("defect", time.monotonic() - begun)
+                self._metrics.defect("reconcile")
                 self._queue.failed(key)
                 _log.exception("internal error of the operator", extra={"federation": key})
+                self._reconciler.tell_failure(key, error)
             else:
                 self._metrics.reconciled("success", time.monotonic() - begun)
                 self._queue.done(key, again)
@@ -279,7 +287,8 @@ class Operator:
             except ApiError as error:
                 self._polls.failed(key, error.retry_after)
                 _log.warning("cannot poll the server", extra={"federation": key, "error": str(error)})
-            except DEFECTS:
+            except Exception:  # noqa: BLE001 logged; of one object or turn, and the others go on
+                self._metrics.defect("poll")
                 self._polls.failed(key)
                 _log.exception("internal error of the operator", extra={"federation": key})
 

@@ -28,6 +28,12 @@ FEDERATION_NOT_ACCEPTED = "FederationNotAccepted"
 
 See the Federation's condition Accepted.
 """
+LOOK_FAILED = "LookFailed"
+"""Ready: The operator could not look at the federation: an object of it, such as a Secret, cannot be read or is somebody else's, or the operator
+has a defect. Whatever runs goes on; the other conditions are those of before.
+
+Mend what the message names. The operator tries again by itself; its log has the details of a defect (`kubectl logs`).
+"""
 CERTIFICATES_VALID = "Valid"
 """CertificatesValid: The certificates of the certificate authority and the server are valid."""
 CERTIFICATES_PENDING = "Pending"
@@ -51,9 +57,17 @@ CERTIFICATE_EXPIRING = "CertificateExpiring"
 Authority: plan a new federation or a new authority (docs/operations.md). Server: check the operator's log.
 """
 CERTIFICATE_EXPIRED = "CertificateExpired"
-"""CertificatesValid; Enrolled of a Silo: A certificate has expired.
+"""CertificatesValid, Ready; Enrolled of a Silo: A certificate has expired.
 
-Server or authority: check the operator's log. Silo: invite it again with `fedctl silo invite --replace`.
+Server: check the operator's log. Authority: begin with a new one (docs/operations.md, A new authority). Silo: invite it again with `fedctl silo
+invite --replace`.
+"""
+AUTHORITY_DAMAGED = "AuthorityDamaged"
+"""CertificatesValid, Ready: The Secret with the certificate authority's key and certificate cannot be read. Nothing of the federation is changed
+meanwhile.
+
+Restore the Secret named in the message from its backup (docs/operations.md). Without one, delete it and restart the operator: it makes a new
+authority, and every silo must enrol again.
 """
 AVAILABLE = "Available"
 """ServerAvailable, AgentAvailable: The pod is running and responding."""

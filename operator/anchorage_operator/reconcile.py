@@ -12,6 +12,7 @@ from anchorage.transport.retry import RetryPolicy
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.drift import first_difference
 from anchorage_operator.events import EventPoster, last_refusal
+from anchorage_operator.failed_look import tell_failed_look
 from anchorage_operator.identity import Identity, InvitationChangedError
 from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LABEL, involved
 from anchorage_operator.observed import Invitation, Observed
@@ -101,6 +102,7 @@ class Reconciler:
     _applied: dict[Ref, _Applied] = field(default_factory=dict, init=False)
     _not_before: dict[tuple[str, str, str], float] = field(default_factory=dict, init=False)
     _refused: dict[Key, dict[str, str]] = field(default_factory=dict, init=False)
+    _undone: dict[Key, AnchorageError] = field(default_factory=dict, init=False)
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one federation; return the seconds until the next reconcile, None if it no longer exists.
@@ -112,11 +114,17 @@ class Reconciler:
         IncompleteError
             A part of the plan could not be carried out.
         """
-        observed = self.observe(key) if key in self.cache else None
+        try:
+            observed = self.observe(key) if key in self.cache else None
+        except ApiError as error:
+            if error.status in REFUSED:
+                self.tell_failure(key, error)
+            raise
         if observed is None or key not in self.cache:  # a namespace that is dropped meanwhile was observed in part
             self.identity.forget(key)
             self.poller.forget(key)
             self._refused.pop(key, None)
+            self._undone.pop(key, None)
             self.turns.note(key, waits=False, answers=True)
             for ref in [ref for ref, last in self._applied.items() if last.of == key]:
                 del self._applied[ref]
@@ -131,6 +139,13 @@ class Reconciler:
             return planned.requeue_after
         times = self._repeated[key] = self._repeated.get(key, 0) + 1
         return RetryPolicy(SOON_SECONDS, planned.requeue_after).pause(times)
+
+    def tell_failure(self, key: Key, error: Exception) -> None:
+        """Let users see that a federation could not be looked at; where that cannot be written either, the log has it."""
+        try:
+            tell_failed_look(self.api, self.cache, self.events, key, error, self.now())
+        except ApiError as unwritten:
+            _log.warning("cannot write a condition", extra={"federation": key, "error": str(unwritten)})
 
     def observe(self, key: Key) -> Observed:
         """Gather the observed state of a federation.
@@ -150,9 +165,12 @@ class Reconciler:
             for name, silo in silos.items()
         }
         authority = self.facts.authority(key, uid, oldest)
-        request = None
-        if authority is not None and not authority.certificate and self.settings.authority_issuer is not None:
+        damage, request = authority.damage if authority is not None else "", None
+        if damage:
+            authority = None
+        elif authority is not None and not authority.certificate and self.settings.authority_issuer is not None:
             authority, request = None, self.identity.authority_request(key)
+        undone = self._undone.get(key)
         return Observed(
             namespace=key.namespace,
             name=key.federation,
@@ -165,7 +183,9 @@ class Reconciler:
             claims=self.cache.claims(key.namespace),
             claim_sizes=self.cache.claim_sizes(key.namespace),
             authority=authority,
+            authority_damage=damage,
             authority_request=request,
+            certificates_undone=undone.message if undone else "",
             server_certificate=self.facts.server_certificate(key, uid, oldest),
             invitations={name: found for name, found in invitations.items() if found is not None},
             report=answer.report if answer else None,
@@ -278,6 +298,7 @@ class Reconciler:
         """Carry out effects; return whether to reconcile again at once."""
         again = False
         answers: list[dict[str, str]] = []
+        self._undone.pop(key, None)
         for effect in effects:
             try:
                 match effect:
@@ -299,6 +320,8 @@ class Reconciler:
                 again = True
             except AnchorageError as error:
                 causes.append(error)
+                if not isinstance(effect, Sign | PutMembers | GrowClaim):
+                    self._undone[key] = error
         if answers:
             try:
                 self.poller.put_answers(key, answers)

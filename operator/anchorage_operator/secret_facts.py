@@ -16,6 +16,7 @@ from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import certificate_of, key_fingerprint
 from anchorage.transport.pki.authority import PREVIOUS_KEY
 from anchorage.transport.pki.credentials import certificates_of
+from anchorage.transport.pki.keys import key_from_pem
 from anchorage.transport.retry import RANDOM
 from anchorage_operator.cache import Key
 from anchorage_operator.drift import digest
@@ -97,7 +98,7 @@ class SecretFacts:
             self._known.pop((namespace, name), None)
 
     def _facts(
-        self, namespace: str, name: str, uid: str, parse: Callable[[Json], Facts], oldest: float
+        self, namespace: str, name: str, uid: str, parse: Callable[[Json], Facts | None], oldest: float
     ) -> Facts | None:
         now = self._clock()
         with self._lock:
@@ -172,27 +173,39 @@ def _moment(secret: Json, name: str) -> float:
 
 def _authority_facts(secret: Json) -> AuthorityFacts:
     pem = decode_value(secret, "ca.pem")
-    try:
-        held = certificates_of(pem, "ca.pem")
-    except AnchorageError:
-        held = []
-    keys = [key_fingerprint(each.public_bytes(serialization.Encoding.PEM)) for each in held]
-    former = keys[1] if len(keys) > 1 and decode_value(secret, PREVIOUS_KEY) else ""
-    text = pem.decode(errors="replace")
-    metadata = secret["metadata"]
+    metadata, text = secret["metadata"], pem.decode(errors="replace")
     owned = any(owner["kind"] == "Federation" for owner in metadata.get("ownerReferences", ()))
     kept = INSTANCE_LABEL not in metadata.get("labels", {}) and metadata.get("annotations", {}).items() >= KEPT.items()
+    try:
+        private = key_from_pem(decode_value(secret, "ca.key"), "ca.key")
+        held = certificates_of(pem, "ca.pem") if pem else []
+    except AnchorageError as error:
+        return AuthorityFacts("", 0.0, owned, kept, damage=_damage(secret, error.message))
+    keys = [key_fingerprint(each.public_bytes(serialization.Encoding.PEM)) for each in held]
+    if held and private.public_key() != held[0].public_key():
+        found = "ca.key is not the key of the certificate in ca.pem"
+        return AuthorityFacts("", 0.0, owned, kept, damage=_damage(secret, found))
+    former = keys[1] if len(keys) > 1 and decode_value(secret, PREVIOUS_KEY) else ""
     not_after = held[0].not_valid_after_utc.timestamp() if held else 0.0
     origin = _word(secret, "origin") or digest(text)
-    return AuthorityFacts(text, not_after, owned, kept, keys[0] if keys else "", former, origin)
+    return AuthorityFacts(text, not_after, owned, kept, key=keys[0] if keys else "", former_key=former, origin=origin)
 
 
-def _certificate_facts(secret: Json) -> CertificateFacts:
+def _damage(secret: Json, found: str) -> str:
+    name = secret["metadata"]["name"]
+    return f"Secret {name}: {found}; restore it from its backup, or delete it to begin with a new authority"
+
+
+def _certificate_facts(secret: Json) -> CertificateFacts | None:
+    """Return None for a key and a certificate that no server could use: they are as good as none."""
     try:
         certificate = certificate_of(decode_value(secret, "tls.crt"), "tls.crt")
-    except AnchorageError:
-        return CertificateFacts(0.0, 0.0, (), "")
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        private = key_from_pem(decode_value(secret, "tls.key"), "tls.key")
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (AnchorageError, x509.ExtensionNotFound):
+        return None
+    if certificate.public_key() != private.public_key():
+        return None
     return CertificateFacts(
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),

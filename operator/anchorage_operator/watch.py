@@ -29,9 +29,6 @@ STOP_SECONDS = 3.0
 GONE = 410
 """HTTP status: the API server's memory of events does not reach back far enough."""
 
-DEFECTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
-"""Exceptions caused by programming errors: logged with a traceback, while other federations are still looked after."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +42,8 @@ class Stream:
     take_in: Callable[[str, Json], None]
     """Takes the type of an event and its object."""
     _: KW_ONLY
+    defect: Callable[[], None] = lambda: None
+    """Called at every error of the operator's own."""
     clock: Callable[[], float] = time.monotonic
     silent_seconds: float = SILENT_SECONDS
     """As `SILENT_SECONDS`."""
@@ -71,8 +70,9 @@ class Stream:
             except ApiError as error:
                 wish = min(error.retry_after, LONGEST_PAUSE_SECONDS)
                 self._handle(error, failures)
-            except DEFECTS:
-                if not self.ended.is_set():
+            except Exception:  # noqa: BLE001 logged; of one object or turn, and the others go on
+                if not self.ended.is_set():  # else it was shut down in the middle
+                    self.defect()
                     _log.exception("internal error of the operator", extra={"kind": self.kind, "scope": self.scope})
             failures = 1 if self.clock() - begun > LONGEST_PAUSE_SECONDS else failures + 1
             self.ended.wait(policy.pause(failures, wish))
@@ -132,6 +132,8 @@ class Watch:
     wake: Callable[[Key], None]
     """Told every federation of which something changed."""
     _: KW_ONLY
+    defect: Callable[[], None] = lambda: None
+    """As of `Stream`."""
     silent_seconds: float = SILENT_SECONDS
     """As `SILENT_SECONDS`."""
     pause_seconds: float = PAUSE_SECONDS
@@ -173,6 +175,7 @@ class Watch:
             kind,
             scope,
             self._take_in,
+            defect=self.defect,
             silent_seconds=self.silent_seconds,
             pause_seconds=self.pause_seconds,
             listing=self._listing,

@@ -29,6 +29,7 @@ from fuzz_messages import (
     to_agent,
     to_server,
 )
+from fuzz_operator import configurations, feed_configurations, feed_secrets, feed_statuses, secrets, statuses
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import save
@@ -384,6 +385,9 @@ TARGETS = {
         Target("audit", _audit, lambda: (*_audit_files().values(),), examples=20),
         Target("ledger", _ledger, lambda: (*_ledger_files().values(),), examples=20),
         Target("secure-aggregation", secure, secure_messages, tree=True),
+        Target("operator-secrets", feed_secrets, secrets, examples=6),
+        Target("operator-configurations", feed_configurations, configurations, examples=25),
+        Target("operator-statuses", feed_statuses, statuses, tree=True, examples=40),
         Target("control", _control, lambda: CONTROL, tree=True),
     )
 }

@@ -57,6 +57,8 @@ def named(mistake: Mistake, silos: Sequence[Mapping[str, Any]]) -> Mistake:
 
 
 def _document(value: Mapping[str, Any]) -> RawDocument:
-    metadata = {key: item for key, item in value.get("metadata", {}).items() if key in ("name", "namespace")}
+    metadata = value.get("metadata", {})
+    if isinstance(metadata, Mapping):
+        metadata = {key: item for key, item in metadata.items() if key in ("name", "namespace")}
     kept = {key: item for key, item in value.items() if key != "status"} | {"metadata": metadata}
     return RawDocument(kept, {(): 0})

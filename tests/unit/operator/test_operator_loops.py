@@ -74,6 +74,54 @@ def test_one_federation_that_cannot_be_digested_does_not_hold_up_the_others(scen
     assert scene.built() and scene.operator.unhealthy() == ""
 
 
+class OddError(Exception):
+    """Nothing that anybody expects."""
+
+
+def test_whatever_one_federation_raises_is_counted_told_and_tried_again_while_others_go_on(filled, monkeypatch):
+    """Four such looks ended all workers, and the liveness probe then restarted the operator for ever."""
+    filled.federation("other", "other")
+    filled.resync(1.0)
+    looks, whole = [], filled.operator._reconciler.observe
+
+    def observe(key):
+        if key.namespace == "study":
+            looks.append(filled.clock.now)
+            raise OddError("no subject alternative names")
+        return whole(key)
+
+    monkeypatch.setattr(filled.operator._reconciler, "observe", observe)
+    filled.work(300.0)
+    assert len(looks) >= 8 and filled.operator.unhealthy() == ""
+    assert filled.api.get("StatefulSet", "other", "other-server") is not None
+    ready = filled.api.get("Federation", "study", "derm")["status"]["conditions"]
+    assert [(each["type"], each["reason"]) for each in ready] == [("Ready", "LookFailed")]
+    assert ready[0]["message"].startswith("OddError: no subject alternative names; ")
+    events = [event for event in filled.api.store.list("events", "study") if event["reason"] == "LookFailed"]
+    assert len(events) == 1 and events[0]["type"] == "Warning"
+    counted = f'anchorage_operator_defects_total{{where="reconcile"}} {len(looks)}.0'
+    assert counted in filled.metrics.exposition().decode()
+
+    monkeypatch.setattr(filled.operator._reconciler, "observe", whole)
+    filled.work(60.0)
+    conditions = filled.api.get("Federation", "study", "derm")["status"]["conditions"]
+    assert filled.built() and "LookFailed" not in [each["reason"] for each in conditions]
+
+
+def test_no_thread_ends_of_what_nobody_expects(filled, monkeypatch):
+    def fail(*_):
+        raise OddError
+
+    monkeypatch.setattr(filled.operator._poller, "poll", fail)
+    filled.operator._polls.end = filled.clock.now + 60.0
+    filled.operator._polls.add(("study", "derm"))
+    filled.operator._poll()
+    monkeypatch.setattr(filled.operator._resync, "run", fail)
+    filled.resync(60.0)
+    for where in ("poll", "resync"):
+        assert f'anchorage_operator_defects_total{{where="{where}"}} ' in filled.metrics.exposition().decode()
+
+
 def test_lists_that_are_refused_are_asked_for_again_without_a_hot_loop(scene):
     begun = scene.clock.now
     scene.federation()
