@@ -141,7 +141,10 @@ class _Server:
         initial = initial_source(study.federation.spec, config.data_root)
         begun = history[0].time if history else None
         self._start = RunStart(config.state / "started.json", clock.now(), begun, initial)
-        self._settings = replace(round_settings(study), silos=silos)
+        operated = (
+            config.control_listen is not None
+        )  # the kubelet would start it again at once, and silos be thrown out for nothing
+        self._settings = replace(round_settings(study), silos=silos, awaits_first_silos=operated)
         self._thread: EngineThread | None = None
         self._statuses = new_status_store(
             config,

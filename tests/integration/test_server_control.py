@@ -285,19 +285,15 @@ def test_members_survive_a_killed_server_and_a_quorum_resumes(site: OperatedSite
     np.testing.assert_allclose(final["encoder.weight"], WEIGHTS["encoder.weight"] + 1.0, atol=1e-5)
 
 
-def test_a_lost_quorum_ends_the_process_and_the_next_one_resumes(tmp_path: Path) -> None:
-    site = OperatedSite(tmp_path, protocol={"minSilos": 2, "roundDeadlineSeconds": 3})
+def test_a_quorum_that_is_late_is_waited_for_and_nobody_is_thrown_out(tmp_path: Path) -> None:
+    site = OperatedSite(tmp_path, protocol={"minSilos": 2, "roundDeadlineSeconds": 1})
     try:
         site.start()
         a, b = WorkingSilo(site, "a"), WorkingSilo(site, "b")
         site.put_members(a, b)
         a.start()
-        code, line = site.end()
-        assert code == 5
-        assert line.startswith("ANC-3001 QuorumLost: 1 silos connected, 2 needed")
-        assert line.endswith("missing: b")
-        site.keep_ports()
-        site.start()
+        for _ in range(3):
+            site.read_until("waiting", found="1 of 2 silos connected, missing: b")
         b.start()
         site.succeed()
         assert a.trained == [1, 2]

@@ -121,6 +121,7 @@ class Engine(ABC):
             part.name: part.images for r in store.history() for part in r.silos if part.images
         }
         self._waiting = False
+        self._gathered = False
         self._early = EarlyEvents()
         limit = settings.active_deadline_seconds
         self._ends_at = None if limit is None else (clock.now() if started is None else started) + limit
@@ -305,7 +306,7 @@ class Engine(ABC):
         Raises
         ------
         AnchorageError
-            QuorumLost when they are not within the round's deadline.
+            QuorumLost when they are not within the round's deadline; not before they ever were if the settings say so.
         """
         deadline = self.clock.now() + self.settings.round_deadline_seconds
         while len(self.connected) < self.settings.min_silos:
@@ -315,12 +316,15 @@ class Engine(ABC):
             event = self._next(deadline)
             if event is not None:
                 self._early.keep(event)
+            elif self.settings.awaits_first_silos and not self._gathered:
+                deadline = self.clock.now() + self.settings.round_deadline_seconds
             elif len(self.connected) < self.settings.min_silos:
                 raise AnchorageError(
                     QUORUM_LOST,
                     f"{len(self.connected)} silos connected, {self.settings.min_silos} needed (spec.protocol.minSilos), after "
                     f"{self.settings.round_deadline_seconds:g} s; missing: {self._missing()}",
                 )
+        self._gathered = True
         self._say_going_on()
 
     def _missing(self) -> str:

@@ -27,6 +27,8 @@ class RoundSettings:
         Silos sampled per round; None takes all.
     round_deadline_seconds : float
         How long a round waits for its silos, and how long the run waits for a quorum to connect.
+    awaits_first_silos : bool
+        Whether the run waits without limit until enough silos were connected once, as where a cluster would start it again at once.
     active_deadline_seconds : float or None
         How long the whole run may take from its first start; None does not bound it.
     evaluate_every : int
@@ -55,6 +57,7 @@ class RoundSettings:
     min_silos: int = 1
     silos_per_round: int | None = None
     round_deadline_seconds: float = 1800.0
+    awaits_first_silos: bool = False
     active_deadline_seconds: float | None = None
     evaluate_every: int = 1
     average_decay: float | None = None

@@ -8,7 +8,7 @@ import pytest
 from scripted_silos import CountWeigher, PlainLearner, ScriptedSilo, model_of, set_scene, value_of
 
 from anchorage.api.errors import AnchorageError
-from anchorage.transport.messages import Announced, Announcement, Joined, Profile, StopRequested
+from anchorage.transport.messages import Announced, Announcement, Joined, Left, Profile, StopRequested
 from anchorage.transport.tensors.layout import Layout
 
 
@@ -99,6 +99,27 @@ def test_too_few_silos_to_begin_waits_says_so_and_ends():
     assert s.clock.now() == 100.0
     assert s.seen.waits[-1][0] == "QuorumLost"
     assert s.seen.end[0] == "ANC-3001"
+
+
+@pytest.mark.parametrize("mode", ["Synchronous", "Asynchronous"])
+def test_in_a_cluster_the_first_silos_are_waited_for_beyond_every_deadline(mode):
+    """Ending would make a crash loop, and throw out the silos that came."""
+    b = ScriptedSilo("b", joins_at=500.0)
+    s = set_scene(ScriptedSilo("a"), b, mode=mode, min_silos=2, awaits_first_silos=True)
+    s.engine.run()
+    assert s.clock.now() > 500.0 and s.seen.end[0] == ""
+    waits = [message for reason, message in s.seen.waits if reason == "QuorumLost"]
+    assert len(waits) >= 5 and all(message.endswith("b") for message in waits)
+
+
+def test_in_a_cluster_too_few_silos_later_end_the_run_at_the_deadline():
+    a, b = ScriptedSilo("a"), ScriptedSilo("b", train_seconds=5.0)
+    s = set_scene(a, b, rounds=9, min_silos=2, awaits_first_silos=True)
+    s.link.at(5.5, Left("b", "gone"))
+    with pytest.raises(AnchorageError, match=r"2 needed") as caught:
+        s.engine.run()
+    assert caught.value.code == "ANC-3001" and s.clock.now() <= 5.5 + 2 * 100.0
+    assert s.seen.waits[-1][0] == "QuorumLost"
 
 
 def test_quorum_lost_in_a_round_names_the_silos():
