@@ -47,7 +47,7 @@ def agent_objects(
         config[names.POLICY_FILE] = as_yaml(TRUSTING_POLICY)
     yield kube_object("ConfigMap", {**metadata, "annotations": accepted_spec(owner["spec"])}, data=config)
     yield service_account(metadata)
-    yield agent_network_policy(metadata, federation)
+    yield agent_network_policy(metadata, federation, situation.settings.dns_cidrs)
     if with_pod:
         settings, queue = situation.settings, situation.spec.queue_name if situation.spec is not None else None
         parts = build_pod.PodParts(

@@ -1,5 +1,6 @@
 """Network policies of the pods; effective only with a network plug-in that enforces them."""
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -8,11 +9,22 @@ from anchorage_operator import names
 
 OPERATOR_NAME = "anchorage-operator"
 """Label `NAME_LABEL` of the operator's own pod, as the chart sets it."""
-_DNS = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+DNS_PORTS = (53, 5353)
+"""Of name servers: many plug-ins judge a connection by the pod's port, which is 5353 on OpenShift."""
+PRIVATE_NETWORKS = (
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "fc00::/7",
+    "fe80::/10",
+)
+"""Where name servers are that are no pods: a cache on the node, the node itself, a resolver of the site; and the cluster's Services."""
 _SCHEME_PORTS = {"http": 80, "https": 443}
 
 
-def server_network_policy(metadata: Json, tracking: str | None) -> dict[str, Any]:
+def server_network_policy(metadata: Json, tracking: str | None, dns_cidrs: Sequence[str]) -> dict[str, Any]:
     """Build the server's policy.
 
     In: silos and enrolment from anywhere, as hospitals come from outside the cluster; control from the operator alone; probes and
@@ -24,24 +36,34 @@ def server_network_policy(metadata: Json, tracking: str | None) -> dict[str, Any
         The policy's metadata; its labels are the pod's.
     tracking : str or None
         MLflow's URI.
+    dns_cidrs : sequence of str
+        Addresses of name servers that are no pods; empty for `PRIVATE_NETWORKS`.
     """
     operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {names.NAME_LABEL: OPERATOR_NAME}}}
     uri = urlsplit(tracking or "")
     port = uri.port or _SCHEME_PORTS.get(uri.scheme)  # none for a file
     ingress = [_tcp(names.SILOS_PORT, names.ENROLMENT_PORT), {"from": [operator]} | _tcp(names.CONTROL_PORT), _PROBES]
-    return _policy(metadata, ingress, [_DNS, *([_tcp(port)] if port is not None else ())])
+    return _policy(metadata, ingress, [_dns(dns_cidrs), *([_tcp(port)] if port is not None else ())])
 
 
-def agent_network_policy(metadata: Json, federation: str) -> dict[str, Any]:
+def agent_network_policy(metadata: Json, federation: str, dns_cidrs: Sequence[str]) -> dict[str, Any]:
     """Build a managed agent's policy: ingress for probes and metrics only; egress to its federation's server and DNS."""
     server = {"podSelector": {"matchLabels": names.selector(names.server_labels(federation))}}
-    return _policy(metadata, [_PROBES], [_DNS, {"to": [server]} | _tcp(names.SILOS_PORT, names.ENROLMENT_PORT)])
+    to_server = {"to": [server]} | _tcp(names.SILOS_PORT, names.ENROLMENT_PORT)
+    return _policy(metadata, [_PROBES], [_dns(dns_cidrs), to_server])
 
 
 def _policy(metadata: Json, ingress: list[dict[str, Any]], egress: list[dict[str, Any]]) -> dict[str, Any]:
     pods, both = {"matchLabels": names.selector(metadata["labels"])}, ["Ingress", "Egress"]
     spec = {"podSelector": pods, "policyTypes": both, "ingress": ingress, "egress": egress}
     return kube_object("NetworkPolicy", metadata, spec=spec)
+
+
+def _dns(cidrs: Sequence[str]) -> dict[str, Any]:
+    """Build the rule for names: any pod of the cluster, and name servers that are no pods; not the internet, to which names are a way out."""
+    outside = [{"ipBlock": {"cidr": cidr}} for cidr in cidrs or PRIVATE_NETWORKS]
+    ports = [{"protocol": protocol, "port": port} for port in DNS_PORTS for protocol in ("UDP", "TCP")]
+    return {"to": [{"namespaceSelector": {}}, *outside], "ports": ports}
 
 
 def _tcp(*ports: int) -> dict[str, Any]:

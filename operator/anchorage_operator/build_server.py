@@ -53,7 +53,7 @@ def server_objects(situation: Situation, in_use: InUse[Federation], authority: s
     if not inside:
         public = names.child_metadata(federation, names.public_name(name), labels)
         yield _service(public, service.type, service.annotations, _public_ports(service))
-    yield server_network_policy(metadata, tracking)
+    yield server_network_policy(metadata, tracking, situation.settings.dns_cidrs)
     if situation.observed.server_certificate is not None:
         yield _stateful_set(situation, spec, metadata, digest(config))
 

@@ -12,6 +12,7 @@ from anchorage.api.single import read_document
 
 Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
 DomainName = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+Cidr = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$", max_length=64)]
 Interval = Annotated[int, Field(ge=1, le=3600)]
 
 
@@ -62,6 +63,11 @@ class OperatorSettings(Document):
         description="User and group of the pods' processes, and group of their volumes. 0: the cluster assigns them.",
     )
     cluster_domain: DomainName = Field("cluster.local", description="DNS domain of the cluster.")
+    dns_cidrs: Annotated[tuple[Cidr, ...], Field(max_length=64)] = Field(
+        (),
+        description="Addresses of name servers that are not pods, in the network policies of servers and agents. Empty: private and "
+        "link-local addresses.",
+    )
     watch: Annotated[tuple[Name, ...], Field(max_length=256)] = Field(
         (), description="Names of namespaces to watch. Empty: all, unless `watchLabels` names some."
     )

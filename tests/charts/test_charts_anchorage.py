@@ -1,5 +1,6 @@
 """What charts/anchorage renders, value by value."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,13 @@ from helm_charts import CHARTS, Helm, Values, container, of_kind
 
 from anchorage.api.pod import ClaimMount, EnvironmentVariable
 from anchorage.transport.kube.resources import RESOURCES
-from anchorage_operator.build_network import OPERATOR_NAME
+from anchorage_operator.build_network import (
+    DNS_PORTS,
+    OPERATOR_NAME,
+    PRIVATE_NETWORKS,
+    agent_network_policy,
+    server_network_policy,
+)
 from anchorage_operator.names import CONTROL_PORT, NAME_LABEL, server_labels
 from anchorage_operator.observed import CHILD_KINDS
 from anchorage_operator.resync import WATCHED
@@ -31,6 +38,12 @@ def settings(objects: list[dict[str, Any]], tmp_path: Path) -> OperatorSettings:
 def role(objects: list[dict[str, Any]], name: str = OPERATOR) -> dict[str, Any]:
     """Return the one Role of a name."""
     return of_kind(objects, "Role", name)
+
+
+def name_servers(cidrs: Sequence[str]) -> dict[str, Any]:
+    """Return the rule for names, as the operator builds it."""
+    ports = [{"protocol": protocol, "port": port} for port in DNS_PORTS for protocol in ("UDP", "TCP")]
+    return {"to": [{"namespaceSelector": {}}, *({"ipBlock": {"cidr": cidr}} for cidr in cidrs)], "ports": ports}
 
 
 def mlflow_arguments(objects: list[dict[str, Any]]) -> dict[str, str]:
@@ -249,7 +262,7 @@ def test_the_operator_calls_names_the_api_server_and_control_ports(helm: Helm) -
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     assert labels[NAME_LABEL] == OPERATOR_NAME, "servers let in the pod with this label"
     dns, api, control = policy["egress"]
-    assert {port["port"] for port in dns["ports"]} == {53}
+    assert dns == name_servers(PRIVATE_NETWORKS)
     assert [port["port"] for port in api["ports"]] == [443, 6443]
     assert "to" not in api
     assert control["ports"] == [{"protocol": "TCP", "port": CONTROL_PORT}]
@@ -264,6 +277,20 @@ def test_the_way_to_the_api_server_can_be_narrowed(helm: Helm) -> None:
     assert api == {"ports": [{"protocol": "TCP", "port": 6443}], "to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
     none = helm.template("anchorage", {"networkPolicy": {"enabled": False}, **WITH_MLFLOW})
     assert not [each for each in none if each["kind"] == "NetworkPolicy"]
+
+
+def test_name_servers_that_are_no_pods_can_be_named(helm: Helm, tmp_path: Path) -> None:
+    cidrs = ["8.8.8.8/32", "2001:db8::53/128"]
+    objects = helm.template("anchorage", {"networkPolicy": {"dnsCidrs": cidrs}})
+    assert of_kind(objects, "NetworkPolicy")["spec"]["egress"][0] == name_servers(cidrs)
+    read = settings(objects, tmp_path)
+    assert read.dns_cidrs == tuple(cidrs)
+    metadata = {"name": "derm", "labels": server_labels("derm")}
+    for policy in (
+        server_network_policy(metadata, None, read.dns_cidrs),
+        agent_network_policy(metadata, "derm", read.dns_cidrs),
+    ):
+        assert policy["spec"]["egress"][0] == name_servers(cidrs)
 
 
 def test_monitoring_is_behind_switches(helm: Helm) -> None:

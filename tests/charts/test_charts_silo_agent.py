@@ -10,6 +10,7 @@ from helm_charts import AUTHORITY, DATA, ENROLMENT, SITE, Helm, Values, containe
 
 from anchorage.api.agent import SiteOptions
 from anchorage.api.single import read_document
+from anchorage_operator.build_network import DNS_PORTS, PRIVATE_NETWORKS
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.policy import Policy
 
@@ -186,7 +187,10 @@ def test_the_agent_calls_names_and_the_server_or_its_proxy(
     policy = of_kind(objects, "NetworkPolicy")["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     names, out = policy["egress"]
-    assert {port["port"] for port in names["ports"]} == {53}
+    assert names["to"] == [{"namespaceSelector": {}}, *({"ipBlock": {"cidr": each}} for each in PRIVATE_NETWORKS)]
+    assert [(port["protocol"], port["port"]) for port in names["ports"]] == [
+        (protocol, port) for port in DNS_PORTS for protocol in ("UDP", "TCP")
+    ]
     assert [str(port["port"]) for port in out["ports"]] == ports
     assert "to" not in out
     assert [port["port"] for rule in policy["ingress"] for port in rule["ports"]] == [8080]
@@ -196,9 +200,10 @@ def test_the_agent_calls_names_and_the_server_or_its_proxy(
 
 
 def test_the_way_out_can_be_narrowed(helm: Helm) -> None:
-    values = silo(networkPolicy={"egressCidrs": ["192.0.2.7/32"]})
-    _, out = of_kind(helm.template("silo-agent", values), "NetworkPolicy")["spec"]["egress"]
+    values = silo(networkPolicy={"egressCidrs": ["192.0.2.7/32"], "dnsCidrs": ["8.8.8.8/32"]})
+    names, out = of_kind(helm.template("silo-agent", values), "NetworkPolicy")["spec"]["egress"]
     assert out["to"] == [{"ipBlock": {"cidr": "192.0.2.7/32"}}]
+    assert names["to"] == [{"namespaceSelector": {}}, {"ipBlock": {"cidr": "8.8.8.8/32"}}]
     none = helm.template("silo-agent", silo(networkPolicy={"enabled": False}))
     assert not [each for each in none if each["kind"] == "NetworkPolicy"]
 

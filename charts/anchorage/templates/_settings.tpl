@@ -20,6 +20,9 @@ authorityIssuer: {{ toJson . }}
 {{- end }}
 {{- end }}
 clusterDomain: {{ .Values.operator.clusterDomain | quote }}
+{{- with .Values.networkPolicy.dnsCidrs }}
+dnsCidrs: {{ toJson . }}
+{{- end }}
 watch: {{ include "anchorage.namespaces" . }}
 watchLabels: {{ toJson .Values.watch.labels }}
 resyncSeconds: {{ int .Values.operator.resyncSeconds }}

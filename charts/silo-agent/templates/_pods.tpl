@@ -23,6 +23,23 @@ seccompProfile:
   type: RuntimeDefault
 {{- end -}}
 
+{{/* Egress to name servers: pods of the cluster, by the port of the Service or of the pods (5353 on OpenShift), and those that are no pods. */}}
+{{- define "silo-agent.dns" -}}
+- to:
+    - namespaceSelector: {}
+    {{- range .Values.networkPolicy.dnsCidrs | default (list "10.0.0.0/8" "100.64.0.0/10" "169.254.0.0/16" "172.16.0.0/12" "192.168.0.0/16" "fc00::/7" "fe80::/10") }}
+    - ipBlock:
+        cidr: {{ . | quote }}
+    {{- end }}
+  ports:
+    {{- range $port := list 53 5353 }}
+    {{- range $protocol := list "UDP" "TCP" }}
+    - protocol: {{ $protocol }}
+      port: {{ $port }}
+    {{- end }}
+    {{- end }}
+{{- end -}}
+
 {{/* Where a pod runs. Argument: the values of the pod. */}}
 {{- define "silo-agent.placement" -}}
 {{- with .nodeSelector }}

@@ -176,6 +176,11 @@ class NetworkPolicy(Values):
     api_server_ports: Annotated[list[Port], Field(min_length=1)] = Field(
         [443, 6443], description="Ports of the API server: of its Service and of its endpoints."
     )
+    dns_cidrs: list[Cidr] = Field(
+        [],
+        description="Addresses of name servers that are not pods of the cluster, such as a cache on the nodes; pods are always allowed. "
+        "Empty: private and link-local addresses.",
+    )
     mlflow_from: list[Peer] = Field(
         [],
         description="Additional peers that may connect to MLflow, such as an ingress; same form as `from` of a NetworkPolicy. "

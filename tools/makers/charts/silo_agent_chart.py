@@ -106,6 +106,11 @@ class NetworkPolicy(Values):
         [],
         description="Addresses of the server, or of the proxy if one is set, to which egress is limited. Empty: any address.",
     )
+    dns_cidrs: list[Cidr] = Field(
+        [],
+        description="Addresses of name servers that are not pods of the cluster, such as a cache on the nodes; pods are always allowed. "
+        "Empty: private and link-local addresses.",
+    )
 
 
 class Hospital(Values):
