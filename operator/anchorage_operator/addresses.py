@@ -16,7 +16,7 @@ def endpoints(observed: Observed, spec: FederationSpec, settings: OperatorSettin
     """
     server = spec.server
     host = next(_balancers(observed), None) or _service_names(observed, settings)[-1]
-    silos = server.address or f"{host}:{SILOS_PORT}"
+    silos = server.address or f"{f'[{host}]' if ':' in host else host}:{SILOS_PORT}"
     node_port = server.service.node_ports.enrolment if server.service.node_ports is not None else None
     port = node_port if server.address is not None and node_port is not None else ENROLMENT_PORT
     return silos, server.enrolment_address or f"{silos.rpartition(':')[0]}:{port}"

@@ -89,7 +89,7 @@ def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) 
         "labels": silo.spec.labels,
         "data": in_use.object["spec"]["managed"]["data"],
         "dataRoot": names.DATA_FOLDER,
-        "probesListen": f"0.0.0.0:{names.PROBES_PORT}",
+        "probesListen": f"[::]:{names.PROBES_PORT}",
         "stay": True,
         "patienceSeconds": 0,
         **managed.stated(),

@@ -88,7 +88,10 @@ class OperatorSettings(Document):
         None,
         description="Name of the Lease in the operator's namespace by which one of several replicas leads. Left out: no election.",
     )
-    listen: Address = Field("0.0.0.0:8080", description="Address of the probe and metrics endpoint, host:port.")
+    listen: Address = Field(
+        "[::]:8080",
+        description="Address of the probe and metrics endpoint, host:port. `[::]` is every address, of IPv4 too.",
+    )
 
 
 def read_settings(path: Path) -> OperatorSettings:

@@ -17,9 +17,9 @@ from anchorage.methods.validation import validate_documents
 Address = Annotated[
     str,
     StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260),
-    Field(examples=["0.0.0.0:8443"]),
+    Field(examples=["[::]:8443"]),
 ]
-"""Host and port; port 0 takes any free one."""
+"""Host and port; port 0 takes any free one. ``[::]`` is every address of the machine, of IPv4 too."""
 
 HostName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=253)]
 

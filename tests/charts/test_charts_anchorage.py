@@ -112,7 +112,7 @@ def test_the_operator_reads_the_default_settings(helm: Helm, tmp_path: Path) -> 
     read = settings(helm.template("anchorage", {}, namespace="sea"), tmp_path)
     assert read.watch == ("sea",)
     assert (read.resync_seconds, read.poll_seconds) == (30, 5)
-    assert read.listen == "0.0.0.0:8080"
+    assert read.listen == "[::]:8080"
     assert read.tracking_uri is None
 
 

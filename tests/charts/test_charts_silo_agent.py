@@ -67,7 +67,7 @@ def test_the_agent_reads_its_configuration(helm: Helm, tmp_path: Path) -> None:
     assert (read.server, read.enrolment) == (ENROLMENT["server"], ENROLMENT["enrolment"])
     assert read.data is not None
     assert (read.data.claim_name, read.data.path) == ("images", "dermoscopy")
-    assert (read.probes_listen, read.stay, read.patience_seconds) == ("0.0.0.0:8080", True, 0)
+    assert (read.probes_listen, read.stay, read.patience_seconds) == ("[::]:8080", True, 0)
     assert (read.proxy, read.policy) == (None, None)
     assert (tmp_path / "ca.pem").read_text(encoding="utf-8").strip() == AUTHORITY.strip()
 

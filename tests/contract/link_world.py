@@ -113,7 +113,7 @@ class Identities:
     def server(self) -> Credentials:
         found = self.files("server")
         request = SigningRequest.make(new_key(found.key), server_uri(self.federation))
-        found.save_certificate(self.authority.issue_server(request, ["127.0.0.1", "localhost"]))
+        found.save_certificate(self.authority.issue_server(request, ["127.0.0.1", "::1", "localhost"]))
         return found
 
     def silo(self, silo: str) -> Credentials:

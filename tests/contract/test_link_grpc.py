@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ipv6 import needs_ipv6
 from link_world import (
     PROFILE,
     Behind,
@@ -380,3 +381,11 @@ def test_a_server_that_is_not_there_is_waited_for(serve, dial) -> None:
     link, _ = serve(listen=f"127.0.0.1:{port}")
     assert link.next_event(time.time() + 120) == Joined("a", PROFILE)
     assert silo.welcome()
+
+
+@needs_ipv6
+def test_silos_come_over_ipv6_and_ipv4_to_one_port(serve, dial) -> None:
+    link, port = serve(listen="[::]:0")
+    world = World(link, lambda silo: dial(port, silo, server=f"{'[::1]' if silo == 'a' else '127.0.0.1'}:{port}"))
+    for silo in ("a", "b"):
+        assert world.connect(silo).welcome() == '{"federation":"derm"}'

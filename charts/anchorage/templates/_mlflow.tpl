@@ -7,7 +7,7 @@ sqlite:////var/lib/mlflow/mlflow.db
 {{- $name := include "anchorage.mlflow.name" . -}}
 {{- $service := printf "%s.%s.svc" $name .Release.Namespace -}}
 {{- $names := list $name (printf "%s.%s" $name .Release.Namespace) $service (printf "%s.%s" $service .Values.operator.clusterDomain) -}}
-{{- $hosts := list "localhost" "localhost:*" "127.0.0.1" "127.0.0.1:*" -}}
+{{- $hosts := list "localhost" "localhost:*" "127.0.0.1" "127.0.0.1:*" "[::1]" "[[]::1]:*" -}}
 {{- range $names -}}
 {{- $hosts = concat $hosts (list . (printf "%s:%d" . (int $.Values.mlflow.service.port))) -}}
 {{- end -}}

@@ -29,5 +29,5 @@ resyncSeconds: {{ int .Values.operator.resyncSeconds }}
 pollSeconds: {{ int .Values.operator.pollSeconds }}
 upgradesAtOnce: {{ int .Values.operator.upgradesAtOnce }}
 lease: {{ include "anchorage.operator.name" . }}
-listen: "0.0.0.0:8080"
+listen: "[::]:8080"
 {{- end -}}

@@ -21,7 +21,7 @@ silo.yaml: |
   policy: /etc/anchorage/policy.yaml
   {{- end }}
   {{- include "silo-agent.options" . | nindent 2 }}
-  probesListen: "0.0.0.0:8080"
+  probesListen: "[::]:8080"
   stay: true
   patienceSeconds: 0
   {{- with .Values.proxy }}

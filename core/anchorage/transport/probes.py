@@ -20,6 +20,8 @@ CONNECTIONS = 16
 probe out."""
 TIMEOUT_SECONDS = 5.0
 """Time that a client has to send its request and to read the answer."""
+EVERY_ADDRESS = "[::]"
+"""Host that stands for every address of a machine, of IPv6 and of IPv4."""
 TEXT = "text/plain; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,6 +34,15 @@ _log = logging.getLogger(__name__)
 def verdict(good: bool, line: str) -> Answer:
     """Return a probe's answer, 200 or 503, with one line for people."""
     return (200 if good else 503), TEXT, f"{line}\n".encode()
+
+
+def _has_ipv6() -> bool:
+    """Return whether the kernel has IPv6; it may be switched off."""
+    try:
+        socket.socket(socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -63,7 +74,7 @@ class ProbeServer(ThreadingHTTPServer):
     Parameters
     ----------
     listen : str
-        Host and port, an IPv6 address in brackets; port 0 takes any free one.
+        Host and port, an IPv6 address in brackets; port 0 takes any free one. ``[::]`` is every address of the machine, of IPv4 too.
     answers : mapping from str to callable
         Function that answers, by path.
 
@@ -83,6 +94,8 @@ class ProbeServer(ThreadingHTTPServer):
         self._open: dict[int, tuple[str, socket.socket]] = {}  # by descriptor, the oldest first, with whose it is
         self._lock = Lock()
         host, _, port = listen.rpartition(":")
+        if host == EVERY_ADDRESS and not _has_ipv6():
+            host = "0.0.0.0"
         self.address_family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         try:
             super().__init__((host.strip("[]"), int(port)), self.handler)
@@ -108,7 +121,9 @@ class ProbeServer(ThreadingHTTPServer):
         self.server_close()
 
     def server_bind(self) -> None:
-        """Bind without asking the name service for this machine's name, which can take seconds."""
+        """Bind, to IPv6 and IPv4 alike where every address is meant, without asking for this machine's name, which can take seconds."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "localhost", self.server_address[1]
 

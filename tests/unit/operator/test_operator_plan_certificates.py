@@ -85,6 +85,10 @@ def test_a_load_balancer_s_address_is_a_name_and_the_endpoint() -> None:
     after = settled(observed)[0]
     assert after.federation is not None
     assert after.federation["status"]["endpoint"] == "192.0.2.7:8443"
+    service["status"] = {"loadBalancer": {"ingress": [{"ip": "2001:db8::7"}]}}
+    observed = replace(observed, children={**observed.children, ("Service", "derm-server-public"): service})
+    assert endpoints(observed, spec, SETTINGS) == ("[2001:db8::7]:8443", "[2001:db8::7]:8444")
+    assert "2001:db8::7" in certificate_names(observed, spec, SETTINGS)
 
 
 @pytest.mark.parametrize(

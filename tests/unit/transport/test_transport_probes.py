@@ -1,11 +1,14 @@
+import errno
 import http.client
 import socket
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from ipv6 import ipv6_loopback, needs_ipv6
 
 from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport import probes
 from anchorage.transport.probes import CONNECTIONS, Answer, ProbeServer, verdict
 
 
@@ -82,12 +85,30 @@ def test_an_address_that_is_none(listen: str) -> None:
         ProbeServer(listen, ANSWERS)
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+@pytest.mark.parametrize("has_ipv6", [True, False])
+def test_every_address_is_of_both_families(monkeypatch: pytest.MonkeyPatch, has_ipv6: bool) -> None:
+    if not has_ipv6:  # a kernel without it
+
+        def only_ipv4(family: int = socket.AF_INET, *more: int) -> socket.socket:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            return whole(family, *more)
+
+        whole = socket.socket
+        monkeypatch.setattr(probes.socket, "socket", only_ipv4)
+    server = ProbeServer("[::]:0", ANSWERS)
+    monkeypatch.undo()
+    server.start()
+    for host in ("127.0.0.1", "::1") if has_ipv6 and ipv6_loopback() else ("127.0.0.1",):
+        with closing(http.client.HTTPConnection(host, server.server_port, timeout=120)) as connection:
+            connection.request("GET", "/good")
+            assert connection.getresponse().status == 200
+    server.stop()
+
+
+@needs_ipv6
 def test_ipv6() -> None:
-    try:
-        server = ProbeServer("[::1]:0", ANSWERS)
-    except AnchorageError:
-        pytest.skip("no IPv6 loopback here")
+    server = ProbeServer("[::1]:0", ANSWERS)
     server.start()
     with closing(http.client.HTTPConnection("::1", int(server.address.rpartition(":")[2]), timeout=120)) as connection:
         connection.request("GET", "/good")

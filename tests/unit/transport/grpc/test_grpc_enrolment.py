@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ipv6 import needs_ipv6
 
 from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.transport.grpc.enrolment import enrol, serve_enrolment
@@ -19,7 +20,7 @@ def authority(tmp_path: Path) -> Authority:
 def address(authority: Authority, tmp_path: Path) -> Iterator[str]:
     files = Credentials(tmp_path / "server.key", tmp_path / "server.pem", authority.certificate_path)
     request = SigningRequest.make(new_key(files.key), server_uri("derm"))
-    files.save_certificate(authority.issue_server(request, ["127.0.0.1"]))
+    files.save_certificate(authority.issue_server(request, ["127.0.0.1", "::1"]))
 
     def issue(csr_pem: bytes, token: str, silo: str) -> bytes:
         if token != "right":
@@ -27,7 +28,7 @@ def address(authority: Authority, tmp_path: Path) -> Iterator[str]:
         assert b"PRIVATE" not in csr_pem
         return authority.issue_silo(csr_pem, silo)
 
-    stop, port = serve_enrolment("127.0.0.1:0", files, issue)
+    stop, port = serve_enrolment("[::]:0", files, issue)
     yield f"127.0.0.1:{port}"
     stop()
 
@@ -40,6 +41,12 @@ def test_a_silo_gets_its_certificate(address: str, authority: Authority, tmp_pat
     files = Credentials(tmp_path / "a.key", tmp_path / "a.pem", authority.certificate_path)
     files.save_certificate(enrol(address, authority.certificate_path, "a", "right", request_of(tmp_path)))
     files.check(silo_uri("derm", "a"), lambda: files.expires() - 60)
+
+
+@needs_ipv6
+def test_a_silo_enrols_over_ipv6(address: str, authority: Authority, tmp_path: Path) -> None:
+    server = f"[::1]:{address.rpartition(':')[2]}"
+    assert enrol(server, authority.certificate_path, "a", "right", request_of(tmp_path))
 
 
 def test_a_refusal_keeps_its_code(address: str, authority: Authority, tmp_path: Path) -> None:
