@@ -19,7 +19,8 @@ REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 """Requests of a server that trains, where the spec says nothing."""
 RESULTS_REQUESTS = {"cpu": "20m", "memory": "128Mi"}
 """Requests of a server that only keeps the results at hand."""
-
+KEPT_LIMITS = ("cpu", "memory", "ephemeral-storage")
+"""Limits that a server keeps when it only keeps the results at hand: a quota may refuse a pod without them. Devices it gives back."""
 
 CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 """Environment variables from which MLflow takes its credentials."""
@@ -111,7 +112,8 @@ def _claims_of(spec: FederationSpec) -> set[str]:
 
 def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, config_hash: str) -> dict[str, Any]:
     server, settings = spec.server, situation.settings
-    results = build_pod.resources_of(Resources(), RESULTS_REQUESTS)
+    limits = {name: amount for name, amount in server.resources.limits.items() if name in KEPT_LIMITS}
+    results = build_pod.resources_of(Resources(requests=RESULTS_REQUESTS, limits=limits), {})
     tls = names.server_tls_name(situation.observed.name)
     parts = build_pod.PodParts(
         metadata,

@@ -40,6 +40,8 @@ def test_the_versions_are_those_of_the_project() -> None:
     ("values", "said", "unsaid"),
     [
         ({}, ["kubectl -n sea apply -f examples/digits.yaml", "deployment/rel-anchorage-operator", "mlflow.enabled=true"], ["port-forward", "crds"]),
+        ({}, ["Give operator.resources (and", "events --field-selector reason=FailedCreate"], ["mlflow.resources"]),
+        ({"mlflow": {"enabled": True}}, ["operator.resources, mlflow.resources"], []),
         ({"mlflow": {"enabled": True}}, ["port-forward service/rel-anchorage-mlflow 5000:5000"], ["No MLflow"]),
         ({"defaults": {"trackingUri": "http://m:1"}}, [], ["No MLflow", "port-forward"]),
         ({"watch": {"namespaces": ["b", "a"]}}, ["federations in a, b", "kubectl -n a apply"], []),
@@ -61,6 +63,10 @@ def test_notes_of_anchorage_say_the_next_command(
     [
         ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "uninstall` keeps"], ["through"]),
         ({}, ["No policy is set", "states no noise", "from 16 images", 'relativeNoise: "0"\n', "token is used"], []),
+        ({}, ["events --field-selector reason=FailedCreate", "No memory limit is set", "resources.limits.memory"], []),
+        ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, ["No memory limit is set"], []),
+        ({"resources": {"limits": {"memory": "4Gi"}}}, ["Give `resources`"], ["No memory limit"]),
+        ({"resources": None}, ["No memory limit is set"], []),
         ({"policy": {"minimumSamples": 4}}, ["The policy states no noise", "from 4 images or more"], ["from 16 images"]),
         ({"policy": {"maximumRounds": 5}, "persistence": {"retain": False}}, ["uninstall` deletes"], ["No policy", "requireApproval"]),
         ({"policy": {"requireApproval": True}}, ["approve DIGEST", "anchorage_silo review --config"], ["No policy"]),

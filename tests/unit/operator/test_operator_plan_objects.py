@@ -208,6 +208,18 @@ def test_after_success_agents_end_and_the_server_only_shows_results() -> None:
     assert server["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "20m", "memory": "128Mi"}}
 
 
+def test_a_server_that_only_shows_results_keeps_the_limits_that_a_quota_may_want() -> None:
+    limits = {"cpu": "2", "memory": "8Gi", "nvidia.com/gpu": 1}
+    document = federation(server={"resources": {"limits": limits, "requests": {"cpu": "1"}}})
+    observed = world(federation=document, report=said(round=19))
+    finished, _ = settled(replace(observed, report=succeeded()))
+    server = stateful_set(plan(finished, SETTINGS, NOW + 61), "derm-server")["spec"]
+    assert server["template"]["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "20m", "memory": "128Mi"},
+        "limits": {"cpu": "2", "memory": "8Gi"},
+    }
+
+
 def test_nothing_keeps_a_drain_waiting_for_the_end_of_training() -> None:
     """What every commit and every whole update leaves on the volume is what the next pod goes on from."""
     observed = world(managed("a"), managed("b"), report=said("a", "b", round=3))
