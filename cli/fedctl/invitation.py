@@ -13,6 +13,7 @@ import yaml
 
 from anchorage.api.base import API_VERSION
 from anchorage.api.errors import AnchorageError, cluster
+from anchorage.api.source import TextDumper
 from anchorage.api.status import timestamp
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.resources import Json, kube_object
@@ -220,7 +221,7 @@ def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: in
     api.create(kube_object("Secret", metadata, type="Opaque", data=data))
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(TextDumper):
     """Writes texts of several lines as such."""
 
 

@@ -8,7 +8,6 @@ from time import sleep
 from typing import Annotated, Any, TextIO
 
 import typer
-import yaml
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
@@ -17,6 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, Failure, cluster
+from anchorage.api.source import write_documents
 
 
 class Format(StrEnum):
@@ -58,7 +58,7 @@ BAR = 20
 def emit(document: Any, output: Format) -> None:
     """Print a document of JSON values as one JSON or YAML document on stdout."""
     if output is Format.YAML:
-        typer.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+        typer.echo(write_documents([document], explicit_start=False), nl=False)
     else:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
 

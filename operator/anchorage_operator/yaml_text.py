@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-import yaml
+from anchorage.api.source import write_documents
 
 
 def as_yaml(value: Mapping[str, Any]) -> str:
@@ -15,4 +15,4 @@ def as_yaml(value: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=2048)  # every look at a federation writes the same texts again, and PyYAML takes milliseconds
 def _written(text: str) -> str:
-    return yaml.safe_dump(json.loads(text), sort_keys=True, allow_unicode=True, default_flow_style=False, width=120)
+    return write_documents([json.loads(text)], explicit_start=False)

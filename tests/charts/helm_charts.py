@@ -1,6 +1,7 @@
 """Charts, rendered by a real helm."""
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -62,7 +63,7 @@ class Helm:
     def try_template(self, chart: str | Path, values: Values, *, release: str = "rel", namespace: str = "ns") -> Answer:
         """Render a chart, or hear why not."""
         file = self._folder / "values.yaml"
-        file.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
+        file.write_text(json.dumps(dict(values)), encoding="utf-8")  # YAML, in which every text is quoted
         place = chart if isinstance(chart, Path) else CHARTS / chart
         return self.run(
             "template", release, place, "--namespace", namespace, "--values", file, "--kube-version", KUBERNETES

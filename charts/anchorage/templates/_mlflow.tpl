@@ -17,7 +17,7 @@ sqlite:////var/lib/mlflow/mlflow.db
 {{/* What MLflow's two containers share. */}}
 {{- define "anchorage.mlflow.container" -}}
 image: {{ include "anchorage.image" (list . "mlflow") | quote }}
-imagePullPolicy: {{ .Values.images.pullPolicy }}
+imagePullPolicy: {{ .Values.images.pullPolicy | quote }}
 command: [python3, -m, mlflow]
 env:
   - name: HOME

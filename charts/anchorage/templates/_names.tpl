@@ -22,18 +22,18 @@
 {{- define "anchorage.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: anchorage-{{ index . 1 }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- end -}}
 
 {{/* Labels of every object. Argument: list of root and component. */}}
 {{- define "anchorage.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "anchorage.selector" . }}
-app.kubernetes.io/component: {{ index . 1 }}
+app.kubernetes.io/component: {{ index . 1 | quote }}
 app.kubernetes.io/part-of: anchorage
-app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service | quote }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
 {{/* Name of an image. Argument: list of root and part. */}}

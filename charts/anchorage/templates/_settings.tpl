@@ -3,7 +3,7 @@
 images:
   server: {{ include "anchorage.image" (list . "server") | quote }}
   agent: {{ include "anchorage.image" (list . "agent") | quote }}
-imagePullPolicy: {{ .Values.images.pullPolicy }}
+imagePullPolicy: {{ .Values.images.pullPolicy | quote }}
 imagePullSecrets: {{ toJson .Values.images.pullSecrets }}
 server: {{ toJson .Values.defaults.server }}
 agent: {{ toJson .Values.defaults.agent }}
@@ -28,6 +28,6 @@ watchLabels: {{ toJson .Values.watch.labels }}
 resyncSeconds: {{ int .Values.operator.resyncSeconds }}
 pollSeconds: {{ int .Values.operator.pollSeconds }}
 upgradesAtOnce: {{ int .Values.operator.upgradesAtOnce }}
-lease: {{ include "anchorage.operator.name" . }}
+lease: {{ include "anchorage.operator.name" . | quote }}
 listen: "[::]:8080"
 {{- end -}}

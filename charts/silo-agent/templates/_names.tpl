@@ -13,7 +13,7 @@
 {{/* Labels by which pods are chosen; they never change. */}}
 {{- define "silo-agent.selector" -}}
 app.kubernetes.io/name: anchorage-silo
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* Labels of every object. */}}
@@ -21,11 +21,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "silo-agent.selector" . }}
 app.kubernetes.io/component: silo
 app.kubernetes.io/part-of: anchorage
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-anchorage.dev/federation: {{ .Values.enrolment.federation }}
-anchorage.dev/silo: {{ .Values.enrolment.silo }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+anchorage.dev/federation: {{ .Values.enrolment.federation | quote }}
+anchorage.dev/silo: {{ .Values.enrolment.silo | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
 {{- define "silo-agent.image" -}}

@@ -50,8 +50,8 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
 
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes text that YAML 1.1 or 1.2 would read as something else, such as ``no`` and ``08``."""
+class TextDumper(yaml.SafeDumper):
+    """Quotes text that some reader of YAML takes for something else, such as ``no``, ``08``, ``1e3`` and ``y``."""
 
 
 _RESOLVERS: Mapping[str, tuple[str, str, Callable[[str], Any]]] = {
@@ -61,15 +61,19 @@ _RESOLVERS: Mapping[str, tuple[str, str, Callable[[str], Any]]] = {
     "float": (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789.", float),
 }
 for _name, (_pattern, _first, _) in _RESOLVERS.items():
-    for _kind in (_Loader, _Dumper):
+    for _kind in (_Loader, TextDumper):
         _kind.add_implicit_resolver(
             _TAG + _name, re.compile(f"^(?:{_pattern})$"), [*_first, ""] if _name == "null" else list(_first)
         )
 
+# helm and kubectl read these so
+TextDumper.add_implicit_resolver(_TAG + "bool", re.compile("^[yYnN]$"), list("yYnN"))
+TextDumper.add_implicit_resolver(_TAG + "int", re.compile("^0o[0-7]+$"), ["0"])
+
 
 def write_documents(values: Iterable[Any], *, explicit_start: bool = True) -> str:
     """Return plain values as YAML documents that `read_documents` reads as they were."""
-    return yaml.dump_all(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, explicit_start=explicit_start)
+    return yaml.dump_all(values, Dumper=TextDumper, sort_keys=False, allow_unicode=True, explicit_start=explicit_start)
 
 
 def read_documents(path: Path) -> list[RawDocument]:

@@ -75,6 +75,12 @@ def test_an_invitation_is_on_stdout_and_only_its_tokens_hash_in_the_cluster(fake
     assert values["token"] not in result.stderr and "fedctl silo approve derm a -n anchorage" in result.stderr
 
 
+@pytest.mark.parametrize("silo", ["no", "y", "1e3", "08", "0o17", "2026"])
+def test_helm_reads_every_silo_s_name_as_a_text(fake: FakeApi, silo: str) -> None:
+    written = fedctl("silo", "invite", "derm", silo).stdout
+    assert f"silo: '{silo}'\n" in written and yaml.safe_load(written)["enrolment"]["silo"] == silo
+
+
 def test_a_second_invitation_replaces_the_first_until_a_key_has_used_it(fake: FakeApi) -> None:
     first = yaml.safe_load(fedctl("silo", "invite", "derm", "a").stdout)["enrolment"]["token"]
     fedctl("silo", "invite", "derm", "a")

@@ -70,6 +70,13 @@ def test_pods_read_the_configuration_that_was_built(tmp_path: Path) -> None:
         load_federation(tmp_path / "federation.yaml")
 
 
+@pytest.mark.parametrize("name", ["no", "1e3", "08", "0x1f", "2026"])
+def test_names_that_yaml_takes_for_something_else_stay_names(tmp_path: Path, name: str) -> None:
+    observed, _ = settled(Observed("study", "derm", federation(), {name: managed(name)}))
+    (tmp_path / "silo.yaml").write_text(observed.children["ConfigMap", f"{name}-silo"]["data"]["silo.yaml"])
+    assert read_document(tmp_path / "silo.yaml", SiloConfig).silo == name
+
+
 def test_a_managed_silo_without_a_policy_trusts_its_own_site_s_server(tmp_path: Path) -> None:
     observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a")}))
     for file, text in observed.children["ConfigMap", "a-silo"]["data"].items():
