@@ -5,7 +5,7 @@ from typing import Any
 
 from anchorage.api.federation import Federation, FederationSpec, Service
 from anchorage.api.model import WEIGHTS_CLAIM
-from anchorage.api.pod import Resources
+from anchorage.api.pod import Amount, Resources
 from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import server_network_policy
@@ -17,7 +17,7 @@ from anchorage_operator.yaml_text import as_yaml
 
 REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 """Requests of a server that trains, where the spec says nothing."""
-RESULTS_REQUESTS = {"cpu": "20m", "memory": "128Mi"}
+RESULTS_REQUESTS: dict[str, Amount] = {"cpu": "20m", "memory": "128Mi"}
 """Requests of a server that only keeps the results at hand."""
 KEPT_LIMITS = ("cpu", "memory", "ephemeral-storage")
 """Limits that a server keeps when it only keeps the results at hand: a quota may refuse a pod without them. Devices it gives back."""
