@@ -12,6 +12,7 @@ isic18: DIR/isic18/train/CLASS/IMAGE.jpg with 8,012 images and DIR/isic18/test/C
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -77,7 +78,10 @@ def main() -> int:
             file.write_bytes(jpeg.tobytes())
             pooled = folder / "all" / label / f"{part}-{name}.jpg"
             pooled.parent.mkdir(parents=True, exist_ok=True)
-            pooled.hardlink_to(file)
+            try:
+                pooled.hardlink_to(file)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(file, pooled)
             count += 1
         print(f"{folder / part}: {count} images")
     return 0

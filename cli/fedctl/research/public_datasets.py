@@ -1,5 +1,6 @@
 """``fedctl data fetch``: unpacks the data sets of papers, as torchvision knows them, into a folder of images per class."""
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -128,7 +129,7 @@ def _link(dataset: PublicDataset, archive: Path, source: Path) -> None:
         DATASET_UNUSABLE.
     """
     if dataset.unpacked and (archive / dataset.unpacked).is_dir():
-        (source / dataset.unpacked).symlink_to((archive / dataset.unpacked).resolve())
+        _borrow((archive / dataset.unpacked).resolve(), source / dataset.unpacked)
         return
     for name, md5, url in dataset.archives:
         file = archive if archive.is_file() and len(dataset.archives) == 1 else archive / name
@@ -142,7 +143,15 @@ def _link(dataset: PublicDataset, archive: Path, source: Path) -> None:
         if not intact:
             message = f"{file} is not the published archive, whose MD5 is {md5}; fetch it again from {url}"
             raise AnchorageError(DATASET_UNUSABLE, message)
-        (source / name).symlink_to(file.resolve())
+        _borrow(file.resolve(), source / name)
+
+
+def _borrow(original: Path, name: Path) -> None:
+    """Link a file or folder under another name; copy it where the file system has no links."""
+    try:
+        name.symlink_to(original)
+    except OSError:
+        (shutil.copytree if original.is_dir() else shutil.copyfile)(original, name)
 
 
 def _read(dataset: PublicDataset, source: Path, part: str, archive: Path | None) -> tuple[Any, Sequence[str]]:
@@ -179,5 +188,9 @@ def _write(images: Any, classes: Sequence[str], folder: Path, part: str) -> int:
     for row, (image, label) in enumerate(images):
         file = folder / part / classes[label] / f"{row:05d}.png"
         image.save(file)
-        (folder / POOLED / classes[label] / f"{part}-{file.name}").hardlink_to(file)
+        pooled = folder / POOLED / classes[label] / f"{part}-{file.name}"
+        try:
+            pooled.hardlink_to(file)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(file, pooled)
     return len(images)

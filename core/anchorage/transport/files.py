@@ -1,5 +1,7 @@
 """Files that a crash leaves either as they were or as they should be."""
 
+import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
@@ -79,9 +81,58 @@ def write_once(path: Path, content: bytes) -> None:
     try:
         _write(temporary, content, 0o600, os.O_EXCL)
         sync(temporary)
-        path.hardlink_to(temporary)
+        place_once(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def place_once(whole: Path, path: Path) -> None:
+    """Give a whole file of the same folder the name `path`, which must not exist yet; of several callers exactly one succeeds.
+
+    It may keep its former name as well. Where the file system has no hard links (exFAT, SMB), a lock beside the file keeps others away.
+
+    Raises
+    ------
+    FileExistsError
+        The name is taken.
+    OSError
+        The folder is not writable.
+    """
+    try:
+        os.link(whole, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        with _locked(path):
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            whole.replace(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file's lock, a hidden file beside it, which stays: removed, two could each hold one."""
+    lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def set_mode(place: Path, mode: int) -> None:
+    """Set the permissions of a file or folder; where the file system knows none (exFAT), those of its mount stay.
+
+    Raises
+    ------
+    OSError
+        It is somebody else's.
+    """
+    try:
+        place.chmod(mode)
+    except PermissionError:
+        if place.stat().st_uid != os.geteuid():
+            raise
 
 
 def sync(path: Path) -> None:
@@ -102,5 +153,5 @@ def _write(path: Path, content: bytes, mode: int | None, how: int) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666 if mode is None else mode)
     with os.fdopen(handle, "wb") as file:
         if mode is not None:
-            os.fchmod(handle, mode)  # whatever the umask
+            set_mode(path, mode)  # whatever the umask
         file.write(content)

@@ -1,13 +1,15 @@
 """Files are written whole or not at all."""
 
+import errno
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anchorage.transport import files
-from anchorage.transport.files import partial_path, replacing, sync, write_atomically, write_once
+from anchorage.transport.files import partial_path, replacing, set_mode, sync, write_atomically, write_once
 
 
 @pytest.fixture
@@ -77,7 +79,20 @@ def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         write_atomically(tmp_path / "missing" / "file", b"")
 
 
-def test_of_several_writers_one_writes_once(tmp_path: Path) -> None:
+@pytest.fixture(params=["links", "no links"])
+def links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """With hard links and permissions, and as on exFAT or SMB, which have none."""
+    if request.param == "no links":
+        monkeypatch.setattr(os, "link", refuse)
+        monkeypatch.setattr(os, "chmod", refuse)
+    return request.param == "links"
+
+
+def refuse(*arguments: object, **more: object) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def test_of_several_writers_one_writes_once(tmp_path: Path, links: bool) -> None:
     path, outcomes, start = tmp_path / "token", [], threading.Barrier(8)
 
     def write(number: int) -> None:
@@ -94,8 +109,46 @@ def test_of_several_writers_one_writes_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     (winner,) = outcomes
-    assert path.read_bytes() == bytes([winner]) and names(tmp_path) == {"token"}
+    assert path.read_bytes() == bytes([winner])
+    assert names(tmp_path) == ({"token"} if links else {"token", ".token.lock"})
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_written_once_is_never_there_in_part(
+    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its name comes to be, the content is whole: an approval counts by its name alone."""
+    path, seen = tmp_path / "approval", []
+
+    def watched(of: Any) -> Any:
+        def call(*arguments: Any, **more: Any) -> Any:
+            found = of(*arguments, **more)
+            seen.append(path.read_bytes() if path.exists() else None)
+            return found
+
+        return call
+
+    for name in ("open", "replace", "fsync", "unlink"):
+        monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    write_once(path, b"whole")
+    monkeypatch.undo()
+    assert seen and set(seen) <= {None, b"whole"} and path.read_bytes() == b"whole"
+
+
+def test_a_writer_that_was_killed_keeps_no_other_out(tmp_path: Path, links: bool) -> None:
+    (tmp_path / ".token.lock").touch()
+    write_once(tmp_path / "token", b"x")
+    with pytest.raises(FileExistsError):
+        write_once(tmp_path / "token", b"y")
+    assert (tmp_path / "token").read_bytes() == b"x"
+
+
+def test_permissions_of_somebody_else_s_file_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "chmod", refuse)
+    set_mode(tmp_path, 0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(PermissionError):
+        set_mode(tmp_path, 0o700)
 
 
 def test_what_is_written_once_is_durable(tmp_path: Path, synced: list[str]) -> None:

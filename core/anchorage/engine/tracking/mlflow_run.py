@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
 from io import BytesIO
@@ -38,6 +39,7 @@ from anchorage.engine.tracking.run import EMBEDDINGS
 from anchorage.learning.data import decoding
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
+from anchorage.transport.files import place_once
 
 KEY_TAG = "anchorage.run"
 CODE_TAG = "anchorage.code"
@@ -384,12 +386,8 @@ def _make_store(file: Path) -> None:
 
 def _place(whole: Path, file: Path) -> None:
     """Give a file its name, unless another federation's sender was first."""
-    try:
-        os.link(whole, file)
-    except FileExistsError:
-        return
-    except OSError:  # a file system without hard links
-        whole.replace(file)
+    with suppress(FileExistsError):
+        place_once(whole, file)
 
 
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:

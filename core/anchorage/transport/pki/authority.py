@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from anchorage.api.errors import AnchorageError, identity
-from anchorage.transport.files import write_atomically
+from anchorage.transport.files import set_mode, write_atomically
 from anchorage.transport.pki.credentials import certificates_of, read_certificates
 from anchorage.transport.pki.identity import authority_uri, operator_uri, server_uri, silo_uri, uris_of
 from anchorage.transport.pki.keys import (
@@ -137,7 +137,7 @@ class Authority:
         made = cls.make(federation, valid=valid, now=now)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700)
+            set_mode(folder, 0o700)
             write_atomically(folder / "ca.key", made.key_pem, mode=0o600, durable=True)
             write_atomically(folder / "ca.pem", made.certificate_pem, mode=0o644, durable=True)
         except OSError as error:

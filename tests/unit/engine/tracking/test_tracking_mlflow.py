@@ -162,7 +162,7 @@ def test_a_store_is_made_where_there_are_no_hard_links(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", refuse)
     event = {"experiment": "e", "key": "k", "federation": "f", "registeredModel": "m", "classes": ["a", "b"]}
     assert MlflowRun.open(f"sqlite:///{tmp_path / 'mlflow.db'}", event).run_id
-    assert [file.name for file in tmp_path.iterdir()] == ["mlflow.db"]
+    assert {file.name for file in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock"}
 
 
 def test_a_failed_run_says_why_and_can_go_on(tmp_path, uri):

@@ -1,8 +1,10 @@
 """``fedctl data fetch``: archives of the published forms become folders that study files read."""
 
+import errno
 import hashlib
 import io
 import json
+import os
 import pickle
 import tarfile
 from collections.abc import Iterator
@@ -131,6 +133,23 @@ def test_an_archive_becomes_a_folder_per_class(name: str, archives: Path, tmp_pa
     assert sorted(path.name for path in archives.iterdir()) == [
         "cifar-10-python.tar.gz", "cifar-100-python.tar.gz", "test_32x32.mat", "train_32x32.mat",
     ], "the folder of the archives stays as it is"  # fmt: skip
+
+
+@pytest.mark.parametrize("unpacked", [False, True])
+def test_a_file_system_without_links_holds_copies(
+    unpacked: bool, archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if unpacked:
+        with tarfile.open(archives / datasets.CIFAR10.filename) as archive:
+            archive.extractall(archives, filter="data")
+
+    def refuse(*arguments: object, **more: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "symlink", refuse)
+    fetch("cifar10", "--out", tmp_path / "data", "--archive", archives)
+    check(tmp_path / "data" / "cifar10", "cifar10")
 
 
 @pytest.mark.parametrize("name", NAMES)
