@@ -215,8 +215,10 @@ class ClusterSource:
             waited += RECONNECT_SECONDS
 
     def _is_coming(self) -> bool:
-        found = self._available("server")
-        return found is None or found.reason in _PASSING
+        status = typed_status(self.federation(), FederationStatus)
+        found = find_condition(status.conditions, "ServerAvailable")
+        kept = found is not None and found.reason == "Halted" and status.round > 0
+        return found is None or found.reason in _PASSING or kept
 
     def _available(self, process: str) -> Condition | None:
         """Return the condition that says whether a process runs."""

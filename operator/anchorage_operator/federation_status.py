@@ -77,7 +77,8 @@ def _server_available(situation: Situation) -> Finding:
     if situation.suspended:
         return Finding("False", reasons.SUSPENDED, "spec.suspend is true")
     if situation.stopped:
-        return Finding("False", reasons.HALTED, "training failed; any change of the spec restarts it")
+        kept = "; its rounds and last model can be read" if situation.kept else ""
+        return Finding("False", reasons.HALTED, f"training failed; any change of the spec restarts it{kept}")
     if situation.report is not None:
         return Finding("True", reasons.AVAILABLE)
     if not situation.is_made(server_name(situation.observed.name)):

@@ -173,6 +173,7 @@ Set spec.suspend to false; training resumes from the last committed round.
 """
 HALTED = "Halted"
 """ServerAvailable, QuorumMet, AgentAvailable, Connected: Training failed permanently and its pods were stopped; see the condition Failed.
+Where rounds were committed, a small pod keeps them and the last model at hand for `fedctl rounds` and `fedctl model pull`.
 
 Change the spec (for DeadlineExceeded, increase activeDeadlineSeconds); any change of the spec restarts training.
 """

@@ -121,6 +121,11 @@ class Situation:
         return said and generation == self.generation and not self.finished
 
     @property
+    def kept(self) -> bool:
+        """Whether a run that was stopped for good has rounds and models that a pod keeps at hand, without training."""
+        return self.stopped and not self.suspended and int(self.status.get("round", 0)) > 0
+
+    @property
     def server_wanted(self) -> bool:
         """Whether the server's pod should run."""
         return not self.suspended and not self.stopped
@@ -133,6 +138,8 @@ class Situation:
     @cached_property
     def results_only(self) -> bool:
         """Whether the server only provides the results."""
+        if self.kept:
+            return True
         if not self.finished:
             return False
         since = next(

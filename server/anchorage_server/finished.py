@@ -27,7 +27,7 @@ from anchorage.transport.messages import Joined, Left, StopRequested
 from anchorage_server.access import open_access
 from anchorage_server.config import ServerConfig
 from anchorage_server.listening import Listening, new_status_store
-from anchorage_server.readers import await_readers
+from anchorage_server.readers import READERS_SECONDS, await_readers
 from anchorage_server.signals import stopping
 from anchorage_server.start import RunStart
 from anchorage_server.status import StatusStore
@@ -37,8 +37,6 @@ RESEND_SECONDS = 60.0
 """Pause before MLflow is asked again to take what it did not take."""
 
 _log = logging.getLogger(__name__)
-READERS_SECONDS = 45.0
-"""How long a server that is to end waits for readers of its results; Kubernetes ends it after 60 s."""
 
 
 class FinishedRun(Document):

@@ -141,9 +141,8 @@ class _Server:
         initial = initial_source(study.federation.spec, config.data_root)
         begun = history[0].time if history else None
         self._start = RunStart(config.state / "started.json", clock.now(), begun, initial)
-        operated = (
-            config.control_listen is not None
-        )  # the kubelet would start it again at once, and silos be thrown out for nothing
+        # the kubelet would start it again at once, and silos would be thrown out for nothing
+        operated = config.control_listen is not None
         self._settings = replace(round_settings(study), silos=silos, awaits_first_silos=operated)
         self._thread: EngineThread | None = None
         self._statuses = new_status_store(

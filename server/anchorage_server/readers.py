@@ -9,6 +9,8 @@ from pathlib import Path
 
 from anchorage.transport.link import Clock
 
+READERS_SECONDS = 45.0
+"""How long a server that is to end waits for readers of its results; Kubernetes ends it after 60 s."""
 LOCK = "readers.lock"
 _LOOK_SECONDS = 0.2
 

@@ -201,7 +201,9 @@ def available(reason: str, message: str = "") -> dict[str, Any]:
     return {"type": "ServerAvailable", "status": "False", **CONDITION, "reason": reason, "message": message}
 
 
-@pytest.mark.parametrize("command", [("rounds",), ("logs", "--process", "server"), ("model", "pull", "derm", "--out", "m")])
+@pytest.mark.parametrize(
+    "command", [("rounds",), ("logs", "--process", "server"), ("model", "pull", "derm", "--out", "m")]
+)
 def test_a_server_that_does_not_run_is_told_with_its_reason(fake: FakeApi, command: tuple[str, ...]) -> None:
     fake.put("federations", federation(conditions=[available("ImagePullFailed", "no such tag: x/y:9")]))
     error = refused(fedctl(*command))

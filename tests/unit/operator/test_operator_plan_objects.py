@@ -266,15 +266,26 @@ def test_a_deadline_stops_everything_until_the_spec_changes() -> None:
     failed = settled(replace(observed, report=over))[0]
     assert failed.federation is not None
     assert conditions_of(failed.federation["status"])["Failed"] == ("True", "DeadlineExceeded")
-    assert failed.children["StatefulSet", "derm-server"]["spec"]["replicas"] == 0
+    assert failed.children["StatefulSet", "a-silo"]["spec"]["replicas"] == 0
+    kept = failed.children["StatefulSet", "derm-server"]["spec"]
+    container = kept["template"]["spec"]["containers"][0]
+    assert (kept["replicas"], container["command"][-1]) == (1, "anchorage_server.kept")
+    assert "512Mi" not in str(container["resources"])
     still = settled(replace(failed, pods=(), report=None), NOW + 500)[0]
     assert still.federation is not None
     assert conditions_of(still.federation["status"])["Failed"] == ("True", "DeadlineExceeded")
     assert conditions_of(still.federation["status"])["Ready"] == ("False", "DeadlineExceeded")
     raised = settled(edited(still, activeDeadlineSeconds=10_000), NOW + 600)[0]
-    assert raised.children["StatefulSet", "derm-server"]["spec"]["replicas"] == 1
+    again = raised.children["StatefulSet", "derm-server"]["spec"]
+    assert (again["replicas"], again["template"]["spec"]["containers"][0]["command"][-1]) == (1, "anchorage_server")
     assert raised.federation is not None
     assert conditions_of(raised.federation["status"])["Failed"][0] == "False"
+
+
+def test_a_deadline_before_the_first_round_leaves_no_pod() -> None:
+    over = said(others=("a",), conditions=(condition("Failed", "True", "DeadlineExceeded", "too long"),))
+    failed = settled(replace(world(managed("a"), report=said("a")), report=over))[0]
+    assert failed.children["StatefulSet", "derm-server"]["spec"]["replicas"] == 0
 
 
 def test_a_federation_that_is_being_deleted_is_left_alone() -> None:
