@@ -31,7 +31,7 @@ ENFORCED = "pod-security.kubernetes.io/enforce"
 
 _VERBS = ("get", "create", "patch", "delete")
 _AGENT = ("StatefulSet", "ServiceAccount", "ConfigMap", "Service", "PersistentVolumeClaim", "Secret", "NetworkPolicy")
-_OPERATOR = (*_AGENT, "Deployment", "PodDisruptionBudget", "Role", "RoleBinding")
+_OPERATOR = (*_AGENT, "Deployment", "Role", "RoleBinding")
 
 
 def cluster_checks(api: KubeClient, site: Site) -> Iterator[Check]:

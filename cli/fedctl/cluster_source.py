@@ -335,7 +335,7 @@ def _description(known: Mapping[str, Any]) -> dict[str, Any]:
 def _children(name: str, component: str) -> set[tuple[str, str]]:
     """Return the objects that the operator and its StatefulSet create for a federation or a silo."""
     base = f"{name}-{component}"
-    kinds = ("StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy")
+    kinds = ("StatefulSet", "Service", "ConfigMap", "NetworkPolicy")
     made = {("Service", f"{base}-public"), ("Pod", f"{base}-0"), ("PersistentVolumeClaim", f"state-{base}-0")}
     return made | {(kind, base) for kind in kinds}
 

@@ -9,7 +9,7 @@ from anchorage.transport.server_client import CertificateRequest, Member
 
 CHILD_KINDS: Mapping[str, str] = {
     kind: RESOURCES[kind].api_version
-    for kind in ("StatefulSet", "Service", "ConfigMap", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget")
+    for kind in ("StatefulSet", "Service", "ConfigMap", "ServiceAccount", "NetworkPolicy")
 }
 """Kinds of the objects that the operator makes by server-side apply and watches, with their apiVersion."""
 

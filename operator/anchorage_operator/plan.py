@@ -12,7 +12,7 @@ from anchorage_operator.drift import needs_apply, with_applied_hash
 from anchorage_operator.federation_status import federation_findings
 from anchorage_operator.in_use import InUse
 from anchorage_operator.membership import is_managed, leftovers_of_lost_authority, membership_effects
-from anchorage_operator.names import AUTHORITY_HASH, agent_name, public_name, server_name
+from anchorage_operator.names import AUTHORITY_HASH, agent_name, public_name
 from anchorage_operator.observed import CHILD_KINDS, Observed
 from anchorage_operator.planned import Event, Plan, Reference
 from anchorage_operator.report import federation_status, has_news, is_silo_write_due, is_write_due
@@ -102,11 +102,9 @@ def _surplus_objects(situation: Situation, wanted: Set[tuple[str, str]]) -> Iter
     """Yield children that are no longer desired while their owner exists; others are deleted with their owner."""
     children = situation.observed.children
     name = situation.observed.name
-    # no budget keeps a drain waiting; earlier versions made one
-    sometimes = (("PodDisruptionBudget", server_name(name)), ("Service", public_name(name)))
-    for key in sometimes if situation.in_use is not None and wanted else ():
-        if key in children and key not in wanted:
-            yield Reference(CHILD_KINDS[key[0]], *key)
+    public = ("Service", public_name(name))
+    if situation.in_use is not None and wanted and public in children and public not in wanted:
+        yield Reference(CHILD_KINDS["Service"], *public)
     for name in situation.verdict.silos:
         if not is_managed(situation.silos[name]):
             for kind, api_version in CHILD_KINDS.items():

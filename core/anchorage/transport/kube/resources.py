@@ -61,7 +61,6 @@ RESOURCES: Mapping[str, Resource] = {
         Resource("PersistentVolumeClaim", "persistentvolumeclaims", "v1"),
         Resource("Event", "events", "v1"),
         Resource("NetworkPolicy", "networkpolicies", "networking.k8s.io/v1"),
-        Resource("PodDisruptionBudget", "poddisruptionbudgets", "policy/v1"),
         Resource("EndpointSlice", "endpointslices", "discovery.k8s.io/v1"),
         Resource("Lease", "leases", "coordination.k8s.io/v1"),
         Resource("CertificateRequest", "certificaterequests", "cert-manager.io/v1"),
