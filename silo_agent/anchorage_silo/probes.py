@@ -32,7 +32,7 @@ def serve_probes(listen: str | None, state: AgentState) -> Iterator[None]:
     if listen is None:
         yield
         return
-    answers = {"/healthz": healthz, "/readyz": lambda: verdict(*state.ready()), "/metrics": metrics}
+    answers = {"/healthz": healthz, "/readyz": lambda: verdict(state.begun, state.ready()[1]), "/metrics": metrics}
     server = ProbeServer(listen, answers)
     server.start()
     _log.info("serving probes and metrics on http://%s", server.address)

@@ -10,6 +10,8 @@ from anchorage.transport.grpc.contact import Contact
 from anchorage.transport.liveness import LivenessRegistry
 from anchorage.transport.pki.credentials import read_certificate
 
+_STARTING = "Starting: the agent has just started"
+
 
 class AgentState:
     """The agent's present state, written by its threads and read by the probes.
@@ -25,7 +27,7 @@ class AgentState:
         self._joined = False
         self._announced = ""
         self._tasks = Counter(trained=0, evaluated=0, failed=0)
-        self.waiting = "Starting: the agent has just started"
+        self.waiting = _STARTING
         """What the agent waits for before it joins: ``Reason: message``, or one line with a catalogued failure."""
         self.finished = ""
         """Why the run is over; empty while it is not."""
@@ -63,6 +65,11 @@ class AgentState:
         if self.contact.connected:
             return True, "Connected: the server sends this silo its tasks"
         return False, f"ServerUnreachable: {self.contact.lost or 'the first connection is being made'}"
+
+    @property
+    def begun(self) -> bool:
+        """Whether the agent does, or waits for, something: approval, a server, or its images may take days, and need nobody's care."""
+        return bool(self.finished) or self._joined or self.waiting != _STARTING
 
     @property
     def tasks(self) -> dict[str, int]:

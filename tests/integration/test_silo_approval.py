@@ -35,7 +35,7 @@ def test_waits_for_approval_and_again_after_a_change(site: Site) -> None:
     try:
         agent.await_line("Federation derm asks silo a")
         agent.await_line("ANC-2214 ApprovalNeeded")
-        assert agent.await_ready("ANC-2214 ApprovalNeeded") == 503
+        assert agent.await_ready("ANC-2214 ApprovalNeeded") == 200
         first = json.loads(command(config, "review", "-o", "json").stdout)
         assert first["updates"] == 3 + PLAYED_AGAIN and first["stages"][0]["method"] == "FedAvg"
         wrong = command(config, "approve", "0" * 64)
@@ -50,7 +50,7 @@ def test_waits_for_approval_and_again_after_a_change(site: Site) -> None:
         site.stop_link()
         site.describe(site.run.model_copy(update={"rounds": 5}))
         site.start_link()
-        assert agent.await_ready("ANC-2214 ApprovalNeeded") == 503
+        assert agent.await_ready("ANC-2214 ApprovalNeeded") == 200
         assert f"Digest: {first['digest']}" not in command(config, "review").stdout
         kinds = [line["kind"] for line in audit_of(config)]
         assert kinds == ["enrol", "approval", "join", "announce", "update"]

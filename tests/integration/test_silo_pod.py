@@ -86,7 +86,7 @@ def test_waits_for_people_then_takes_part_then_stays_until_it_is_stopped(site: S
     config = site.configuration("a", **POD)
     agent = start(config)
     agent.await_line("ANC-2009 EnrolmentPending: silo a waits for approval")
-    assert agent.await_ready("ANC-2009 EnrolmentPending") == 503
+    assert agent.await_ready("ANC-2009 EnrolmentPending") == 200
     assert agent.ask("/healthz") == (200, "ok\n")
     first = site.asked.get()
     assert site.asked.get() == first
@@ -141,7 +141,7 @@ def test_a_member_that_is_taken_out_comes_back_when_it_is_let_in_again(site: Sit
     site.members.clear()
     agent = start(site.configuration("a", **POD))
     agent.await_line("ANC-2155 SiloNotAdmitted")
-    assert agent.await_ready("ANC-2155 SiloNotAdmitted") == 503
+    assert agent.await_ready("ANC-2155 SiloNotAdmitted") == 200
     site.members.add("a")
     site.joined()
     assert agent.await_ready("Connected") == 200
@@ -171,12 +171,12 @@ def test_waits_for_a_server_that_comes_later_and_back_with_another_certificate(s
     site.stop_link()
     agent = start(site.configuration("a", **POD))
     agent.await_line("ANC-2159 ServerUnreachable")
-    assert agent.await_ready("ANC-2159 ServerUnreachable") == 503
+    assert agent.await_ready("ANC-2159 ServerUnreachable") == 200
     site.start_link()
     site.joined()
     play(site, 1)
     site.stop_link()
-    assert agent.await_ready("ServerUnreachable: ") == 503
+    assert agent.await_ready("ServerUnreachable: ") == 200
     assert figures(agent)["anchorage_silo_last_contact_timestamp_seconds"] > 0
     site.new_identity()
     site.start_link()
@@ -307,7 +307,7 @@ def test_stops_within_seconds_in_the_middle_of_training(site: Site, start: Start
 def test_stops_within_seconds_while_the_images_are_read(site: Site, start: Start) -> None:
     agent = start(site.configuration("a", trainer={"type": "Learner"}, data={"format": "Digits"}, labels="All", **POD))
     agent.await_line("probes and metrics")
-    assert agent.await_ready("ReadingImages") == 503
+    assert agent.await_ready("ReadingImages") == 200
     agent.signal(signal.SIGTERM)
     assert ended_cleanly(agent)
 

@@ -32,6 +32,14 @@ def test_ready_while_connected_and_when_the_run_is_over(state: AgentState) -> No
     assert state.ready() == (True, "Finished: all rounds are committed")
 
 
+def test_an_agent_that_waits_has_begun(state: AgentState) -> None:
+    assert not state.begun
+    state.waiting = "ANC-2009 EnrolmentPending: not now"
+    assert state.begun and not state.ready()[0]
+    state.set_joined(12)
+    assert state.begun
+
+
 def test_figures_before_anything_has_happened(state: AgentState) -> None:
     found = figures(state)
     assert "anchorage_silo_certificate_expiry_timestamp_seconds" not in found
