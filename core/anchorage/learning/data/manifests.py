@@ -1,6 +1,7 @@
 """Tables of images with a label column or one-hot columns; the ISIC 2018 ground truth as it is published is one."""
 
 import filecmp
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ _SPELLINGS: Mapping[str, Callable[[str], str]] = {
     "in another case": lambda name: PurePosixPath(name).stem.casefold(),
     "with leading zeros": lambda name: PurePosixPath(name).stem.casefold().lstrip("0"),
     "with other blanks, dashes or accents": lambda name: _letters(PurePosixPath(name).stem),
+    "by their numbers alone": lambda name: "".join(re.findall("[0-9]+", PurePosixPath(name).stem)).lstrip("0") or name,
 }
 """Ways in which a table's names differ from those of files, each looser than the one before."""
 

@@ -121,8 +121,10 @@ def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray
     """
     if asked is None:
         if name := split_column(table, taken):
-            says = [cell for cell in table.columns[name] if _WORDS.get(cell.casefold(), TRAINING_ROW) != TRAINING_ROW]
-            counted = f'{table.file}: the column "{name}" says {says[0]} or the like of {len(says)} of {len(table.columns[name])} images'
+            cells = [cell.casefold() for cell in table.columns[name]]
+            words = Counter(cell for cell in cells if _WORDS.get(cell, TRAINING_ROW) != TRAINING_ROW)
+            said = " and ".join(f"{word} of {count}" for word, count in words.most_common(_SHOWN))
+            counted = f'{table.file}: the column "{name}" says {said} of {len(cells)} images'
             raise AnchorageError(
                 SPLIT_IGNORED, f"{counted}; set splitColumn: {name} to keep to that, or splitColumn: {UNUSED}"
             )

@@ -244,7 +244,7 @@ def test_a_tables_own_division_is_refused_until_it_is_said_whether_it_counts(tmp
         tmp_path,
         failures.SPLIT_IGNORED,
         '"split"',
-        "3 of 5 images",
+        "test of 2 and val of 1 of 5 images",
         "splitColumn: split",
         "splitColumn: None",
     )
@@ -329,7 +329,8 @@ def test_tables_are_read_as_spreadsheets_write_them(tmp_path, site, text, encodi
     [(["0", "1", "2"], "3 of 3 missing images would match with leading zeros"),
      (["C:\\data\\scans\\IMAGE1.jpg", "D:\\image2.tif", "E:\\image3.png"], "would match"),
      (["00001.jpg", "00002.jpg", "00009.jpg"], "2 of 3 missing images would match with another suffix"),
-     (["other/00001", "other/00002", "nothing"], "2 of 3 missing images would match without the folder")],
+     (["other/00001", "other/00002", "nothing"], "2 of 3 missing images would match without the folder"),
+     (["scan 1", "scan-2", "scan 77"], "2 of 3 missing images would match by their numbers alone")],
 )  # fmt: skip
 def test_names_that_nearly_match_are_told_by_cause(tmp_path, site, names, hint):
     for place in range(3):
