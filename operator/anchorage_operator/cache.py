@@ -85,6 +85,23 @@ class Cache:
             self._awaited.pop(ref, None)
             return self._drop(ref)
 
+    def doubt(self, kind: str, namespace: str | None) -> None:
+        """Let any version of these objects take the place of the stored one, as the API server's data went back; None: of all namespaces."""
+        with self._lock:
+            for ref, held in self._pack_object.items():
+                if ref.kind == kind and namespace in (None, ref.namespace):
+                    self._pack_object[ref] = held._replace(version="")
+
+    def drop_doubted(self, kind: str, namespace: str | None) -> set[Key]:
+        """Remove the objects of which no version came since `doubt`; return the affected federations."""
+        with self._lock:
+            gone = [
+                ref
+                for ref, held in self._pack_object.items()
+                if ref.kind == kind and namespace in (None, ref.namespace) and not held.version
+            ]
+            return {key for ref in gone for key in self._drop(ref)}
+
     def lag(self) -> float:
         """Age in seconds of the oldest stored object that the watch has not delivered yet."""
         with self._lock:

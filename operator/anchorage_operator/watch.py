@@ -1,12 +1,12 @@
 """The watch: streams of events, one for each kind and namespace, that deliver objects to the cache.
 
 A stream begins with a list of what exists, and again where the API server no longer knows the events after the version that was seen
-last. What was deleted while no stream was open is noticed by the resync.
+last, or has gone back behind it, as after a restore of its data. What was deleted while no stream was open is noticed by the resync.
 """
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from threading import Event, Lock, Thread
@@ -42,6 +42,10 @@ class Stream:
     take_in: Callable[[str, Json], None]
     """Takes the type of an event and its object."""
     _: KW_ONLY
+    doubt: Callable[[], None] = lambda: None
+    """Called before everything is listed again because the API server went back: what is stored may be newer than what is there."""
+    settle: Callable[[], None] = lambda: None
+    """Called after that: what was not listed is no more."""
     defect: Callable[[], None] = lambda: None
     """Called at every error of the operator's own."""
     clock: Callable[[], float] = time.monotonic
@@ -57,7 +61,7 @@ class Stream:
     def __post_init__(self) -> None:
         self.heard = self.clock()
         """When an attempt was begun or an event received last."""
-        self._version = ""
+        self._version, self._broken = "", False
         self._open: EventStream | None = None
 
     def run(self) -> None:
@@ -86,10 +90,19 @@ class Stream:
     def _follow(self) -> None:
         """List the objects unless a version is known, and take in events after it until the stream ends."""
         self.heard = self.clock()
-        labels = WATCHED[self.kind]
-        if not self._version:
+        labels, back = WATCHED[self.kind], self._broken and self._went_back()
+        self._broken = False
+        if back:
+            _log.warning(
+                "the API server's data is older than what was seen, as after a restore: reading everything again",
+                extra={"kind": self.kind, "scope": self.scope},
+            )
+            self.doubt()
+        if back or not self._version:
             with self.listing:
                 self._version = self._list(labels)
+        if back:
+            self.settle()
         self._open = self.api.watch(
             self.kind, self.scope, labels, self._version, seconds=STREAM_SECONDS, silent_seconds=self.silent_seconds
         )
@@ -99,6 +112,11 @@ class Stream:
             for change, body in events:
                 self._version = body["metadata"]["resourceVersion"]
                 self._receive(change, body)
+
+    def _went_back(self) -> bool:
+        """Return whether the API server, which may have been away, no longer has the version that was seen last."""
+        latest = self.api.latest_version(self.kind, self.scope)
+        return self._version.isdigit() and latest.isdigit() and int(latest) < int(self._version)
 
     def _list(self, labels: str) -> str:
         """Take in the objects that exist; return the version of the list."""
@@ -117,7 +135,9 @@ class Stream:
     def _handle(self, error: ApiError, failures: int) -> None:
         if error.status == GONE:
             self._version = ""
-        elif failures == 0 and not self.ended.is_set():
+            return
+        self._broken = True
+        if failures == 0 and not self.ended.is_set():
             _log.warning("a stream ended", extra={"kind": self.kind, "scope": self.scope, "error": str(error)})
 
 
@@ -175,6 +195,8 @@ class Watch:
             kind,
             scope,
             self._take_in,
+            doubt=lambda: self.cache.doubt(kind, scope),
+            settle=lambda: self._wake(self.cache.drop_doubted(kind, scope)),
             defect=self.defect,
             silent_seconds=self.silent_seconds,
             pause_seconds=self.pause_seconds,
@@ -185,6 +207,8 @@ class Watch:
         return stream, thread
 
     def _take_in(self, change: str, body: Json) -> None:
-        touched = self.cache.remove(ref_of(body)) if change == "DELETED" else self.cache.add_watched(body)
+        self._wake(self.cache.remove(ref_of(body)) if change == "DELETED" else self.cache.add_watched(body))
+
+    def _wake(self, touched: Iterable[Key]) -> None:
         for key in touched:
             self.wake(key)

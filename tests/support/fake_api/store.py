@@ -12,7 +12,6 @@ PLURALS = {
     "silos": ("anchorage.dev", "v1alpha1", "Silo"),
     "statefulsets": ("apps", "v1", "StatefulSet"),
     "networkpolicies": ("networking.k8s.io", "v1", "NetworkPolicy"),
-    "poddisruptionbudgets": ("policy", "v1", "PodDisruptionBudget"),
     "services": ("", "v1", "Service"),
     "configmaps": ("", "v1", "ConfigMap"),
     "serviceaccounts": ("", "v1", "ServiceAccount"),

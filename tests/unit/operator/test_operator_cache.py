@@ -56,6 +56,26 @@ def test_only_news_touches_a_federation(cache):
     assert cache.add_watched(a_child("Service", "derm-server", version="3", uid="another")) == {DERM}  # made again
 
 
+def test_doubted_objects_give_way_to_older_versions_and_go_where_none_comes(cache):
+    cache.add_watched(a_child("Service", "derm-server", version="50"))
+    cache.add_watched(a_child("Service", "nevi-server", federation="nevi", version="51"))
+    cache.add_watched(a_child("Service", "elsewhere", version="52", namespace="other"))
+    cache.add_watched(a_child("ConfigMap", "derm-server", version="53"))
+    cache.doubt("Service", "ns")
+    assert (
+        cache.get(Ref("Service", "ns", "derm-server")) and DERM in cache and NEVI in cache
+    )  # nothing is missing meanwhile
+    assert cache.add_watched(a_child("Service", "derm-server", version="7")) == {DERM}
+    assert cache.drop_doubted("Service", "ns") == {NEVI}
+    assert cache.versions("Service", ()) == {
+        Ref("Service", "ns", "derm-server"): "7",
+        Ref("Service", "other", "elsewhere"): "52",
+    }
+    assert cache.versions("ConfigMap", ()) == {Ref("ConfigMap", "ns", "derm-server"): "53"}
+    cache.doubt("Service", None)
+    assert cache.drop_doubted("Service", None) == {DERM, Key("other", "derm")}
+
+
 def test_a_silo_that_moves_touches_both_federations(cache):
     cache.add_watched(an_object("Silo", "a", version="1", spec={"federation": "derm"}))
     touched = cache.add_watched(an_object("Silo", "a", version="2", spec={"federation": "nevi"}))

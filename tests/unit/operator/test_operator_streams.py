@@ -37,7 +37,10 @@ class Streams:
     def __init__(self, clock):
         self.clock, self.store = clock, Store()
         self.behaviour, self.lists, self.watches = "normal", [], []
-        self.oldest = 0
+        self.oldest, self.latest = 0, "1000000"
+
+    def latest_version(self, kind, scope):
+        return self.latest
 
     def pages(self, kind, scope, labels):
         self.lists.append(self.clock.now)
@@ -94,7 +97,9 @@ class World:
     def __init__(self):
         self.clock = Clock()
         self.api, self.received = Streams(self.clock), []
-        self.stream = Stream(self.api, "Federation", "study", self.take_in, clock=self.clock)
+        doubts = {"doubt": lambda: self.told.append("doubt"), "settle": lambda: self.told.append("settle")}
+        self.told = []
+        self.stream = Stream(self.api, "Federation", "study", self.take_in, clock=self.clock, **doubts)
         self.stream.ended = TurningEvent()
         self.stream.ended.clock = self.clock
 
@@ -179,6 +184,19 @@ def test_events_that_were_compacted_are_made_up_for_by_a_list(world):
     world.api.store.compact()
     world.play(STREAM_SECONDS)
     assert world.received == [("ADDED", "derm")] and len(world.api.lists) == 2
+
+
+@pytest.mark.parametrize("behaviour", ["failing", "silent", "refused"])
+def test_an_api_server_that_went_back_is_read_anew(world, behaviour, caplog):
+    world.write("derm")
+    world.play(STREAM_SECONDS)
+    world.play(2 * SILENT_SECONDS, behaviour)
+    assert (len(world.api.lists), world.told) == (1, [])
+    world.api.latest = "12"  # a backup of before
+    world.play(STREAM_SECONDS)
+    assert (len(world.api.lists), world.told) == (2, ["doubt", "settle"])
+    assert world.received[-1] == ("ADDED", "derm") and "as after a restore" in caplog.text
+    world.learns()
 
 
 def test_an_object_that_cannot_be_handled_stops_no_stream(world, caplog):

@@ -104,6 +104,12 @@ def test_lists_turn_pages(api: FakeApi, client: KubeClient) -> None:
     assert list(client.list("Pod", "empty")) == list(client.list_metadata("Pod", "empty")) == []
 
 
+def test_the_latest_version_is_never_behind_what_was_written(api: FakeApi, client: KubeClient) -> None:
+    before = int(client.latest_version("ConfigMap", "study"))
+    api.put("configmaps", {"metadata": {"name": "x"}})
+    assert int(client.latest_version("ConfigMap", "study")) > before
+
+
 def test_a_watch_goes_on_after_a_list(api: FakeApi, client: KubeClient, counted: list[tuple[str, int]]) -> None:
     api.page, api.bookmark_seconds = 1, 0.0
     for name in ("a", "b"):

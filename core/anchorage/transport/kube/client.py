@@ -111,6 +111,12 @@ class KubeClient:
             told = {"apiVersion": RESOURCES[kind].api_version, "kind": kind}  # the items of a list do not say
             yield page["metadata"]["resourceVersion"], ({**item, **told} for item in page.get("items") or ())
 
+    def latest_version(self, kind: str, namespace: str | None) -> str:
+        """Return the resourceVersion that a list has now; the version of an object that was seen before is never later."""
+        resource = RESOURCES[kind]
+        answer = self._request("GET", resource.path(namespace), {"limit": "1"}, accept=_METADATA_ONLY)
+        return str(self._accept(answer, "list", resource, namespace or "")["metadata"]["resourceVersion"])
+
     def list_metadata(self, kind: str, namespace: str | None, labels: str = "") -> Iterator[dict[str, Any]]:
         """Yield the same objects' ``metadata`` alone, which costs both sides much less."""
         for page in self._pages(kind, namespace, labels, _METADATA_ONLY):
