@@ -219,14 +219,20 @@ MISTAKES = {
     "a class as a number": Mistake(
         table("CROSS", "2"), CHECK, 3, 'the label "2" is no class: mend it, or name its class in classMap'
     ),
-    "UTF-16": Mistake(
-        lambda: LABELS.write_text(LABELS.read_text(), encoding="utf-16"), CHECK, 3, "labels.csv is no CSV file in UTF-8"
+    "Latin-1": Mistake(
+        lambda: LABELS.write_text(f"{LABELS.read_text()}\u00e9\n", encoding="latin-1"),
+        CHECK,
+        3,
+        "labels.csv is no CSV file in UTF-8",
     ),
     "a spreadsheet called .csv": Mistake(
         lambda: LABELS.write_bytes(b"PK\x03\x04" + bytes(range(256))), CHECK, 3, "labels.csv is no CSV file in UTF-8"
     ),
     "an image listed twice": Mistake(
-        table("c001.png", "c000.png"), CHECK, 3, "c000.png: DuplicateId: the table lists it twice"
+        table("c001.png", "c000.png"),
+        CHECK,
+        3,
+        "c000.png and 1 others: LabelAmbiguous: the table lists it 2 times with different labels",
     ),
     # the file
     "nothing in it": Mistake(
