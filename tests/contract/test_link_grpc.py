@@ -4,8 +4,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,7 +32,7 @@ from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.transport.grpc import client as grpc_client
 from anchorage.transport.grpc import server as grpc_server
-from anchorage.transport.grpc.calls import UPLOAD_WINDOW_BYTES
+from anchorage.transport.grpc.calls import CHANNEL_OPTIONS, UPLOAD_WINDOW_BYTES
 from anchorage.transport.grpc.watchdog import Watchdog
 from anchorage.transport.messages import Announced, Announcement, Arrived, Assigned, Finished, Joined, Left, Permit
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
@@ -389,3 +392,20 @@ def test_silos_come_over_ipv6_and_ipv4_to_one_port(serve, dial) -> None:
     world = World(link, lambda silo: dial(port, silo, server=f"{'[::1]' if silo == 'a' else '127.0.0.1'}:{port}"))
     for silo in ("a", "b"):
         assert world.connect(silo).welcome() == '{"federation":"derm"}'
+
+
+def test_a_silo_tries_the_next_address_of_a_name_while_the_first_says_nothing() -> None:
+    """The first is a port whose queue is full, so that packets to it are lost; gRPC gives one address 20 seconds."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    with ExitStack() as stack:
+        dead = stack.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
+        port = dead.getsockname()[1]
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.2", port))
+        assert server.add_insecure_port(f"127.0.0.1:{port}") == port
+        server.start()
+        with grpc.insecure_channel(f"ipv4:127.0.0.2:{port},127.0.0.1:{port}", CHANNEL_OPTIONS) as channel:
+            grpc.channel_ready_future(channel).result(15)
+        server.stop(0)

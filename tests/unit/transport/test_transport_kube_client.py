@@ -11,6 +11,7 @@ import pytest
 from fake_api.server import FakeApi, Handler
 from fake_api.store import PLURALS, Refused
 from kubernetes.client import Configuration
+from two_addresses import NAME, dead_address_first
 
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.transport.kube.access import ClusterAccess, read_kubeconfig, read_service_account
@@ -224,6 +225,21 @@ def test_rights_are_asked_for(api: FakeApi, client: KubeClient) -> None:
     api.denied = {("patch", "silos/status")}
     assert client.may("patch", "Silo", namespace="ns")
     assert not client.may("patch", "Silo", namespace="ns", subresource="status")
+
+
+def test_the_second_address_of_a_name_is_tried_within_seconds(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = dead_address_first(monkeypatch)
+    file = api.kubeconfig(tmp_path / "kubeconfig")
+    file.write_text(file.read_text().replace("127.0.0.1", NAME))
+    client = KubeClient(read_kubeconfig(str(file)), field_manager="tester")
+    assert client.get("Secret", "ns", "a") is None
+    api.put("pods", {"metadata": {"name": "p"}}, "ns")
+    api.run = lambda pod, command: subprocess.CompletedProcess(command, 0, b"done", b"")
+    assert b"".join(client.execute("ns", "p", "c", ("end", "0"))) == b"done"
+    client.close()
+    assert len(waited) >= 2 and all(seconds is not None and seconds <= 10 for seconds in waited)
 
 
 def test_a_command_streams_its_output_and_tells_its_end(api: FakeApi, client: KubeClient) -> None:

@@ -6,6 +6,8 @@ import ssl
 
 import pytest
 from fake_api.control import Control
+from two_addresses import NAME as TWO
+from two_addresses import dead_address_first
 
 from anchorage.api.errors import commands
 from anchorage.api.status import FederationStatus
@@ -194,3 +196,15 @@ def test_a_local_run_is_asked_without_tls():
     with pytest.raises(ServerError) as raised:
         client.status()
     assert raised.value.reason == "ConnectionRefused" and raised.value.failure is commands.STATUS_UNREACHABLE
+
+
+def test_the_second_address_of_a_name_is_tried_within_seconds(monkeypatch):
+    waited = dead_address_first(monkeypatch)
+    server = ProbeServer("127.0.0.1:0", {})
+    server.start()
+    client = ServerClient(TWO, server.server_port)
+    with pytest.raises(ServerError) as raised:
+        client.status()
+    client.close()
+    server.stop()
+    assert raised.value.reason == "Status404" and waited == [server_client.CONNECT_SECONDS]

@@ -1,5 +1,6 @@
 """Commands in pods, over the API's exec protocol (``v4.channel.k8s.io``)."""
 
+import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -7,7 +8,8 @@ from urllib.parse import unquote, urlsplit
 from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.resources import json_object
 
-CONNECT_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+"""How long each address of the API server's name has to accept a connection."""
 STREAM_SECONDS = 120.0
 """How long a stream whose other end works may be silent."""
 
@@ -59,7 +61,7 @@ def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iter
     from websocket import ABNF, WebSocketBadStatusException, create_connection
 
     try:
-        socket: Any = create_connection(
+        stream: Any = create_connection(
             url.replace("http", "ws", 1),
             CONNECT_SECONDS,
             header=[f"{name}: {value}" for name, value in headers.items()],
@@ -71,9 +73,9 @@ def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iter
         raise CommandError(-1, refusal.get("message") or f"HTTP status {error.status_code}") from error
     kept = {_STDERR: b"", _ERROR: b""}
     try:
-        socket.settimeout(STREAM_SECONDS)
+        stream.settimeout(STREAM_SECONDS)
         while True:
-            operation, frame = socket.recv_data_frame(True)
+            operation, frame = stream.recv_data_frame(True)
             if operation == ABNF.OPCODE_CLOSE:
                 break
             if operation not in (ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT) or not frame.data:
@@ -84,22 +86,36 @@ def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iter
             elif channel in kept:
                 kept[channel] = (kept[channel] + data)[-_MOST_STDERR:]
     finally:
-        socket.shutdown()
+        stream.shutdown()
     _require_success(kept[_ERROR], kept[_STDERR].decode(errors="replace"))
 
 
 def _route(access: ClusterAccess) -> dict[str, Any]:
-    """Return the options of a WebSocket for TLS and the proxy."""
+    """Return the options of a WebSocket for the connection: an open one, or TLS and the proxy."""
+    if not access.proxy:
+        return {"socket": _connected(access)}
     options: dict[str, Any] = {}
     if tls := access.tls():
         options["sslopt"] = {"context": tls, "server_hostname": access.server_name}
-    if access.proxy:
-        proxy = urlsplit(access.proxy)
-        options["proxy_type"] = proxy.scheme if proxy.scheme.startswith("socks") else "http"
-        options |= {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port or 80}
-        if proxy.username:
-            options["http_proxy_auth"] = unquote(proxy.username), unquote(proxy.password or "")
+    proxy = urlsplit(access.proxy)
+    options["proxy_type"] = proxy.scheme if proxy.scheme.startswith("socks") else "http"
+    options |= {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port or 80}
+    if proxy.username:
+        options["http_proxy_auth"] = unquote(proxy.username), unquote(proxy.password or "")
     return options
+
+
+def _connected(access: ClusterAccess) -> socket.socket:
+    """Connect to the first address of the API server's name that accepts: the library gives up at the first that does not answer."""
+    place, tls = urlsplit(access.server), access.tls()
+    connected = socket.create_connection((place.hostname, place.port or (443 if tls else 80)), CONNECT_SECONDS)
+    if tls is None:
+        return connected
+    try:
+        return tls.wrap_socket(connected, server_hostname=access.server_name or place.hostname)
+    except OSError:
+        connected.close()
+        raise
 
 
 def _require_success(verdict: bytes, stderr: str) -> None:
