@@ -15,6 +15,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
 from anchorage.engine.tracking.outbox import read_events
 from anchorage.engine.tracking.progress import Progress
+from anchorage.engine.tracking.reaching import without_proxy
 
 IDLE_SECONDS = 120.0
 """How long the sender may make no progress at the end of a run, longer than it waits for one answer of a tracking server."""
@@ -97,7 +98,7 @@ class Sender:
         module = "anchorage.engine.tracking.sender"
         command = [sys.executable, "-m", module, "--outbox", str(self._outbox), "--uri", self._uri]
         threads = {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        environment = {**os.environ, **ENVIRONMENT, **threads}
+        environment = {**os.environ, **ENVIRONMENT, **threads, **without_proxy(self._uri, os.environ)}
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)
 
     def finish(self, idle_seconds: float = IDLE_SECONDS, at_most_seconds: float = math.inf) -> Sent:

@@ -16,9 +16,11 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mlflow.exceptions import MlflowException
 from pydantic import ValidationError
+from requests import HTTPError
 from sqlalchemy.exc import SQLAlchemyError
 
 from anchorage.api.errors import AnchorageError
@@ -29,12 +31,18 @@ from anchorage.engine.tracking.mlflow_run import MlflowRun
 from anchorage.engine.tracking.outbox import EVENTS, read_events
 from anchorage.engine.tracking.process import LOCK
 from anchorage.engine.tracking.progress import Progress
+from anchorage.engine.tracking.reaching import limit_connecting, proxy_variable
 from anchorage.transport.retry import RetryPolicy
 
 POLL_SECONDS = 0.3
 LONGEST_PAUSE_SECONDS = 30.0
 LAST_ATTEMPTS = 3
 """Attempts in a row without progress after which a run that is over is given up."""
+LAST_ATTEMPTS_LOCKED = 20
+"""The same while another process holds an SQLite store, such as a backup: about a quarter of an hour, with MLflow's own 20 seconds and the pauses."""
+TOO_LARGE = "failed with error code 413 "
+"""In MLflow's words for what a proxy before it found too large."""
+RAISE_LIMIT = "raise the body limit of the proxy before MLflow (for nginx: nginx.ingress.kubernetes.io/proxy-body-size)"
 LONGEST_REASON = 200
 """Characters of what MLflow says that are kept."""
 NICENESS = 10
@@ -78,7 +86,7 @@ class Sending:
         try:
             self._send_all()
         except TROUBLE as error:
-            self._note_trouble(first_line(error))
+            self._note_trouble(self.explain(error))
             raise
         self._note_trouble("")
 
@@ -99,6 +107,17 @@ class Sending:
     def offset(self) -> int:
         """Bytes of the events that are done."""
         return self._progress.offset
+
+    def explain(self, error: Exception) -> str:
+        """Return what an error says, and what to do where that is known."""
+        said = first_line(error)
+        if is_locked(error):
+            return f"{said}; another process holds the file: wait, or end it"
+        variable = proxy_variable(self._uri, os.environ)
+        if variable:
+            host = urlsplit(self._uri).hostname
+            return f"{said}; the way is through the proxy of {variable}: add {host} to NO_PROXY if it needs none"
+        return said
 
     def _note_trouble(self, why: str) -> None:
         if self._progress.trouble != why:
@@ -123,9 +142,17 @@ class Sending:
         try:
             yield
         except MlflowException as error:
-            if error.error_code not in REFUSED:
+            if TOO_LARGE in str(error):
+                self._leave_out(what, f"{first_line(error)}; {RAISE_LIMIT}")
+            elif error.error_code not in REFUSED or is_locked(error):
                 raise
-            self._leave_out(what, first_line(error))
+            else:
+                self._leave_out(what, first_line(error))
+        except HTTPError as error:  # of artifacts
+            if error.response is None or error.response.status_code != 413:
+                raise
+            size = int(error.request.headers.get("Content-Length") or 0) if error.request is not None else 0
+            self._leave_out(what, f"HTTP status 413 for a file of {size / 1e6:.1f} MB; {RAISE_LIMIT}")
 
     @contextlib.contextmanager
     def _refusals_of_card(self) -> Iterator[None]:
@@ -159,7 +186,7 @@ class Sending:
 
     def _finish(self, run: MlflowRun, event: Mapping[str, Any]) -> None:
         if event["models"]:
-            with self._refusals_of_card():
+            with self._refusals("the model card"), self._refusals_of_card():
                 run.log_card(Path(event["models"]))
             self._progress.final_version = self._register(run, "final", Path(event["models"]))
             self._progress.best_version = self._register(run, "best", Path(event["models"]))
@@ -192,9 +219,9 @@ def serve(sending: Sending, folder: Path) -> int:
                 sending.send_all()
                 failures = 0
         except TROUBLE as error:
-            log.warning("%s %s: %s", TRACKING_UNREACHABLE.code, TRACKING_UNREACHABLE.reason, first_line(error))
+            log.warning("%s %s: %s", TRACKING_UNREACHABLE.code, TRACKING_UNREACHABLE.reason, sending.explain(error))
             failures = failures + 1 if sending.offset == before else 1
-            if server_gone and failures >= LAST_ATTEMPTS:
+            if server_gone and failures >= (LAST_ATTEMPTS_LOCKED if is_locked(error) else LAST_ATTEMPTS):
                 return TRACKING_UNREACHABLE.exit_code
         if not failures and (server_gone or sending.ended):
             return 0
@@ -203,6 +230,11 @@ def serve(sending: Sending, folder: Path) -> int:
             time.sleep(pause)
         elif wait_for_end_of_input(pause):
             server_gone, size, failures = True, -1, 0
+
+
+def is_locked(error: Exception) -> bool:
+    """Return whether another process holds an SQLite store, which passes."""
+    return "database is locked" in str(error)
 
 
 def first_line(error: Exception) -> str:
@@ -238,6 +270,7 @@ def main() -> int:
     arguments = parser.parse_args()
     log_to_stderr(logging.WARNING)
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # says again, with the address, what `serve` logs
+    limit_connecting()
     yield_to_rounds()
     folder: Path = arguments.outbox
     with (folder / LOCK).open("a") as lock:
