@@ -33,6 +33,8 @@ from anchorage.engine.silo import SiloWorker
 from anchorage.transport.grpc import client as grpc_client
 from anchorage.transport.grpc import server as grpc_server
 from anchorage.transport.grpc.calls import CHANNEL_OPTIONS, UPLOAD_WINDOW_BYTES
+from anchorage.transport.grpc.narrow_path import route_to
+from anchorage.transport.grpc.single_calls import describe
 from anchorage.transport.grpc.watchdog import Watchdog
 from anchorage.transport.messages import Announced, Announcement, Arrived, Assigned, Finished, Joined, Left, Permit
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
@@ -409,3 +411,25 @@ def test_a_silo_tries_the_next_address_of_a_name_while_the_first_says_nothing() 
         with grpc.insecure_channel(f"ipv4:127.0.0.2:{port},127.0.0.1:{port}", CHANNEL_OPTIONS) as channel:
             grpc.channel_ready_future(channel).result(15)
         server.stop(0)
+
+
+def test_models_go_through_a_connection_with_small_segments(serve, dial, identities) -> None:
+    link, port = serve()
+    server = f"127.0.0.1:{port}"
+    route_to(server).narrow = True
+    assert describe(server, identities.silo("a")) == '{"federation":"derm"}'
+    world = World(link, lambda silo: dial(port, silo))
+    silo, task = world.connect("a"), train_task(MODEL)
+    link.offer(MODEL)
+    link.assign("a", task)
+    assert order_of(silo) == Assigned(task)
+    received, sent = MemorySpool(MODEL.manifest), MemorySpool(UPDATE.manifest)
+    silo.fetch(MODEL.manifest, received)
+    silo.announce(announcement_of(task, UPDATE))
+    world.events_until(Announced)
+    link.permit("a", task.id, sent)
+    assert order_of(silo) == Permit(task.id)
+    silo.push(task.id, UPDATE)
+    assert world.events_until(Arrived) == Arrived("a", task.id)
+    assert not received.missing() and not sent.missing()
+    assert any(each.name == "narrow-path" for each in threading.enumerate())

@@ -17,6 +17,7 @@ from anchorage.transport.grpc.allocator import keep_chunk_memory
 from anchorage.transport.grpc.calls import MAX_UP_BYTES, STILL_SECONDS
 from anchorage.transport.grpc.connection import Connection, noting
 from anchorage.transport.grpc.contact import Contact
+from anchorage.transport.grpc.narrow_path import route_to
 from anchorage.transport.grpc.refusals import refusal_of
 from anchorage.transport.grpc.transfers import receive_chunks, send_chunks
 from anchorage.transport.grpc.watchdog import Watchdog
@@ -30,6 +31,8 @@ from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 FIRST_PAUSE_SECONDS = 0.1
 ANSWER_SECONDS = 60.0
 """How long the server has for an answer to one message, and for the welcome of a session."""
+BUFFERED_CHUNKS = 6
+"""More chunks of an update than the buffers between here and the network hold."""
 PROGRESS_SECONDS = 0.1
 """Shortest interval between two progress messages."""
 
@@ -73,6 +76,7 @@ class GrpcServerLink:
         self._server = server
         self._credentials = credentials
         self._proxy = proxy
+        self._route = route_to(server)
         self._contact = contact or Contact(LivenessRegistry())
         self._hello = convert.profile_to_proto(profile)
         self._retry = RetryPolicy(FIRST_PAUSE_SECONDS, longest_pause_seconds, jitter=-0.5)
@@ -153,7 +157,7 @@ class GrpcServerLink:
         if sink.manifest != manifest:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
         while sink.missing():
-            self._transfer_with_retries(is_granted, fetch)
+            self._transfer_with_retries("Fetch", 1, is_granted, fetch)
 
     def announce(self, announcement: messages.Announcement) -> None:
         """Announce the update of a train task; repeated automatically after a reconnect until dismissed.
@@ -192,7 +196,7 @@ class GrpcServerLink:
 
             send_chunks(connection, task, update, self._transfers, ANSWER_SECONDS, sent)
 
-        self._transfer_with_retries(is_granted, push)
+        self._transfer_with_retries("Push", BUFFERED_CHUNKS, is_granted, push)
 
     def report(self, evaluation: messages.Evaluation) -> None:
         """Send the result of an evaluate task."""
@@ -268,9 +272,10 @@ class GrpcServerLink:
                     return
                 self._attempt = connection
             orders = connection.open(self._hello)
-            with self._opening.watch(orders.cancel), noting(clock):
+            with self._opening.watch(orders.cancel), noting(clock), self._route.watch("Orders") as moved:
                 welcome = convert.require_served(convert.parse(pb.Order, next(orders, b"")).welcome)
                 clock.note(orders.initial_metadata())
+                moved()
             with self._changed:
                 connection.session, self._run = welcome.session, welcome.run
                 self._connection = connection
@@ -354,14 +359,24 @@ class GrpcServerLink:
         return True
 
     def _transfer_with_retries(
-        self, is_granted: Callable[[Connection], bool], transfer_on: Callable[[Connection, Callable[[], None]], None]
+        self,
+        call: str,
+        pieces: int,
+        is_granted: Callable[[Connection], bool],
+        transfer_on: Callable[[Connection, Callable[[], None]], None],
     ) -> None:
-        """Make a transfer in a session in which the server granted it; continue it after every interruption."""
+        """Make a transfer in a session in which the server granted it; continue it after every interruption; `call`, `pieces` as of `Route`."""
         backoff = Backoff(self._retry)
         while True:
             connection = self._await_grant(is_granted)
             try:
-                return transfer_on(connection, backoff.reset)
+                with self._route.watch(call, pieces) as moved:
+
+                    def progressed(moved: Callable[[], None] = moved) -> None:
+                        backoff.reset()
+                        moved()
+
+                    return transfer_on(connection, progressed)
             except grpc.RpcError as error:
                 refusal = refusal_of(error, self._server)
                 if refusal is not None and refusal.failure is not transfer.STALE_SESSION:

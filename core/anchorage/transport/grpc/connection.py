@@ -10,6 +10,7 @@ import grpc
 
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc.calls import CHANNEL_OPTIONS, SESSION, TASK, path
+from anchorage.transport.grpc.narrow_path import route_to
 from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.tls import channel_credentials
 from anchorage.transport.peer_clock import PeerClock
@@ -53,7 +54,8 @@ class Connection:
     ) -> None:
         self.session = ""
         self._clock = clock or PeerClock()
-        options = [*CHANNEL_OPTIONS, *proxy_options(proxy)]
+        self._path = route_to(server).open(proxy)
+        options = [*CHANNEL_OPTIONS, *proxy_options(self._path.url if self._path is not None else proxy)]
         self._channel: Any = grpc.secure_channel(server, channel_credentials(credentials), options)
 
     def open(self, hello: pb.Hello) -> Any:
@@ -88,6 +90,8 @@ class Connection:
     def close(self) -> None:
         """End every call."""
         self._channel.close()
+        if self._path is not None:
+            self._path.close()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return ((SESSION, self.session),)

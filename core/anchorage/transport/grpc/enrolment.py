@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from anchorage.transport.grpc.address_guard import AddressGuard
 from anchorage.transport.grpc.calls import ENROLMENT, path, serve_calls
 from anchorage.transport.grpc.connection import noting
 from anchorage.transport.grpc.guard import ADDRESS_PART, CallGuard, address_of, connection_options, most_connections
+from anchorage.transport.grpc.narrow_path import route_to
 from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.refusals import refusal_of, refusing
 from anchorage.transport.grpc.tls import bind, server_credentials
@@ -128,10 +129,15 @@ def enrol(
         raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error
     request = pb.SigningRequest(silo=silo, token=token, request=csr_pem).SerializeToString()
     clock = clock or PeerClock()
-    with grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), proxy_options(proxy)) as channel:
-        call: Any = channel
+    with ExitStack() as stack:
+        route = route_to(address)
+        narrow = route.open(proxy)
+        if narrow is not None:
+            stack.callback(narrow.close)
+        options = proxy_options(narrow.url if narrow is not None else proxy)
+        call: Any = stack.enter_context(grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), options))
         try:
-            with noting(clock):
+            with noting(clock), route.watch("Enrol"):
                 answer, ended = call.unary_unary(path("Enrol", ENROLMENT)).with_call(request, ANSWER_SECONDS)
                 clock.note(ended.initial_metadata())
         except grpc.RpcError as error:

@@ -6,6 +6,7 @@ from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.connection import Connection
+from anchorage.transport.grpc.narrow_path import route_to
 from anchorage.transport.grpc.refusals import refusal_of
 from anchorage.transport.peer_clock import PeerClock
 from anchorage.transport.pki import Credentials
@@ -104,7 +105,8 @@ def ask_authorities(
 
 def _ask(connection: Connection, server: str, call: str, request: bytes, seconds: float) -> bytes:
     try:
-        return connection.call(call, request, seconds)
+        with route_to(server).watch(call):
+            return connection.call(call, request, seconds)
     except grpc.RpcError as error:
         unanswered = AnchorageError(transfer.SERVER_UNREACHABLE, f"{server} does not answer: {error.details()}")
         raise refusal_of(error, server) or unanswered from None
