@@ -4,6 +4,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from anchorage.transport.http_proxies import without_proxy
+
 if TYPE_CHECKING:
     from anchorage.transport.spans import RoundSpans
 
@@ -29,7 +31,8 @@ def open_spans(service: str, federation: str, key: str, silo: str = "") -> "Roun
     silo : str
         The silo whose spans they are; empty at the server.
     """
-    if not any(os.environ.get(name) for name in ENDPOINTS):
+    endpoints = [endpoint for name in ENDPOINTS if (endpoint := os.environ.get(name))]
+    if not endpoints:
         return None
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol not in PROTOCOLS:
@@ -38,6 +41,8 @@ def open_spans(service: str, federation: str, key: str, silo: str = "") -> "Roun
     try:
         from anchorage.transport.spans import RoundSpans, exporter_named
 
+        for endpoint in endpoints:
+            os.environ.update(without_proxy(endpoint, os.environ))  # by which the exporter goes
         return RoundSpans(service, federation, key, exporter_named(PROTOCOLS[protocol]), silo)
     except ImportError as error:
         _log.warning("no spans are sent: %s; pip install 'anchorage[otel]'", error)

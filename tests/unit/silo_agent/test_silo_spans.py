@@ -1,5 +1,6 @@
 """Spans of a round: one trace across server and silos, and nothing of a hospital in it."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -133,6 +134,8 @@ def test_a_collector_that_is_named_gets_spans_where_the_exporter_is_installed(
         def load(self) -> Callable[[], SpanExporter]:
             return lambda: kept
 
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "")  # is put back
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_PROTOCOL", raising=False)
     monkeypatch.setattr("anchorage.transport.spans.entry_points", lambda **_: [Entry()] if installed else [])
@@ -144,6 +147,16 @@ def test_a_collector_that_is_named_gets_spans_where_the_exporter_is_installed(
         spans.begin_silo(1).end()
         spans.close()
         assert [span.name for span in kept.get_finished_spans()] == ["silo"]
+
+
+def test_a_collector_in_the_cluster_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "example.org")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.monitoring.svc:4318")
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_PROTOCOL", raising=False)
+    monkeypatch.setattr("anchorage.transport.spans.entry_points", lambda **_: [])
+    otlp.open_spans("anchorage-silo", "derm", KEY)
+    assert os.environ["no_proxy"] == "example.org,collector.monitoring.svc"
 
 
 def test_without_spans_an_agent_imports_no_opentelemetry() -> None:

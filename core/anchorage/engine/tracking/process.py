@@ -15,7 +15,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
 from anchorage.engine.tracking.outbox import read_events
 from anchorage.engine.tracking.progress import Progress
-from anchorage.engine.tracking.reaching import without_proxy
+from anchorage.transport.http_proxies import without_proxy
 
 IDLE_SECONDS = 120.0
 """How long the sender may make no progress at the end of a run, longer than it waits for one answer of a tracking server."""

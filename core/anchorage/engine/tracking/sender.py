@@ -27,11 +27,12 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
 from anchorage.api.logs import log_to_stderr
 from anchorage.api.mistakes import without_password
+from anchorage.engine.tracking.connecting import limit_connecting
 from anchorage.engine.tracking.mlflow_run import MlflowRun
 from anchorage.engine.tracking.outbox import EVENTS, read_events
 from anchorage.engine.tracking.process import LOCK
 from anchorage.engine.tracking.progress import Progress
-from anchorage.engine.tracking.reaching import limit_connecting, proxy_variable
+from anchorage.transport.http_proxies import proxy_variable
 from anchorage.transport.retry import RetryPolicy
 
 POLL_SECONDS = 0.3

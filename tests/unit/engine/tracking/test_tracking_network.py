@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,10 +21,11 @@ from two_addresses import NAME, dead_address_first
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
 from anchorage.engine.events import RoundCommitted
 from anchorage.engine.tracking import Sender, sender
+from anchorage.engine.tracking.connecting import CONNECT_SECONDS, limit_connecting
 from anchorage.engine.tracking.mlflow_run import MlflowRun
 from anchorage.engine.tracking.process import what_is_sent
-from anchorage.engine.tracking.reaching import CONNECT_SECONDS, limit_connecting, proxy_variable, without_proxy
 from anchorage.engine.tracking.sender import LAST_ATTEMPTS, LAST_ATTEMPTS_LOCKED, Sending, serve
+from anchorage.transport.http_proxies import proxy_variable, without_proxy
 
 LIMIT = 1 << 20
 LOCKED = "(sqlite3.OperationalError) database is locked"
@@ -76,6 +76,9 @@ def test_the_second_address_of_mlflow_s_name_is_tried_within_seconds(
         ("http://mlflow.ns.svc.k8s.example:5000", {"NO_PROXY": "x"}, "x,mlflow.ns.svc.k8s.example"),
         ("https://mlflow.example.org", {}, None),
         ("http://10.0.0.7:5000", {}, None),
+        ("http://[fd00::7]:5000", {}, None),
+        ("http://127.0.0.1:5000", {}, "127.0.0.1"),
+        ("http://[::1]:5000", {}, "::1"),
         ("sqlite:////state/mlflow.db", {}, None),
     ],
 )
@@ -93,7 +96,8 @@ def test_addresses_of_the_cluster_are_reached_without_a_proxy(
 
 def test_the_sender_has_the_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
-    monkeypatch.setattr(sys, "executable", "/usr/bin/env")  # says its variables and ends
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("subprocess.Popen", lambda command, env, **more: seen.append(env))
     seen: list[dict[str, str]] = []
     Sender(tmp_path, "http://mlflow.ns.svc:5000")
