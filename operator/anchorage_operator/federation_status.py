@@ -84,6 +84,8 @@ def _server_available(situation: Situation) -> Finding:
     if not situation.is_made(server_name(situation.observed.name)):
         return Finding("False", reasons.STARTING, "its objects are being created")
     pod, unreachable = situation.server_pod, situation.observed.report
+    if situation.lost_state and not pod.trouble:
+        return Finding("False", reasons.STATE_LOST, situation.lost_state)
     if not pod.ready:
         return Finding("False", pod.reason, pod.message)
     if not isinstance(unreachable, Unreachable) or situation.now - unreachable.since < UNREACHABLE_SECONDS:
@@ -99,7 +101,7 @@ def _server_available(situation: Situation) -> Finding:
 def _quorum_met(situation: Situation, server: Finding) -> Finding:
     if situation.finished:
         return Finding("True", reasons.SUCCEEDED, "all rounds are committed")
-    if server.reason in (reasons.SUSPENDED, reasons.HALTED, reasons.FEDERATION_NOT_ACCEPTED):
+    if server.reason in (reasons.SUSPENDED, reasons.HALTED, reasons.FEDERATION_NOT_ACCEPTED, reasons.STATE_LOST):
         return Finding("False", server.reason, server.message)
     if server.reason == QUORUM_LOST.reason:
         return Finding("False", server.reason, _missing(situation) or server.message)

@@ -62,7 +62,12 @@ def approval(situation: Situation, silo: Json) -> Approval:
 
 
 def members(situation: Situation) -> tuple[Member, ...]:
-    """Return the silos that the server admits: approved ones with a signed certificate, sorted by name."""
+    """Return the silos that the server admits: approved ones with a signed certificate, sorted by name.
+
+    None while its volume lacks committed rounds, so that it trains nothing over again.
+    """
+    if situation.lost_state:
+        return ()
     found = []
     for name, silo in situation.silos.items():
         invitation = situation.observed.invitations.get(name)

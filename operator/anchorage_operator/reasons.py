@@ -154,6 +154,12 @@ EVICTED = "Evicted"
 
 The pod is recreated automatically; free disk space or memory on the node.
 """
+STATE_LOST = "StateLost"
+"""ServerAvailable, QuorumMet, Connected, Ready: The server's volume lacks rounds that were committed: it is another one, or was restored from an
+older copy. The server admits no silo and waits, so that nothing is trained over again.
+
+Bring back the volume (docs/operations.md), or give the rounds up with the command in the message: training goes on from what the volume has.
+"""
 QUORUM_MET = "EnoughSilos"
 """QuorumMet: At least spec.protocol.minSilos silos are connected."""
 WAITING_FOR_SILOS = "WaitingForSilos"

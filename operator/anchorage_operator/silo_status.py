@@ -155,7 +155,7 @@ def _connected(situation: Situation, reported: SiloStatus | None, enrolled: Find
         return Finding("False", reasons.FEDERATION_NOT_FOUND)
     if reported is not None and reported.connected:
         return Finding("True", reasons.CONNECTED)
-    if server.reason in (reasons.SUSPENDED, reasons.HALTED, reasons.FEDERATION_NOT_ACCEPTED):
+    if server.reason in (reasons.SUSPENDED, reasons.HALTED, reasons.FEDERATION_NOT_ACCEPTED, reasons.STATE_LOST):
         return Finding("False", server.reason, server.message)
     if not enrolled.holds:
         return Finding("False", enrolled.reason, enrolled.message)

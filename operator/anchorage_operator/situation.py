@@ -7,11 +7,11 @@ from functools import cached_property
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
 from anchorage.api.federation import Federation, FederationSpec, Silo
 from anchorage.api.status import STORING_RESULTS, FederationStatus, find_condition, seconds_of
-from anchorage.transport.kube.resources import Json
+from anchorage.transport.kube.resources import STATE_LOST, Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, find
 from anchorage_operator.in_use import InUse, last_federation, last_silo
-from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL, agent_name, server_name
+from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL, STATE_VOLUME, agent_name, server_name
 from anchorage_operator.observed import Observed
 from anchorage_operator.pods import PodHealth, diagnose
 from anchorage_operator.settings import OperatorSettings
@@ -80,10 +80,31 @@ class Situation:
         """Generation of the Federation object."""
         return int(self.federation["metadata"].get("generation", 0))
 
+    @cached_property
+    def lost_state(self) -> str:
+        """What the server's volume lacks of what was committed, and what to do; empty where it lacks nothing, or somebody said that it is lost.
+
+        A server goes back by one round itself where the last checkpoint is damaged.
+        """
+        report, committed = self.observed.report, int(self.status.get("round", 0))
+        if not isinstance(report, FederationStatus):
+            before = self.finding("ServerAvailable")
+            return before.message if before is not None and before.reason == reasons.STATE_LOST else ""
+        known = self.federation.get("metadata", {}).get("annotations", {}).get(STATE_LOST)
+        if report.round >= committed or (report.round and report.round == committed - 1) or known == str(committed):
+            return ""
+        has = f"has round {report.round} only" if report.round else "is empty"
+        return (
+            f"round {committed} was committed, the volume {has}; bring back the volume {STATE_VOLUME}-{server_name(self.observed.name)}-0, or "
+            f"give the rounds up with `kubectl annotate fed {self.observed.name} {STATE_LOST}={committed}`"
+        )
+
     @property
     def report(self) -> FederationStatus | None:
-        """The server's status, None if it did not respond."""
-        return self.observed.report if isinstance(self.observed.report, FederationStatus) else None
+        """The server's status, None if it did not respond, or does not know of rounds that were committed."""
+        return (
+            self.observed.report if isinstance(self.observed.report, FederationStatus) and not self.lost_state else None
+        )
 
     @property
     def suspended(self) -> bool:
@@ -162,7 +183,7 @@ class Situation:
     @property
     def server_away(self) -> bool:
         """Whether no server runs."""
-        return self.report is None and (not self.server_wanted or not self.server_pod.ready)
+        return self.report is None and (not self.server_wanted or not self.server_pod.ready or bool(self.lost_state))
 
     def agent_pod(self, silo: str) -> PodHealth:
         """Return the state of a managed silo's pod."""

@@ -11,6 +11,9 @@ Json = Mapping[str, Any]
 NEW_AUTHORITY = "anchorage.dev/new-authority"
 """Annotation of a Federation, of any value: there is to be a new authority beside the present one; without it, one alone again."""
 
+STATE_LOST = "anchorage.dev/state-lost"
+"""Annotation of a Federation: the number of the last committed round, which is known to be lost; training goes on from what the volume has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
