@@ -107,6 +107,7 @@ def begin_study(wanted: InitRequest) -> None:
         _warn_missing(server, classes, class_maps)
         document, task_name = {"classification": {"classes": classes}}, "classification"
     name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
+    name = name if name[0].isalpha() else f"study-{name}"[:LONGEST_NAME].strip("-")
     text = FirstFile(name, document, server, members, class_maps, _weights_below(root), task_name).written()
     _require_valid(text, out)
     _write(out, text)

@@ -8,7 +8,7 @@ from anchorage_operator.certificates import certificates_valid
 from anchorage_operator.conditions import Finding, join_names
 from anchorage_operator.in_use import CLUSTER_ONLY
 from anchorage_operator.membership import approval, is_managed
-from anchorage_operator.names import server_name
+from anchorage_operator.names import authority_name, public_name, server_name
 from anchorage_operator.observed import Unreachable
 from anchorage_operator.situation import Situation
 from anchorage_operator.volumes import volume_note
@@ -81,6 +81,9 @@ def _server_available(situation: Situation) -> Finding:
         return Finding("False", reasons.HALTED, f"training failed; any change of the spec restarts it{kept}")
     if situation.report is not None:
         return Finding("True", reasons.AVAILABLE)
+    name = situation.observed.name
+    if (refused := situation.refused_object(server_name(name), public_name(name), authority_name(name))) is not None:
+        return refused
     if not situation.is_made(server_name(situation.observed.name)):
         return Finding("False", reasons.STARTING, "its objects are being created")
     pod, unreachable = situation.server_pod, situation.observed.report

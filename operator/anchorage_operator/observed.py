@@ -117,6 +117,8 @@ class Observed:
     """Why the API server refuses the pod of a StatefulSet, by the StatefulSet's name; only of those that lack theirs."""
     refused_changes: Mapping[str, str] = field(default_factory=dict)
     """Why the API server refuses a StatefulSet as it was planned last, by its name."""
+    refused_objects: Mapping[str, str] = field(default_factory=dict)
+    """Why the API server refuses other objects as they were planned last, by kind and name, such as ``Service derm-server``."""
     claims: Mapping[str, str] | None = None
     """Phase of every PersistentVolumeClaim of the namespace by name; None where it was not looked up."""
     claim_sizes: Mapping[str, str] = field(default_factory=dict)

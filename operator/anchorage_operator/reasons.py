@@ -88,6 +88,12 @@ its words.
 
 Raise the quota, create the PriorityClass or RuntimeClass, correct what the spec asks for, or have the namespace's policy changed.
 """
+OBJECT_REFUSED = "ObjectRefused"
+"""ServerAvailable, AgentAvailable, Ready: The API server refuses an object that the pod needs, such as its Service. The message names it and has
+the API server's words.
+
+Raise the quota, correct the name or what the spec asks for, or have the namespace's policy changed.
+"""
 SERVER_UNREACHABLE = "ServerUnreachable"
 """ServerAvailable, Connected, QuorumMet, Ready: The server's pod is ready, but its control port does not respond to the operator. Training
 continues.

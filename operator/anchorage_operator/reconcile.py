@@ -101,7 +101,7 @@ class Reconciler:
     _repeated: dict[Key, int] = field(default_factory=dict, init=False)
     _applied: dict[Ref, _Applied] = field(default_factory=dict, init=False)
     _not_before: dict[tuple[str, str, str], float] = field(default_factory=dict, init=False)
-    _refused: dict[Key, dict[str, str]] = field(default_factory=dict, init=False)
+    _refused: dict[Key, dict[tuple[str, str], str]] = field(default_factory=dict, init=False)
     _undone: dict[Key, AnchorageError] = field(default_factory=dict, init=False)
 
     def reconcile(self, key: Key) -> float | None:
@@ -170,7 +170,7 @@ class Reconciler:
             authority = None
         elif authority is not None and not authority.certificate and self.settings.authority_issuer is not None:
             authority, request = None, self.identity.authority_request(key)
-        undone = self._undone.get(key)
+        undone, refused = self._undone.get(key), self._refused.get(key, {})
         return Observed(
             namespace=key.namespace,
             name=key.federation,
@@ -179,7 +179,8 @@ class Reconciler:
             children=self.cache.children(key),
             pods=pods,
             refused_pods=self._refused_pods(key, pods),
-            refused_changes=self._refused.get(key, {}),
+            refused_changes={name: why for (kind, name), why in refused.items() if kind == "StatefulSet"},
+            refused_objects={" ".join(ref): why for ref, why in refused.items() if ref[0] != "StatefulSet"},
             claims=self.cache.claims(key.namespace),
             claim_sizes=self.cache.claim_sizes(key.namespace),
             authority=authority,
@@ -209,8 +210,8 @@ class Reconciler:
         causes: list[Exception] = []
         again = self._carry_out_effects(key, observed.invitations, planned.effects, causes)
         events = list(planned.events)
-        refused: dict[str, str] = {}
-        self._refused[key] = refused
+        refused: dict[tuple[str, str], str] = {}
+        known, self._refused[key] = self._refused.get(key, {}), refused
         for body in planned.apply:
             if not self._may_apply(key, observed, body, events):
                 continue
@@ -218,10 +219,11 @@ class Reconciler:
                 self._apply(observed, body)
             except ApiError as error:
                 causes.append(error)
+                ref = body["kind"], body["metadata"]["name"]
+                self._applied.pop(Ref(ref[0], key.namespace, ref[1]), None)  # whom could a write contest that failed
                 if error.status in REFUSED and observed.federation:
-                    self._applied.pop(Ref(body["kind"], key.namespace, body["metadata"]["name"]), None)
-                    if body["kind"] == "StatefulSet":
-                        refused[body["metadata"]["name"]] = error.message
+                    refused[ref] = error.message
+                if ref in refused and ref not in known and observed.federation:
                     events.append(_refusal_event(observed.federation, body, error))
         for reference in planned.delete:
             try:

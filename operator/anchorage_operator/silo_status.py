@@ -140,6 +140,8 @@ def _agent_available(situation: Situation, name: str, accepted: Finding) -> Find
     if not situation.agents_wanted:
         reason = reasons.SUSPENDED if situation.suspended else reasons.HALTED
         return Finding("False", reason, "the agent's pod is stopped")
+    if (refused := situation.refused_object(agent_name(name))) is not None:
+        return refused
     if not situation.is_made(agent_name(name)):
         return Finding("False", reasons.STARTING, "its objects are being created")
     pod = situation.agent_pod(name)

@@ -198,6 +198,13 @@ class Situation:
         why = self.observed.refused_changes.get(owner)
         return f"the pod stays as it was: {why}" if why and ("StatefulSet", owner) in self.observed.children else ""
 
+    def refused_object(self, *names: str) -> Finding | None:
+        """Return what keeps a pod from working where the API server refuses an object of one of these names."""
+        for ref, why in self.observed.refused_objects.items():
+            if ref.partition(" ")[2] in names:
+                return Finding("False", reasons.OBJECT_REFUSED, f"{ref} was refused: {why}")
+        return None
+
     def finding(self, kind: str) -> Finding | None:
         """Return a condition of the Federation's written status."""
         return find(self.status, kind)

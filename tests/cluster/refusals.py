@@ -124,6 +124,12 @@ CLUSTER = (
         everywhere=False,
     ),
     Refusal(
+        "a federation's name that no Service can have",
+        changed(FEDERATION, {"metadata.name": "2026-derm"}),
+        "a letter first",
+        "metadata.name",
+    ),
+    Refusal(
         "a silo's name with a dot",
         changed(SILO, {"metadata.name": "a.b"}),
         "at most 45: pods and services are named after it",

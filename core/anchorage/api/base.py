@@ -38,6 +38,10 @@ TRACKING_URI_PATTERN = _form(
 NAME_PATTERN = _form(
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "a name of lower-case letters, digits and dashes, at most 63 long"
 )
+FEDERATION_NAME_PATTERN = _form(
+    r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
+    "a name of lower-case letters, digits and dashes that begins with a letter, at most 63 long",
+)
 NAMES_PATTERN = _form(r"^[a-z0-9*?-]+$", "names of silos such as cpu-*, with * for any characters and ? for one")
 WEIGHTS_PATTERN = _form(
     r"^(models:/[^/:\x00-\x1f]+(/\d+|@[\w-]+)|[A-Za-z0-9][\w.-]*)$",
@@ -121,3 +125,17 @@ class Metadata(Document):
 
     name: Name = Field(description="Name of the object, unique among objects of its kind.")
     namespace: Name | None = Field(None, description="Kubernetes namespace of the object. Ignored outside a cluster.")
+
+
+FederationName = Annotated[
+    str, StringConstraints(strict=True, pattern=FEDERATION_NAME_PATTERN, min_length=1, max_length=63)
+]
+"""The name of a federation: Services are named after it, which begin with a letter."""
+
+
+class FederationMetadata(Metadata):
+    """Name and namespace of a Federation."""
+
+    name: FederationName = Field(
+        description="Name of the federation, unique among federations. It begins with a letter, as Services are named after it."
+    )

@@ -12,6 +12,7 @@ from anchorage.api.base import (
     TITLE_PATTERN,
     TRACKING_URI_PATTERN,
     Document,
+    FederationMetadata,
     Fraction,
     Metadata,
     Name,
@@ -363,7 +364,7 @@ class Federation(Document):
 
     api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
     kind: Literal["Federation"] = Field("Federation", description="Kind of document.")
-    metadata: Metadata = Field(description="Name and namespace of the study.")
+    metadata: FederationMetadata = Field(description="Name and namespace of the study.")
     spec: FederationSpec = Field(description="Desired state, written by users.")
     status: FederationStatus | None = Field(None, description="Observed state, written by server and operator.")
 

@@ -150,7 +150,7 @@ def test_one_refused_object_does_not_keep_the_rest_back(world):
             raise ApiError(422, "Invalid", "spec.ports: Required value")
 
     world.api.refuse = refuse
-    for _ in range(4):
+    for _ in range(40):  # for minutes: it is told when it begins, and not again
         try:
             world.look()
         except IncompleteError as error:
@@ -158,7 +158,10 @@ def test_one_refused_object_does_not_keep_the_rest_back(world):
             world.clock.advance(6.0)
     assert refused == {"derm-server"}
     assert {"derm-server", "a-silo"} <= world.names("statefulsets")
+    assert world.condition("federations", "derm", "ServerAvailable") == ("False", "ObjectRefused")
+    assert world.condition("federations", "derm", "Ready") == ("False", "ObjectRefused")
     (event,) = [event for event in world.store.list("events") if event["reason"] == "ApplyRefused"]
+    assert event["count"] == 1
     assert event["message"].startswith("Service derm-server was refused") and event["type"] == "Warning"
 
 

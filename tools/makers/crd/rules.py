@@ -6,7 +6,7 @@ condition Accepted, by the very code of `fedctl validate`: a rule here would say
 
 from collections.abc import Mapping
 
-from anchorage.api.base import NAME_PATTERN
+from anchorage.api.base import FEDERATION_NAME_PATTERN, NAME_PATTERN
 from makers.crd.rule import Rule
 
 LONGEST_NAME = 45
@@ -14,15 +14,18 @@ LONGEST_NAME = 45
 
 NO_PARENT_FOLDER = Rule("!('..' in self.split('/'))", "a path stays below its folder; remove ..")
 
-_NAME = Rule(
-    f"size(self.metadata.name) <= {LONGEST_NAME} && self.metadata.name.matches(r'{NAME_PATTERN}')",
-    f"a name has lower-case letters, digits and dashes, at most {LONGEST_NAME}: pods and services are named after it",
-    ".metadata.name",
-)
+
+def _name(pattern: str, begins: str = "") -> Rule:
+    return Rule(
+        f"size(self.metadata.name) <= {LONGEST_NAME} && self.metadata.name.matches(r'{pattern}')",
+        f"a name has lower-case letters, digits and dashes, {begins}at most {LONGEST_NAME}: pods and services are named after it",
+        ".metadata.name",
+    )
+
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
-    "Federation": (_NAME,),
-    "Silo": (_NAME,),
+    "Federation": (_name(FEDERATION_NAME_PATTERN, "a letter first, "),),
+    "Silo": (_name(NAME_PATTERN),),
     "SiloSpec": (
         Rule(
             "self.federation == oldSelf.federation",
