@@ -13,6 +13,7 @@ from anchorage.api.base import Document
 from anchorage.api.checking import check_document
 from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
 from anchorage.api.model_card import CARD, ModelCard
+from anchorage.api.silo_state import SiloState
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
 from anchorage.api.status import Condition, FederationStatus, SiloReport, SiloStatus, find_condition, is_true, timestamp
@@ -301,16 +302,20 @@ def silo_row(silo: Mapping[str, Any]) -> SiloRow:
     )
     common = status.model_dump(include=set(SiloReport.model_fields))
     waits = approved is not None and approved.status != "True"
-    state = (
-        approved.reason if approved is not None and waits else status.state or (ready.reason if ready else "Waiting")
-    )
-    message = status.message or (approved.message if approved is not None and waits else "")
+    state = status.state
+    if approved is not None and waits:
+        state = approved.reason
+    elif ready is not None and (not state or (ready.status == "False" and state == SiloState.WAITING)):
+        state = ready.reason
+    over = ready is None or ready.status == "True" or ready.reason == "Succeeded"
+    held_up = approved if waits else None if over else ready
+    message = status.message or (held_up.message if held_up is not None else "")
     row = SiloStatus(
         **{
             **common,
             "name": silo["metadata"]["name"],
             "connected": connected is not None and connected.status == "True",
-            "state": state,
+            "state": state or SiloState.WAITING,
             "message": message,
         }
     ).model_dump(mode="json", by_alias=True)

@@ -10,7 +10,7 @@ from heapq import merge
 from operator import itemgetter
 from queue import Empty, SimpleQueue
 from threading import Thread
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import typer
@@ -20,7 +20,7 @@ from rich.text import Text
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metrics import ordered, shown_first
 from anchorage.api.silo_state import SiloState
-from anchorage.api.status import find_condition
+from anchorage.api.status import find_condition, is_true, seconds_of
 from anchorage.api.text import in_percent, printable
 from fedctl.output import Format, amount, duration, people, plain_table, show
 from fedctl.source import Event, Observation, Source
@@ -28,6 +28,8 @@ from fedctl.view import metrics_line, moved
 
 TOGETHER_SECONDS = 0.2
 """Lines of several followed logs that come within this time are put in order."""
+UNSEEN_SECONDS = 900.0
+"""Age of the status of a federation that trains from which on its operator is taken to be away; it writes every five minutes at least."""
 ROOMY = 90
 """Columns from which on the table of rounds has a fourth metric."""
 
@@ -62,6 +64,8 @@ def _status_table(seen: Observation, wide: bool) -> RenderableType:
     table = plain_table(*columns)
     table.add_row(*cells)
     lines: list[RenderableType] = [table]
+    if unseen := _unseen(seen, time()):
+        lines.append(Text(unseen, style="yellow"))
     if state and state.message:
         lines.append(Text(state.message, style="yellow"))
     if status.metrics:
@@ -70,6 +74,22 @@ def _status_table(seen: Observation, wide: bool) -> RenderableType:
     if tracked is not None and tracked.status == "False":
         lines.append(Text(f"MLflow: {tracked.reason}, {tracked.message}", style="yellow"))
     return Group(*lines)
+
+
+def _unseen(seen: Observation, now: float) -> str:
+    """Say that the operator of a cluster has not looked at what there is now, so that the figures are old; empty where it has."""
+    generation, status = seen.document["metadata"].get("generation"), seen.status
+    if generation is None:  # no cluster
+        return ""
+    look = "`kubectl get deployments -A -l app.kubernetes.io/name=anchorage-operator` shows whether it runs"
+    written = status.last_updated_time
+    if written is None or not status.observed_generation:
+        return f"no operator has looked at this yet; {look}"
+    runs = seen.live and not is_true(status.conditions, "Succeeded", "Failed")
+    if generation > status.observed_generation or (runs and now - seconds_of(written) > UNSEEN_SECONDS):
+        counted = f"(generation {generation}, seen {status.observed_generation})"
+        return f"the operator has not looked at this since {written} {counted}; {look}"
+    return ""
 
 
 def show_silos(source: Source, output: Format, watch: bool) -> None:

@@ -16,6 +16,8 @@ MOST_SILOS = 1000
 """Maximum number of silos in a Federation's status; the others are only in their Silo objects."""
 SEEN_SECONDS = 60.0
 """Interval at which `lastSeenTime` is written if nothing else changed."""
+UNCHANGED_SECONDS = 300.0
+"""Interval at which the status of a federation that trains is written if nothing changed, so that people see that somebody looks."""
 SILO_SECONDS = 8.0
 """Interval at which a Silo's progress is written; longer if there are many silos."""
 SILOS_PER_SECOND = 10
@@ -92,10 +94,11 @@ def is_write_due(before: Json, after: Json, situation: Situation) -> bool:
     """Return whether to write the Federation's status: at once for changes other than progress, otherwise at intervals."""
     if _without_defaults(_without_progress(before)) != _without_defaults(_without_progress(after)):
         return True
-    if not has_news(before, after):
-        return False
     written = before.get("lastUpdatedTime")
-    return written is None or situation.now - seconds_of(written) >= progress_seconds(situation)
+    age = math.inf if written is None else situation.now - seconds_of(written)
+    if not has_news(before, after):
+        return situation.report is not None and not situation.finished and age >= UNCHANGED_SECONDS
+    return age >= progress_seconds(situation)
 
 
 def has_news(before: Json, after: Json) -> bool:

@@ -91,6 +91,27 @@ def test_a_spec_that_is_not_accepted_is_said_first(fake: FakeApi) -> None:
     assert "Accepted=False" in output and "InvalidSpec" in output and "spec.rounds: …" in output
 
 
+OPERATOR = "kubectl get deployments -A -l app.kubernetes.io/name=anchorage-operator"
+
+
+@pytest.mark.parametrize(
+    ("generation", "status", "said"),
+    [
+        (2, {"observedGeneration": 1, "lastUpdatedTime": "2026-11-21T14:00:00Z"}, "since 2026-11-21T14:00:00Z (generation 2, seen 1)"),
+        (1, {"observedGeneration": 1, "lastUpdatedTime": "2026-11-21T14:00:00Z"}, "since 2026-11-21T14:00:00Z (generation 1, seen 1)"),
+        (1, {"conditions": []}, "no operator has looked at this yet"),
+        (1, {"observedGeneration": 1, "lastUpdatedTime": "2999-11-21T14:00:00Z"}, ""),
+    ],
+)  # fmt: skip
+def test_an_operator_that_is_away_is_told(fake: FakeApi, generation: int, status: dict[str, Any], said: str) -> None:
+    away = federation(**status)
+    away["metadata"]["generation"] = generation
+    fake.put("federations", away)
+    output = " ".join(fedctl("status").output.split())
+    assert said in output
+    assert (OPERATOR in output) is bool(said)
+
+
 def test_a_folder_wins_over_the_cluster_unless_the_cluster_is_named(fake: FakeApi, tmp_path: Path) -> None:
     assert "3/15" in fedctl("status").output  # nothing is here
     local_run(tmp_path, "derm")
@@ -132,6 +153,18 @@ def test_silos_tell_what_they_wait_for(fake: FakeApi) -> None:
     assert second.split() == ["b", "no", "PendingApproval", "0", "0.000", "nobody"]
     wide = fedctl("silos", "-o", "wide").output.splitlines()
     assert "Managed" in wide[1] and "2027-11-21" in wide[1] and "Remote" in wide[2] and "Unknown" in wide[2]
+
+
+def test_a_silo_whose_pod_does_not_start_says_why(fake: FakeApi) -> None:
+    refused = {**CONDITION, "reason": "PodRefused", "message": "exceeded quota: gpu"}
+    over = {**CONDITION, "reason": "Succeeded", "message": "training has finished"}
+    for name, state, ready in (("new", "", refused), ("known", "Waiting", refused), ("over", "Counted", over)):
+        status = {"conditions": [{"type": "Ready", "status": "False", **ready}], "state": state}
+        fake.put("silos", {"metadata": {"name": name}, "spec": {"federation": "derm", "managed": {}}, "status": status})
+    _, known, new, ended = (" ".join(line.split()) for line in fedctl("silos").output.splitlines())
+    assert new == "new no PodRefused 0 0.000 exceeded quota: gpu"
+    assert known == "known no PodRefused 0 0.000 exceeded quota: gpu"
+    assert ended == "over no Counted 0 0.000"
 
 
 def test_events_are_those_of_the_federation_and_what_was_made_for_it(fake: FakeApi) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from plan_world import NOW, SETTINGS, conditions_of, federation, managed, said, settled, silo, world
 
 from anchorage.api.status import CheckpointStatus, Condition, Metric, SiloStatus, StoredModel, TrackingStatus, timestamp
@@ -156,3 +157,10 @@ def test_a_quiet_federation_is_looked_at_once_per_resync() -> None:
     assert plan(well, SETTINGS, NOW).requeue_after == SETTINGS.resync_seconds
     suspended = settled(Observed("study", "derm", federation(suspend=True)))[0]
     assert plan(suspended, SETTINGS, NOW).requeue_after == SETTINGS.resync_seconds
+
+
+@pytest.mark.parametrize(("seconds", "written"), [(200, False), (301, True)])
+def test_the_status_of_a_federation_that_trains_shows_that_somebody_looks(seconds: int, written: bool) -> None:
+    observed = settled(world(managed("a"), managed("b"), report=said("a", "b", round=3)))[0]
+    planned = plan(observed, SETTINGS, NOW + seconds)
+    assert (planned.federation_status is not None) is written

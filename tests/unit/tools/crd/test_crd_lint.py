@@ -239,6 +239,7 @@ def test_every_rule_has_a_message_on_one_line() -> None:
 def test_names_columns_and_selectors() -> None:
     federations, silos = DEFINITIONS["federations"]["spec"], DEFINITIONS["silos"]["spec"]
     assert federations["names"]["shortNames"] == ["fed"]
+    assert DEFINITIONS["silos"]["spec"]["names"]["shortNames"] == ["sl"]
     assert federations["names"]["categories"] == silos["names"]["categories"] == ["anchorage"]
     assert federations["scope"] == silos["scope"] == "Namespaced"
     assert version("silos")["selectableFields"] == [{"jsonPath": ".spec.federation"}]
@@ -255,7 +256,8 @@ def test_names_columns_and_selectors() -> None:
             "Federation",
             "Role",
             "Labels",
-            "Connected",
+            "Ready",
+            "Reason",
             "Last Seen",
             "Samples",
             "Weight",
