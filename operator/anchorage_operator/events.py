@@ -2,7 +2,7 @@
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -95,19 +95,28 @@ def last_refusal(api: KubeClient, stateful_set: Json) -> str:
     ApiError
         The Events cannot be listed, for another reason than that a role of somebody's own does not allow it.
     """
-    metadata = stateful_set["metadata"]
-    fields = f"involvedObject.kind=StatefulSet,involvedObject.uid={metadata['uid']}"
+    told = _last_failure(api, "StatefulSet", stateful_set, ("FailedCreate",), ("SuccessfulCreate",))
+    return told.rpartition(" failed error: ")[2]
+
+
+def volume_failure(api: KubeClient, pod: Json) -> str:
+    """Return why a pod's volumes were not attached or mounted the last time; empty where they were, or nobody tried. Raises as `last_refusal`."""
+    done = ("SuccessfulAttachVolume", "Pulling", "Pulled", "Created", "Started")
+    return _last_failure(api, "Pod", pod, ("FailedMount", "FailedAttachVolume"), done)
+
+
+def _last_failure(api: KubeClient, kind: str, body: Json, failed: Sequence[str], done: Sequence[str]) -> str:
+    """Return the message of an object's latest Event of these reasons, where that is one of a failure."""
+    metadata = body["metadata"]
+    fields = f"involvedObject.kind={kind},involvedObject.uid={metadata['uid']}"
     try:
         found = list(api.list("Event", metadata["namespace"], fields=fields))
     except ApiError as error:
         if error.status != 403:
             raise
         return ""
-    told = [event for event in found if event.get("reason") in ("FailedCreate", "SuccessfulCreate")]
-    last = max(told, key=_moment, default=None)
-    if last is None or last["reason"] == "SuccessfulCreate":
-        return ""
-    return str(last.get("message", "")).rpartition(" failed error: ")[2]
+    last = max((event for event in found if event.get("reason") in (*failed, *done)), key=_moment, default=None)
+    return "" if last is None or last["reason"] in done else str(last.get("message", ""))
 
 
 def _moment(event: Json) -> str:

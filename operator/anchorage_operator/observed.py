@@ -115,6 +115,8 @@ class Observed:
     """Every Pod with the label ``anchorage.dev/federation: <name>``, with its status."""
     refused_pods: Mapping[str, str] = field(default_factory=dict)
     """Why the API server refuses the pod of a StatefulSet, by the StatefulSet's name; only of those that lack theirs."""
+    volume_failures: Mapping[str, str] = field(default_factory=dict)
+    """Why volumes of a pod that does not start are not there, in the node's words, by the pod's name."""
     refused_changes: Mapping[str, str] = field(default_factory=dict)
     """Why the API server refuses a StatefulSet as it was planned last, by its name."""
     refused_objects: Mapping[str, str] = field(default_factory=dict)

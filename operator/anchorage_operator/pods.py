@@ -33,6 +33,8 @@ EXITS: Mapping[int, str] = {
 """What exit statuses mean."""
 YOUNG_SECONDS = 10.0
 """How long a pod may be ahead of what is known of its claims."""
+LOST_SECONDS = 300.0
+"""How long after its end a pod may be there still, until its node counts as lost."""
 MANY_RESTARTS = 3
 """Restarts after which a container that is not ready counts as crashing."""
 
@@ -40,6 +42,7 @@ _FAILURE = re.compile(r"^(ANC-\d{4}) ([A-Z][A-Za-z0-9]*): (.*)$", re.MULTILINE)
 _WORD = re.compile(r"^[A-Z][A-Za-z0-9]{0,62}$")
 _PASSING = {QUORUM_LOST.reason, STOPPED.reason, EVALUATION_MISSING.reason}
 """Failures after which a restart may find things mended."""
+_NOT_CREATED = {"ContainerCreating", "PodInitializing"}
 _PULLING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 
 
@@ -80,8 +83,8 @@ def diagnose(pod: Json | None, name: str, claims: Mapping[str, str] | None, now:
     if pod is None:
         return PodHealth(False, reasons.POD_MISSING, "the pod does not exist yet")
     status = pod.get("status", {})
-    if pod["metadata"].get("deletionTimestamp"):
-        return PodHealth(False, reasons.TERMINATING, "the pod is being deleted")
+    if ended := pod["metadata"].get("deletionTimestamp"):
+        return _terminating(pod, now - seconds_of(ended))
     if status.get("phase") == "Failed":
         return _given_up(status)
     containers = {each["name"]: each for each in status.get("containerStatuses", ())}
@@ -103,6 +106,29 @@ def failure_in(text: str) -> tuple[str, str] | None:
         known = CATALOGUE.get(match[1])
         found = (known.reason if known else match[2], match[0])
     return found
+
+
+def awaits_volumes(pod: Json, now: float) -> bool:
+    """Return whether a node has a pod for a while and has created no container of it, as while it waits for volumes."""
+    status, created = pod.get("status", {}), pod["metadata"].get("creationTimestamp")
+    containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    begun = {each.get("state", {}).get("waiting", {}).get("reason") for each in containers} - _NOT_CREATED
+    has_node = bool(pod["spec"].get("nodeName")) and not pod["metadata"].get("deletionTimestamp")
+    young = created is None or now - seconds_of(created) <= YOUNG_SECONDS
+    return has_node and status.get("phase") == "Pending" and not begun and not young
+
+
+def _terminating(pod: Json, late: float) -> PodHealth:
+    """Report a pod that is being deleted, which only its node can confirm; `late` are the seconds since it should have ended."""
+    node = pod["spec"].get("nodeName")
+    if late < LOST_SECONDS or not node:
+        return PodHealth(False, reasons.TERMINATING, "the pod is being deleted")
+    name = pod["metadata"]["name"]
+    message = (
+        f"node {node} has not confirmed for {late / 60:.0f} minutes that pod {name} ended: bring the node back, and it goes on by itself; or, if its "
+        f"machine is off for good, `kubectl delete node {node}` (`kubectl delete pod {name} --force` does it for this pod alone)"
+    )
+    return PodHealth(False, reasons.NODE_LOST, message)
 
 
 def _given_up(status: Json) -> PodHealth:

@@ -125,6 +125,18 @@ VOLUME_PENDING = "VolumePending"
 
 `kubectl describe pvc` shows the cause, often a missing storage class or insufficient capacity.
 """
+VOLUME_NOT_MOUNTED = "VolumeNotMounted"
+"""ServerAvailable, AgentAvailable, Ready: The node cannot attach or mount a volume of the pod. The message has its words.
+
+Multi-Attach: another node still has the volume; end the pod there (`kubectl get pods -A -o wide`), or bring that node back or delete it. Else:
+correct the path, the server or the Secret that the PersistentVolume names.
+"""
+NODE_LOST = "NodeLost"
+"""ServerAvailable, AgentAvailable, Ready: The pod is to end, and its node has not confirmed it for five minutes: the node is off, or cut off.
+Kubernetes starts no other pod, as this one may still run.
+
+Bring the node back. If its machine is off for good: `kubectl delete node NAME`; the pod then starts elsewhere, where its volume can go there.
+"""
 CONFIG_MISSING = "ConfigMissing"
 """ServerAvailable, AgentAvailable: A ConfigMap that the pod requires does not exist.
 

@@ -11,13 +11,14 @@ from anchorage.transport.kube.resources import Json, kube_object
 from anchorage.transport.retry import RetryPolicy
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.drift import first_difference
-from anchorage_operator.events import EventPoster, last_refusal
+from anchorage_operator.events import EventPoster, last_refusal, volume_failure
 from anchorage_operator.failed_look import tell_failed_look
 from anchorage_operator.identity import Identity, InvitationChangedError
 from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LABEL, involved
 from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import Effect, Event, GrowClaim, Plan, PutMembers, Refuse, Sign
+from anchorage_operator.pods import awaits_volumes
 from anchorage_operator.poller import Answer, Poller
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
@@ -179,6 +180,7 @@ class Reconciler:
             children=self.cache.children(key),
             pods=pods,
             refused_pods=self._refused_pods(key, pods),
+            volume_failures=self._volume_failures(pods),
             refused_changes={name: why for (kind, name), why in refused.items() if kind == "StatefulSet"},
             refused_objects={" ".join(ref): why for ref, why in refused.items() if ref[0] != "StatefulSet"},
             claims=self.cache.claims(key.namespace),
@@ -204,6 +206,12 @@ class Reconciler:
             if lacks and (why := last_refusal(self.api, child)):
                 refused[name] = why
         return refused
+
+    def _volume_failures(self, pods: Sequence[Json]) -> dict[str, str]:
+        """Return why volumes of pods that have a node and do not start are not there."""
+        late = [pod for pod in pods if awaits_volumes(pod, self.now())]
+        found = {pod["metadata"]["name"]: volume_failure(self.api, pod) for pod in late}
+        return {name: why for name, why in found.items() if why}
 
     def _carry_out(self, key: Key, observed: Observed, planned: Plan) -> bool:
         """Carry out a plan; return whether to reconcile again at once."""

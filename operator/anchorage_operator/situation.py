@@ -215,4 +215,6 @@ class Situation:
         refused = {**self.observed.refused_pods, **self.observed.refused_changes}
         if not pods and owner in refused:
             return PodHealth(False, reasons.POD_REFUSED, refused[owner])
-        return diagnose(pods[-1] if pods else None, container, self.observed.claims, self.now)
+        found = diagnose(pods[-1] if pods else None, container, self.observed.claims, self.now)
+        why = self.observed.volume_failures.get(pods[-1]["metadata"]["name"]) if pods else None
+        return PodHealth(False, reasons.VOLUME_NOT_MOUNTED, why) if why and found.reason == reasons.STARTING else found

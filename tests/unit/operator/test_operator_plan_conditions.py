@@ -401,6 +401,35 @@ def test_a_pod_that_the_api_server_refuses_is_told_in_its_words() -> None:
     assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "PodRefused")
 
 
+MULTI_ATTACH = 'Multi-Attach error for volume "pvc-1" Volume is already exclusively attached to one node'
+
+
+def test_a_volume_that_the_node_does_not_get_is_told_in_its_words() -> None:
+    pods = tuple(
+        pod(name, component, silo_name, **waiting("ContainerCreating"))
+        for name, component, silo_name in (("derm-server-0", "server", ""), ("a-silo-0", "silo", "a"))
+    )
+    observed = world(
+        managed("a"), pods=pods, volume_failures={"derm-server-0": MULTI_ATTACH, "a-silo-0": "MountVolume.SetUp"}
+    )
+    found = status_of(observed)
+    assert conditions_of(found)["ServerAvailable"] == conditions_of(found)["Ready"] == ("False", "VolumeNotMounted")
+    assert message_of(found, "ServerAvailable") == MULTI_ATTACH
+    assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "VolumeNotMounted")
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(200, "Terminating"), (400, "NodeLost")])
+def test_a_node_that_is_lost_is_named_with_both_ways_on(seconds: int, reason: str) -> None:
+    gone = pod("derm-server-0", "server", **running(ready=False))
+    gone["spec"]["nodeName"] = "worker-3"
+    gone["metadata"]["deletionTimestamp"] = timestamp(NOW - seconds)
+    found = status_of(world(managed("a"), pods=(gone,)))
+    assert conditions_of(found)["ServerAvailable"] == ("False", reason)
+    if reason == "NodeLost":
+        told = message_of(found, "ServerAvailable")
+        assert "bring the node back" in told and "kubectl delete node worker-3" in told
+
+
 def test_the_end_is_quiet_while_the_pod_that_keeps_the_results_starts() -> None:
     over = settled(replace(world(managed("a"), managed("b")), report=succeeded()))[0]
     between: list[dict[str, Any] | None] = [None, waiting("ContainerCreating"), running(ready=False)]

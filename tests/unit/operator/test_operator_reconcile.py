@@ -115,6 +115,27 @@ def test_a_lost_certificate_is_made_again(training):
     assert "derm-server-tls" in training.names("secrets")
 
 
+def test_why_a_volume_is_not_mounted_is_read_from_the_pod_s_events(settled):
+    settled.run_server()
+    (pod,) = settled.store.list("pods", "study")
+    waits = {"name": "server", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    status = {"phase": "Pending", "conditions": None, "containerStatuses": [waits]}
+    change = {"metadata": {"creationTimestamp": "2027-01-01T00:00:00Z"}, "spec": {"nodeName": "n"}, "status": status}
+    settled.store.patch("pods", "study", "derm-server-0", change)
+    about = {"kind": "Pod", "uid": pod["metadata"]["uid"], "name": "derm-server-0"}
+
+    def event(name, reason, message, moment):
+        body = {"metadata": {"name": name}, "involvedObject": about, "reason": reason, "message": message}
+        settled.store.create("events", "study", {**body, "lastTimestamp": moment})
+
+    event("a", "FailedMount", "no such file or directory", "2027-01-01T00:01:00Z")
+    settled.look()
+    assert settled.condition("federations", "derm", "ServerAvailable") == ("False", "VolumeNotMounted")
+    event("b", "Pulling", "Pulling image", "2027-01-01T00:02:00Z")
+    settled.look()
+    assert settled.condition("federations", "derm", "ServerAvailable") == ("False", "Starting")
+
+
 def test_a_deleted_federation_is_let_go(training):
     training.store.delete("federations", "study", "derm")
     for name in ("a", "b"):
