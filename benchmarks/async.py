@@ -23,7 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the floor ha
 import numpy as np
 from safetensors.numpy import save_file
 
-from anchorage.api.base import Metadata
+from anchorage.api.base import FederationMetadata, Metadata
 from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec
 from anchorage.api.files import Study
 from anchorage.api.method import MethodSpec
@@ -114,7 +114,7 @@ def played(silos: int, parameters: int, commits: int, folder: Path) -> list[floa
     )
     names = [f"silo-{index:05d}" for index in range(silos)]
     members = [Silo(metadata=Metadata(name=name), spec=SiloSpec(federation="bench", labels="All")) for name in names]
-    study = Study(Federation(metadata=Metadata(name="bench"), spec=spec), tuple(members), initial, ())
+    study = Study(Federation(metadata=FederationMetadata(name="bench"), spec=spec), tuple(members), initial, ())
     model, spare, watch = FileModel(initial), SpareUpdates(), Commits()
     learner = NullLearner(model.down, model.up, 0.001, 100)
     profiles = {name: Profile("All", 100, "benchmark") for name in names}

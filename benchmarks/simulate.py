@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from anchorage.api.base import Metadata
+from anchorage.api.base import FederationMetadata, Metadata
 from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec
 from anchorage.api.files import Study
 from anchorage.api.method import MethodSpec
@@ -95,7 +95,7 @@ def _study(silos: int, per_round: int, rounds: int, initial: Path) -> Study:
     )
     names = [f"silo-{index:05d}" for index in range(silos)]
     members = [Silo(metadata=Metadata(name=name), spec=SiloSpec(federation="bench", labels="All")) for name in names]
-    return Study(Federation(metadata=Metadata(name="bench"), spec=spec), tuple(members), initial, ())
+    return Study(Federation(metadata=FederationMetadata(name="bench"), spec=spec), tuple(members), initial, ())
 
 
 class MemoryFloor:

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from peers import work
 
-from anchorage.api.base import Metadata
+from anchorage.api.base import FederationMetadata, Metadata
 from anchorage.api.data import DataSection, SiloData
 from anchorage.api.federation import Federation, FederationSpec, Managed, Silo, SiloSpec
 from anchorage.api.files import Study
@@ -108,7 +108,7 @@ def study(rounds: int) -> Study:
         data = SiloData(format="ImageFolder", claim_name="drawn", path=str(user))
         own = SiloSpec(federation="peers", labels="All", managed=Managed(data=data))
         silos.append(Silo(metadata=Metadata(name=f"user-{user:02d}"), spec=own))
-    return Study(Federation(metadata=Metadata(name="peers"), spec=spec), tuple(silos), Path("peers.yaml"), ())
+    return Study(Federation(metadata=FederationMetadata(name="peers"), spec=spec), tuple(silos), Path("peers.yaml"), ())
 
 
 def anchorage_rounds(rounds: int, at_once: int) -> list[float]:

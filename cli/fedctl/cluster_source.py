@@ -129,9 +129,9 @@ class ClusterSource:
                     cluster.POD_UNREACHABLE, f"silo {process} runs at the hospital, and so lies its log: ask there"
                 )
         pod, container = (self.server_pod, "server") if process == "server" else (f"{process}-silo-0", "agent")
-        if follow:
-            return self._followed(pod, container, tail)
         try:
+            if follow:
+                return self._followed(pod, container, tail)
             return self.api.logs(self.api.namespace, pod, container, tail=tail, follow=False)
         except AnchorageError as error:
             raise self._with_reason(error, process) from error
@@ -176,9 +176,13 @@ class ClusterSource:
         return silo
 
     def _followed(self, pod: str, container: str, tail: int) -> Iterator[str]:
-        """Yield a pod's log indefinitely, across restarts of the container and broken streams."""
+        """Return a pod's log, which goes on indefinitely, across restarts of the container and broken streams."""
         began = self._container_start(pod, container)
-        yield from self.api.logs(self.api.namespace, pod, container, tail=tail, follow=True)
+        first = self.api.logs(self.api.namespace, pod, container, tail=tail, follow=True)
+        return self._following(pod, container, began, first)
+
+    def _following(self, pod: str, container: str, began: str, first: Iterator[str]) -> Iterator[str]:
+        yield from first
         while True:
             ended = timestamp(time())
             sleep(RECONNECT_SECONDS)
@@ -235,7 +239,8 @@ class ClusterSource:
         if found is None or found.reason == "Available":
             return error
         why = f"{found.reason}: {found.message}" if found.message else found.reason
-        return AnchorageError(error.failure, f"{error.message.rstrip('.')}; {found.type}: {why}")
+        message = f"{error.message.rstrip('.')}; {found.type}: {why}; docs/conditions.md says what to do"
+        return AnchorageError(error.failure, message)
 
     def _copy(self, name: str, path: Path) -> None:
         with path.open("wb") as file:

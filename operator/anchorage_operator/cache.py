@@ -85,6 +85,13 @@ class Cache:
             self._awaited.pop(ref, None)
             return self._drop(ref)
 
+    def renew(self, body: Json) -> set[Key]:
+        """Store an object as it is now, also in place of a newer version, as after a restore. Returns as `add_watched`."""
+        ref = ref_of(body)
+        with self._lock:
+            self._awaited.pop(ref, None)
+            return self._drop(ref) | self._put(ref, body)
+
     def doubt(self, kind: str, namespace: str | None) -> None:
         """Let any version of these objects take the place of the stored one, as the API server's data went back; None: of all namespaces."""
         with self._lock:

@@ -79,7 +79,7 @@ class Operator:
         self._denied: set[Scope] = set()
         self._known: set[Scope] = set()
         self._unlisted = False
-        facts = SecretFacts(api, clock)
+        self._facts = facts = SecretFacts(api, clock)
         self._identity = identity = Identity(api, facts)
         self._poller = Poller(self.cache, identity, settings, self._polls, self._queue.add, time.time)
         self._acting = leadership is None
@@ -101,7 +101,9 @@ class Operator:
             contested=metrics.contested,
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock, settings.watch_labels)
-        self._watch = Watch(api, self.cache, self._queue.add, defect=lambda: metrics.defect("watch"), **watch)
+        self._watch = Watch(
+            api, self.cache, self._queue.add, went_back=self._forget, defect=lambda: metrics.defect("watch"), **watch
+        )
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),
             "/readyz": lambda: _verdict(self.unready()),
@@ -254,7 +256,8 @@ class Operator:
             self._stopped.wait(RETRY_SECONDS)
 
     def _forget(self) -> None:
-        """Forget what another replica may have changed since: what Secrets held and servers said."""
+        """Forget what may be otherwise now, by another replica or a restore: what Secrets held and servers said."""
+        self._facts.clear()
         for ref in self.cache.versions("Federation", ()):
             self._identity.forget(Key(ref.namespace, ref.name))
             self._poller.forget(Key(ref.namespace, ref.name))

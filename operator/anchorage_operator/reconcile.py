@@ -33,6 +33,7 @@ SOON_SECONDS = 0.1
 """Pause after a reconcile that carried out effects; doubles each time in a row."""
 GROWTH_SECONDS = 900.0
 """After which a volume that the API server would not enlarge is tried again."""
+CONFLICT = 409
 REFUSED = (400, 403, 422)
 """HTTP statuses for objects that are invalid or that the operator may not write."""
 
@@ -147,6 +148,8 @@ class Reconciler:
             tell_failed_look(self.api, self.cache, self.events, key, error, self.now())
         except ApiError as unwritten:
             _log.warning("cannot write a condition", extra={"federation": key, "error": str(unwritten)})
+        except Exception:  # noqa: BLE001 logged; what is wrong with the federation may be its status
+            _log.exception("internal error of the operator", extra={"federation": key})
 
     def observe(self, key: Key) -> Observed:
         """Gather the observed state of a federation.
@@ -285,6 +288,8 @@ class Reconciler:
             if error.status == 404:
                 self.cache.remove(Ref(kind, key.namespace, name))
                 return False
+            if error.status == CONFLICT and (found := self.api.get(kind, key.namespace, name)) is not None:
+                self.cache.renew(found)  # the cache may be behind, or ahead of restored data
             causes.append(error)
             return False
         return True

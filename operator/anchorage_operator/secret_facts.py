@@ -97,6 +97,11 @@ class SecretFacts:
         with self._lock:
             self._known.pop((namespace, name), None)
 
+    def clear(self) -> None:
+        """Discard all cached Secrets."""
+        with self._lock:
+            self._known.clear()
+
     def _facts(
         self, namespace: str, name: str, uid: str, parse: Callable[[Json], Facts | None], oldest: float
     ) -> Facts | None:

@@ -152,6 +152,8 @@ class Watch:
     wake: Callable[[Key], None]
     """Told every federation of which something changed."""
     _: KW_ONLY
+    went_back: Callable[[], None] = lambda: None
+    """Called where the API server's data turned out to be older than what was seen."""
     defect: Callable[[], None] = lambda: None
     """As of `Stream`."""
     silent_seconds: float = SILENT_SECONDS
@@ -196,7 +198,7 @@ class Watch:
             scope,
             self._take_in,
             doubt=lambda: self.cache.doubt(kind, scope),
-            settle=lambda: self._wake(self.cache.drop_doubted(kind, scope)),
+            settle=lambda: self._settle(kind, scope),
             defect=self.defect,
             silent_seconds=self.silent_seconds,
             pause_seconds=self.pause_seconds,
@@ -208,6 +210,10 @@ class Watch:
 
     def _take_in(self, change: str, body: Json) -> None:
         self._wake(self.cache.remove(ref_of(body)) if change == "DELETED" else self.cache.add_watched(body))
+
+    def _settle(self, kind: str, scope: Scope) -> None:
+        self.went_back()
+        self._wake(self.cache.drop_doubted(kind, scope))
 
     def _wake(self, touched: Iterable[Key]) -> None:
         for key in touched:

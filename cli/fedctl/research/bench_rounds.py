@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 import anchorage
-from anchorage.api.base import Metadata
+from anchorage.api.base import FederationMetadata, Metadata
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE
 from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec, Tracking
@@ -191,7 +191,7 @@ def _federation(run: Workdir, silos: int, rounds: int) -> Federation:
         protocol=Protocol(min_silos=silos),
         tracking=Tracking(uri=run.tracking_uri),
     )
-    return Federation(metadata=Metadata(name="bench"), spec=spec)
+    return Federation(metadata=FederationMetadata(name="bench"), spec=spec)
 
 
 def _names(silos: int) -> list[str]:

@@ -103,6 +103,11 @@ class Scene:
             for body in self.api.store.list(plural(kind)):
                 self.operator.cache.add_watched(body)
 
+    def condition(self, name, namespace):
+        """Return the reason of a federation's condition Ready."""
+        found = self.api.store.get("federations", namespace, name)["status"]["conditions"]
+        return next(each["reason"] for each in found if each["type"] == "Ready")
+
     def built(self, namespace="study"):
         return {"derm-server", "a-silo"} <= {
             body["metadata"]["name"] for body in self.api.store.list("statefulsets", namespace)

@@ -235,13 +235,21 @@ def available(reason: str, message: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "command", [("rounds",), ("logs", "--process", "server"), ("model", "pull", "derm", "--out", "m")]
+    "command",
+    [
+        ("rounds",),
+        ("logs", "--process", "server"),
+        ("logs", "--process", "server", "--follow"),
+        ("model", "pull", "derm", "--out", "m"),
+    ],
 )
 def test_a_server_that_does_not_run_is_told_with_its_reason(fake: FakeApi, command: tuple[str, ...]) -> None:
     fake.put("federations", federation(conditions=[available("ImagePullFailed", "no such tag: x/y:9")]))
     error = refused(fedctl(*command))
     assert error.failure is cluster.POD_UNREACHABLE and 'pods "derm-server-0" not found' in error.message
-    assert error.message.endswith("ServerAvailable: ImagePullFailed: no such tag: x/y:9")
+    assert error.message.endswith(
+        "ServerAvailable: ImagePullFailed: no such tag: x/y:9; docs/conditions.md says what to do"
+    )
 
 
 @pytest.mark.parametrize("reason", ["Available", "Terminating", "PodMissing", "Starting"])

@@ -1,5 +1,6 @@
 """When the operator looks again, lists again and calls itself unwell: its threads' loops, played one after the other in fake time."""
 
+import copy
 import threading
 from itertools import pairwise
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from fake_api.operator_scene import IMAGES, POD, RESYNC_SECONDS, Scene, TurningQ
 
 from anchorage.transport.kube.client import ApiError
 from anchorage_operator import process
+from anchorage_operator.cache import Key
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.process import MISSED_RESYNCS, Operator
 from anchorage_operator.settings import OperatorSettings
@@ -106,6 +108,18 @@ def test_whatever_one_federation_raises_is_counted_told_and_tried_again_while_ot
     filled.work(60.0)
     conditions = filled.api.get("Federation", "study", "derm")["status"]["conditions"]
     assert filled.built() and "LookFailed" not in [each["reason"] for each in conditions]
+
+
+def test_a_status_that_breaks_the_telling_too_ends_no_worker(filled, monkeypatch):
+    def fail(*_):
+        raise OddError
+
+    monkeypatch.setattr(filled.operator._reconciler, "observe", fail)
+    filled.federation("other", "other")
+    filled.api.store.patch("federations", "study", "derm", {"status": {"conditions": [{"kind": "odd"}]}})
+    filled.resync(1.0)
+    filled.work(60.0)
+    assert filled.condition("other", "other") == "LookFailed"
 
 
 def test_no_thread_ends_of_what_nobody_expects(filled, monkeypatch):
@@ -212,6 +226,24 @@ def test_what_the_watch_never_told_of_is_found_by_the_resync(filled):
     filled.resync(2.0 * RESYNC_SECONDS)
     filled.work(60.0)
     assert filled.api.get("Service", "study", "derm-server") is not None
+
+
+def test_a_status_that_is_refused_for_its_version_is_read_anew(filled):
+    filled.work(60.0)
+    ahead = copy.deepcopy(filled.api.get("Silo", "study", "a"))
+    ahead["metadata"]["resourceVersion"] = "999999"
+    ahead["status"] = {}
+    filled.operator.cache.add_watched(ahead)
+
+    def refuse(verb, kind, name):
+        if (verb, kind) == ("status", "Silo"):
+            raise ApiError(409, "Conflict", "the object has been modified")
+
+    filled.api.refuse = refuse
+    filled.operator._queue.add(Key("study", "derm"))
+    filled.work(60.0)
+    known = filled.operator.cache.versions("Silo", ())
+    assert list(known.values()) == [filled.api.get("Silo", "study", "a")["metadata"]["resourceVersion"]]
 
 
 def test_a_watch_that_owes_an_object_for_long_turns_the_probe_red_while_work_goes_on(scene):
