@@ -27,8 +27,8 @@ _SCHEME_PORTS = {"http": 80, "https": 443}
 def server_network_policy(metadata: Json, tracking: str | None, dns_cidrs: Sequence[str]) -> dict[str, Any]:
     """Build the server's policy.
 
-    In: silos and enrolment from anywhere, as hospitals come from outside the cluster; control from the operator alone; probes and
-    metrics from pods of the cluster. Out: names and MLflow.
+    In: silos and enrolment from anywhere, as hospitals come from outside the cluster; control from the operator alone; metrics
+    from what scrapes them. Out: names and MLflow.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ def server_network_policy(metadata: Json, tracking: str | None, dns_cidrs: Seque
     operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {names.NAME_LABEL: OPERATOR_NAME}}}
     uri = urlsplit(tracking or "")
     port = uri.port or _SCHEME_PORTS.get(uri.scheme)  # none for a file
-    ingress = [_tcp(names.SILOS_PORT, names.ENROLMENT_PORT), {"from": [operator]} | _tcp(names.CONTROL_PORT), _PROBES]
+    ingress = [_tcp(names.SILOS_PORT, names.ENROLMENT_PORT), {"from": [operator]} | _tcp(names.CONTROL_PORT), _METRICS]
     return _policy(metadata, ingress, [_dns(dns_cidrs), *([_tcp(port)] if port is not None else ())])
 
 
 def agent_network_policy(metadata: Json, federation: str, dns_cidrs: Sequence[str]) -> dict[str, Any]:
-    """Build a managed agent's policy: ingress for probes and metrics only; egress to its federation's server and DNS."""
+    """Build a managed agent's policy: ingress for metrics only; egress to its federation's server and DNS."""
     server = {"podSelector": {"matchLabels": names.selector(names.server_labels(federation))}}
     to_server = {"to": [server]} | _tcp(names.SILOS_PORT, names.ENROLMENT_PORT)
-    return _policy(metadata, [_PROBES], [_dns(dns_cidrs), to_server])
+    return _policy(metadata, [_METRICS], [_dns(dns_cidrs), to_server])
 
 
 def _policy(metadata: Json, ingress: list[dict[str, Any]], egress: list[dict[str, Any]]) -> dict[str, Any]:
@@ -70,5 +70,12 @@ def _tcp(*ports: int) -> dict[str, Any]:
     return {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
 
 
-_PROBES = {"from": [{"namespaceSelector": {}}]} | _tcp(names.PROBES_PORT)
-"""Probes and metrics, for pods of the cluster."""
+_SCRAPERS = {
+    "key": names.NAME_LABEL,
+    "operator": "In",
+    "values": ["prometheus", "vmagent", "alloy", "opentelemetry-collector"],
+}
+_METRICS = {"from": [{"namespaceSelector": {}, "podSelector": {"matchExpressions": [_SCRAPERS]}}]} | _tcp(
+    names.PROBES_PORT
+)
+"""Metrics, for what scrapes them; the kubelet's probes come from the pod's own node, which no policy keeps out."""

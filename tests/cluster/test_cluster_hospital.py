@@ -28,7 +28,7 @@ def test_the_line_is_cut_in_the_middle_of_an_upload(started: Namespace, hospital
     asking = started.wait_for_condition("silo", HOSPITAL, "Enrolled", "False", "PendingApproval")
     assert "fedctl silo approve" in asking["message"]
     assert started.condition("silo", HOSPITAL, "Connected")["status"] != "True"
-    assert not hospital.is_ready(hospital.pod(agent))
+    hospital.eventually("the agent is able to wait", lambda: hospital.is_ready(hospital.pod(agent)))
 
     cable.slow(MEGABITS)
     started.fedctl("silo", "approve", STUDY, HOSPITAL)

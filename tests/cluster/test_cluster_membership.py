@@ -7,7 +7,7 @@ from cluster_namespace import Namespace
 
 MANY_ROUNDS = 500
 KINDS = (
-    "statefulsets,services,configmaps,secrets,serviceaccounts,networkpolicies,poddisruptionbudgets,"
+    "statefulsets,services,configmaps,secrets,serviceaccounts,networkpolicies,"
     "persistentvolumeclaims,pods,federations,silos"
 )
 

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,17 @@ def test_nothing_keeps_a_drain_waiting_for_the_end_of_training() -> None:
     """What every commit and every whole update leaves on the volume is what the next pod goes on from."""
     observed = world(managed("a"), managed("b"), report=said("a", "b", round=3))
     assert "PodDisruptionBudget" not in {kind for kind, _ in observed.children}
+
+
+def test_pods_may_ask_resolvers_of_the_cluster_alone_and_only_scrapers_read_metrics() -> None:
+    observed = world(managed("a"))
+    for name in ("derm-server", "a-silo"):
+        policy = observed.children["NetworkPolicy", name]["spec"]
+        (names,) = [rule for rule in policy["egress"] if rule["ports"][0]["port"] == 53]
+        nets = [ip_network(peer["ipBlock"]["cidr"]) for peer in names["to"] if "ipBlock" in peer]
+        assert {"namespaceSelector": {}} in names["to"] and not any(net.is_global for net in nets)
+        (metrics,) = [rule for rule in policy["ingress"] if rule["ports"][0]["port"] == 8080]
+        assert all(peer.get("podSelector") for peer in metrics["from"])
 
 
 def test_the_server_is_replaced_once_after_success() -> None:
