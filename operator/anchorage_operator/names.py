@@ -29,6 +29,8 @@ ASKED_HASH = "anchorage.dev/asked-hash"
 """Annotation of a StatefulSet: what the documents, not the operator's version and settings, ask of its pod."""
 APPLIED_HASH = "anchorage.dev/applied-hash"
 """Annotation of a child: hash of the object as it was applied last."""
+OPERATED_BY = "anchorage.dev/operated-by"
+"""Annotation of a child: the installation that applied it last, ``namespace/name``."""
 ACCEPTED_SPEC = "anchorage.dev/accepted-spec"
 """Annotation of a ConfigMap: what of the spec that is in use its data lack, as JSON."""
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false"}

@@ -99,6 +99,7 @@ class Operator:
             now=time.time,
             turns=turns,
             contested=metrics.contested,
+            installation=f"{pod['namespace']}/{settings.lease}" if pod and settings.lease else "",
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock, settings.watch_labels)
         self._watch = Watch(

@@ -14,7 +14,7 @@ from anchorage_operator.drift import first_difference
 from anchorage_operator.events import EventPoster, last_refusal, volume_failure
 from anchorage_operator.failed_look import tell_failed_look
 from anchorage_operator.identity import Identity, InvitationChangedError
-from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LABEL, involved
+from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LABEL, OPERATED_BY, involved
 from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import Effect, Event, GrowClaim, Plan, PutMembers, Refuse, Sign
@@ -98,6 +98,8 @@ class Reconciler:
     """Seconds since the epoch."""
     turns: Turns
     """Says which federations may have their pods replaced for a new version of the operator."""
+    installation: str = ""
+    """This installation of the operator, ``namespace/name``; empty outside a cluster."""
     contested: Callable[[str], None] = lambda kind: None
     """Told the kind of an object that somebody else keeps changing back, at every attempt."""
     _repeated: dict[Key, int] = field(default_factory=dict, init=False)
@@ -268,9 +270,18 @@ class Reconciler:
         if times >= CONTESTED and observed.federation is not None:
             self.contested(kind)
             where = first_difference({part: value for part, value in body.items() if part != "metadata"}, found)
-            message = f"somebody changes {where or 'metadata'} of {kind} {name} back whenever the operator writes it"
+            what = f"{where or 'metadata'} of {kind} {name} back whenever the operator writes it"
+            message = f"{self._rival(found)} changes {what}"
             events.append(Event(involved(observed.federation), "Warning", "ApplyContested", message))
         return True
+
+    def _rival(self, found: Json | None) -> str:
+        """Say who changes an object back: another installation where that left its name, else somebody."""
+        by = (found or {}).get("metadata", {}).get("annotations", {}).get(OPERATED_BY, self.installation)
+        if by == self.installation:
+            return "somebody"
+        namespace, _, name = str(by).partition("/")
+        return f"another installation of the operator, {name} in namespace {namespace}, watches this namespace too and"
 
     def _write_status(
         self, key: Key, kind: str, name: str, status: Json | None, causes: list[Exception], version: str = ""
@@ -305,6 +316,9 @@ class Reconciler:
                     "NameTaken",
                     f"{kind} {name} already exists and was not created by the operator; rename one of them",
                 )
+        if self.installation:  # not a part of what is compared: two installations of one version need not contest
+            annotations = {**body["metadata"]["annotations"], OPERATED_BY: self.installation}
+            body = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
         self.cache.add_answer(self.api.apply(body))
 
     def _carry_out_effects(

@@ -412,6 +412,45 @@ def test_a_contest_with_a_policy_is_noticed_told_and_backed_off(training):
     assert applies(training) == before + 1, "another wish of the user's is carried out at once"
 
 
+def test_another_installation_is_named(training):
+    training.reconciler.installation = "anchorage/one-operator"
+
+    def overrule(body):
+        assert body["metadata"]["annotations"]["anchorage.dev/operated-by"] == "anchorage/one-operator"
+        body["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example.org/s:1"
+        body["metadata"]["annotations"]["anchorage.dev/operated-by"] = "trials/two-operator"
+        return body
+
+    policy(training, overrule)
+    training.federation(server={"resources": {"limits": {"cpu": "2"}}})
+    for _ in range(100):
+        training.look()
+    (event,) = [each for each in training.store.list("events") if each["reason"] == "ApplyContested"]
+    assert event["message"].startswith(
+        "another installation of the operator, two-operator in namespace trials, watches this namespace too and changes "
+    )
+
+
+def test_writes_that_fail_are_no_contest(training):
+    """As at load: the API server answers 429, or not at all, and nobody changed anything."""
+
+    def fail(verb, kind, name):
+        if (verb, kind) == ("apply", "StatefulSet"):
+            raise ApiError(429, "TooManyRequests", "slow down")
+
+    training.api.refuse = fail
+    training.federation(server={"resources": {"limits": {"cpu": "2"}}})
+    for _ in range(20):
+        with suppress(IncompleteError):
+            training.look()
+        training.clock.advance(6.0)
+    training.api.refuse = lambda *call: None
+    training.look()
+    assert not [each for each in training.store.list("events") if each["reason"] == "ApplyContested"]
+    found = training.store.get("statefulsets", "study", "derm-server")["spec"]["template"]["spec"]["containers"][0]
+    assert found["resources"]["limits"] == {"cpu": "2"}
+
+
 def test_a_person_who_edits_now_and_then_is_no_contest(training):
     for replicas in (5, 3, 2, 4, 7):
         training.store.patch("statefulsets", "study", "derm-server", {"spec": {"replicas": replicas}})
