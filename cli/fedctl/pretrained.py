@@ -20,6 +20,7 @@ from anchorage.api.mistakes import meant
 from anchorage.api.model import REGISTERED, WeightsName, network_called, require_package
 from anchorage.methods.pretrained import WeightsFolder, not_fetched
 from anchorage.transport.tensors.safetensors_file import read_description
+from fedctl.downloading import limiting_silence
 from fedctl.output import Format, emit, people, plain_table
 from fedctl.registered_models import fetch_registered
 
@@ -143,7 +144,7 @@ def _of_torchvision(member: str, name: str, file: Path) -> str:
     url: str = known[name].url
     _require_answer(url, url)
     try:
-        with redirect_stdout(sys.stderr):  # torch says there what it downloads
+        with limiting_silence(), redirect_stdout(sys.stderr):  # torch says there what it downloads
             state = torch.hub.load_state_dict_from_url(
                 url, model_dir=str(file.parent), map_location="cpu", check_hash=True, weights_only=True
             )
@@ -172,7 +173,8 @@ def _of_timm(member: str, name: str, file: Path) -> str:
     if not isinstance(try_to_load_from_cache(f"timm/{full}", "model.safetensors"), str):
         _require_answer(ENDPOINT, source)
     try:
-        state = timm.create_model(full, pretrained=True).state_dict()
+        with limiting_silence():
+            state = timm.create_model(full, pretrained=True).state_dict()
     except (OSError, RuntimeError, ValueError, HfHubHTTPError) as error:
         raise not_fetched(source, error) from error
     save_file({key: tensor.contiguous() for key, tensor in state.items()}, file)

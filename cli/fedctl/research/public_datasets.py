@@ -16,6 +16,7 @@ import typer
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.data import DATASET_UNUSABLE
+from fedctl.downloading import limiting_silence
 from fedctl.output import Format, emit
 from fedctl.writing import writing
 
@@ -165,7 +166,7 @@ def _read(dataset: PublicDataset, source: Path, part: str, archive: Path | None)
     name, _, url = dataset.archives[-1 if part == "test" else 0]
     unpacked = dataset.unpacked is not None and (source / dataset.unpacked).exists()
     try:
-        with redirect_stdout(sys.stderr):  # older versions of torchvision print there
+        with limiting_silence(), redirect_stdout(sys.stderr):  # older versions of torchvision print there
             return dataset.read(source, part, archive is None or not unpacked)
     except (OSError, RuntimeError, HTTPException, TarError, EOFError) as error:
         if isinstance(error, HTTPError):

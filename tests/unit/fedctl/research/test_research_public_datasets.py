@@ -19,10 +19,12 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 from torchvision import datasets
+from two_addresses import NAME, dead_address_first
 from typer.testing import CliRunner
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATASET_UNUSABLE
+from fedctl.downloading import SILENT_SECONDS
 from fedctl.main import app
 from fedctl.research.commands import PublicDatasetName
 from fedctl.research.public_datasets import DATASETS
@@ -157,6 +159,16 @@ def test_without_an_archive_the_published_one_is_downloaded(name: str, server: N
     out = tmp_path / "data"
     assert fetch(name, "--out", out) == f"{out / name / 'train'}: 10 images\n{out / name / 'test'}: 2 images\n"
     check(out / name, name)
+
+
+def test_the_second_address_of_the_source_s_name_is_tried_within_seconds(
+    server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = dead_address_first(monkeypatch)
+    monkeypatch.setattr(datasets.CIFAR10, "url", datasets.CIFAR10.url.replace("127.0.0.1", NAME))
+    fetch("cifar10", "--out", tmp_path / "data")
+    check(tmp_path / "data" / "cifar10", "cifar10")
+    assert set(waited) == {SILENT_SECONDS}
 
 
 def test_the_archive_itself_or_what_was_unpacked_from_it_will_do(archives: Path, tmp_path: Path) -> None:
