@@ -22,7 +22,7 @@ class Control:
         self.asked = []
         asks = {"/status": self._status, "/members": self._members, "/requests": self._requests}
         puts = {"/members": self._put_members, "/answers": self._put_answers}
-        self._server = ControlServer(f"127.0.0.1:{port}", self.credentials, authority.federation, asks, puts)
+        self._server = ControlServer(f"[::]:{port}", self.credentials, authority.federation, asks, puts)
         self._server.start()
         self.port = int(self._server.address.rpartition(":")[2])
 

@@ -6,6 +6,7 @@ import ssl
 
 import pytest
 from fake_api.control import Control
+from ipv6 import needs_ipv6
 from two_addresses import NAME as TWO
 from two_addresses import dead_address_first
 
@@ -64,6 +65,13 @@ def client(control, authority, tmp_path):
 
 def test_the_status_comes_as_the_server_wrote_it(client, control):
     assert client.status() == control.status
+
+
+@needs_ipv6
+def test_the_control_endpoint_is_asked_over_ipv6(control, authority, tmp_path):
+    client = ServerClient("::1", control.port, NAME, client_context(authority, tmp_path))
+    assert client.status() == control.status
+    client.close()
 
 
 def test_one_connection_serves_many_questions(client, control, monkeypatch):
