@@ -199,7 +199,8 @@ HALTED = "Halted"
 """ServerAvailable, QuorumMet, AgentAvailable, Connected: Training failed permanently and its pods were stopped; see the condition Failed.
 Where rounds were committed, a small pod keeps them and the last model at hand for `fedctl rounds` and `fedctl model pull`.
 
-Change the spec (for DeadlineExceeded, increase activeDeadlineSeconds); any change of the spec restarts training.
+Change the spec; any change of it restarts training. For DeadlineExceeded, increase activeDeadlineSeconds; or set rounds to the committed ones: the
+federation then succeeds with what it has, and its results can be read.
 """
 WAITING = "Waiting"
 """Ready, Succeeded, Failed: Training has not started."""

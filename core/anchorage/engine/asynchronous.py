@@ -72,6 +72,8 @@ class AsynchronousEngine(Engine):
             for silo, (weight, update) in self._contributions.items():
                 self._sum.commit(silo, weight, update)
         self._publish_steps()
+        if record.round >= self.settings.rounds:  # as where the rounds were lowered to what is committed
+            return record
         self._await_quorum()
         for silo in list(self.connected):
             self._assign(silo)

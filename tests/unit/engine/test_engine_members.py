@@ -111,6 +111,18 @@ def test_a_removal_below_the_quorum_ends_the_round_by_name():
     assert caught.value.code == "ANC-3001"
 
 
+@pytest.mark.parametrize("mode", ["Synchronous", "Asynchronous"])
+def test_a_run_past_its_deadline_ends_well_with_the_rounds_that_it_has(mode):
+    store = MemoryStore()
+    first = set_scene(ScriptedSilo("a"), mode=mode, rounds=50, store=store, active_deadline_seconds=10.0)
+    with pytest.raises(AnchorageError, match="activeDeadlineSeconds"):
+        first.engine.run()
+    committed = store.history()[-1].round
+    assert committed > 0
+    settings = {"rounds": committed, "store": store, "active_deadline_seconds": 10.0, "started": -100.0}
+    assert set_scene(mode=mode, **settings).engine.run().round == committed
+
+
 def test_a_quorum_that_has_too_few_members_says_so():
     s = set_scene(ScriptedSilo("a"), min_silos=3)
     with pytest.raises(

@@ -282,6 +282,13 @@ def test_a_deadline_stops_everything_until_the_spec_changes() -> None:
     assert still.federation is not None
     assert conditions_of(still.federation["status"])["Failed"] == ("True", "DeadlineExceeded")
     assert conditions_of(still.federation["status"])["Ready"] == ("False", "DeadlineExceeded")
+    content = settled(edited(still, rounds=3), NOW + 600)[0]  # with the rounds that it has, to read what came of them
+    assert content.children["StatefulSet", "derm-server"]["spec"]["replicas"] == 1
+    ended = said(round=3, rounds=3, others=("a",), conditions=(condition("Succeeded", "True", "AllRoundsCommitted"),))
+    pods = (pod("derm-server-0", "server", **running()),)
+    content = settled(replace(content, report=ended, pods=pods), NOW + 610)[0]
+    assert content.federation is not None
+    assert conditions_of(content.federation["status"])["Succeeded"][0] == "True"
     raised = settled(edited(still, activeDeadlineSeconds=10_000), NOW + 600)[0]
     again = raised.children["StatefulSet", "derm-server"]["spec"]
     assert (again["replicas"], again["template"]["spec"]["containers"][0]["command"][-1]) == (1, "anchorage_server")

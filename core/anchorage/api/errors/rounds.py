@@ -15,7 +15,8 @@ QUORUM_LOST = failure(
 DEADLINE_EXCEEDED = failure(
     "ANC-3002 DeadlineExceeded",
     "The run took longer than spec.activeDeadlineSeconds.",
-    "Raise spec.activeDeadlineSeconds and start the run again: it resumes at the last committed round.",
+    "Raise spec.activeDeadlineSeconds and start the run again: it resumes at the last committed round. To end with what is committed, set "
+    "spec.rounds to the committed rounds instead: the run then succeeds, and its models and rounds can be read.",
 )
 WRONG_LAYOUT = failure(
     "ANC-3003 WrongLayout",
