@@ -57,6 +57,8 @@ class Metrics:
             ["where"],
             registry=registry,
         )
+        for where in ("reconcile", "poll", "watch", "resync", "lease"):
+            self._defects.labels(where)  # from 0 on, so that the first one is an increase
         ProcessCollector(registry=registry)
 
     def observe_depth(self, reconciles: Callable[[], int], polls: Callable[[], int]) -> None:

@@ -92,6 +92,11 @@ class Streams:
         raise GONE
         yield
 
+    def _ahead(self, version, seconds, silent_seconds):
+        if version > int(self.store.version()):
+            raise ApiError(504, "Timeout", f"Too large resource version: {version}")
+        return self._normal(version, seconds, silent_seconds)
+
 
 class World:
     def __init__(self):
@@ -199,18 +204,25 @@ def test_an_api_server_that_went_back_is_read_anew(world, behaviour, caplog):
     world.learns()
 
 
+class OddError(Exception):
+    """Nothing that anybody expects."""
+
+
 def test_an_object_that_cannot_be_handled_stops_no_stream(world, caplog):
+    defects = []
+    world.stream.defect = lambda: defects.append(world.clock.now)
+
     def fail(change, body):
         world.take_in(change, body)
         if body["metadata"]["name"] == "derm":
-            raise KeyError("uid")
+            raise OddError
 
     world.stream.take_in = fail
     world.play(1.0)
     world.write("derm")
     world.learns()
     assert [name for _, name in world.received] == ["derm", "later"]
-    assert "internal error of the operator" in caplog.text
+    assert "internal error of the operator" in caplog.text and len(defects) == 1
 
 
 def test_nothing_is_received_after_the_end(world):
