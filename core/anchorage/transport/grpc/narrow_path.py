@@ -125,23 +125,21 @@ class Route:
             seconds = self._now() - began
             if error.code() in _SILENCE and count < pieces and seconds >= PING_SECONDS and narrow == self.narrow:
                 self.narrow, self._stuck = not narrow, call
-                log.info("%s: nothing came through to or from %s in %d seconds", call, self._server, seconds)
+                log.debug("%s: nothing came through to or from %s in %d seconds", call, self._server, seconds)
             raise
         self._came_through(call, narrow)
 
     def _came_through(self, call: str, narrow: bool) -> None:
         if narrow and call == self._stuck:
             self._stuck = ""
-            log.warning(
-                "%s: %s is reached with small segments, and was not with ordinary ones: %s", call, self._server, HINT
-            )
+            log.warning("%s: %s was reached with small segments only; %s", call, self._server, HINT)
 
 
 _SILENCE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 """With which a call breaks off that the other end does not refuse."""
 HINT = (
-    "packets of full size are lost on the way, as by a VPN with a smaller MTU while a firewall drops ICMP; set the MTU of this machine's "
-    "interface to the VPN's, or let ICMP type 3 code 4 (IPv6: type 2) through"
+    "if that is so at every start, packets of full size are lost on the way, as by a VPN with a smaller MTU while a firewall drops ICMP: set the MTU "
+    "of this machine's interface to the VPN's, or let ICMP type 3 code 4 (IPv6: type 2) through"
 )
 
 _routes: dict[str, Route] = {}

@@ -68,7 +68,7 @@ def call(
 def test_after_a_call_with_which_nothing_came_through_segments_are_small(
     route: Route, time: Time, error: grpc.RpcError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     call(route, time, error)
     assert route.narrow and "nothing came through to or from fed.example.org:8443 in 14 seconds" in caplog.text
     call(route, time, None, moves=3)
