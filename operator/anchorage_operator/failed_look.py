@@ -49,4 +49,5 @@ def tell_failed_look(
     metadata = {"name": key.federation, "namespace": key.namespace}
     written = {**status, "conditions": [*kept, ready], "lastUpdatedTime": timestamp(now)}
     cache.add_answer(api.apply_status(kube_object("Federation", metadata, status=written)))
-    events.post(Event(involved(federation), "Warning", reasons.LOOK_FAILED, message))
+    if before is None or before.reason != reasons.LOOK_FAILED:
+        events.post(Event(involved(federation), "Warning", reasons.LOOK_FAILED, message))

@@ -11,6 +11,7 @@ from anchorage.transport.kube.client import ApiError
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.server_client import CertificateRequest, Member, ServerClient, ServerError
 from anchorage_operator.cache import Cache, Key, Ref
+from anchorage_operator.failed_look import failure_message
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import COMPONENT_LABEL, CONTROL_PORT, server_name
 from anchorage_operator.observed import Unreachable
@@ -138,7 +139,13 @@ class Poller:
             self.forget(key)
             return None
         before = self._answers.get(key)
-        answer = self._ask(key, before)
+        try:
+            answer = self._ask(key, before)
+        except ApiError:
+            raise
+        except Exception as error:  # raised again, and told meanwhile
+            self._note_defect(key, before, error)
+            raise
         with self._lock:
             self._answers[key] = answer
         if before is None or _without_time(before) != _without_time(answer):
@@ -152,6 +159,15 @@ class Poller:
             return float(max(self.settings.poll_seconds, self.settings.resync_seconds))
         young = self.now() - self._begun.setdefault(key, self.now()) < QUICK_FOR_SECONDS
         return min(QUICK_SECONDS, self.settings.poll_seconds) if young else float(self.settings.poll_seconds)
+
+    def _note_defect(self, key: Key, before: Answer | None, error: Exception) -> None:
+        """Let the federation's conditions say that its server could not be asked for an error of the operator's own."""
+        known = before.report if before and isinstance(before.report, Unreachable) else None
+        found = Unreachable("InternalError", failure_message(error), known.since if known else self.now())
+        with self._lock:
+            self._answers[key] = Answer(found)
+        if known is None:
+            self.wake(key)
 
     def forget(self, key: Key) -> None:
         """Close the connection to a server that no longer exists."""

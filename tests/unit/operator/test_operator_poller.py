@@ -112,6 +112,22 @@ def test_what_it_said_is_remembered_and_wakes_only_when_new(poller, woken, cache
     assert woken == [DERM, DERM]
 
 
+def test_an_error_of_the_operator_s_own_is_told_and_raised_again(poller, cache, woken, clock):
+    begun = clock.now
+    for _ in range(3):
+        Server.fails = OSError("no certificate or crl found")
+        with pytest.raises(OSError, match="no certificate"):
+            poller.poll(DERM)
+        clock.advance(5.0)
+    told = poller.latest(DERM, cache.pods(DERM)).report
+    assert isinstance(told, Unreachable) and (told.reason, told.since) == ("InternalError", begun)
+    assert told.message.startswith("OSError: no certificate or crl found; the operator's log has more")
+    assert woken == [DERM]
+    Server.fails = None
+    poller.poll(DERM)
+    assert poller.latest(DERM, cache.pods(DERM)).report == FederationStatus(round=1)
+
+
 def test_it_is_asked_at_the_service_s_address_under_its_name(poller):
     client = poller.client(DERM)
     assert (client.address, client.port, client.name) == ("10.0.0.7", 8445, "derm-server.ns.svc")
