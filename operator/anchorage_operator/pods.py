@@ -89,7 +89,7 @@ def diagnose(pod: Json | None, name: str, claims: Mapping[str, str] | None, now:
         return _given_up(status)
     containers = {each["name"]: each for each in status.get("containerStatuses", ())}
     container = containers.pop(name, None)
-    if container is not None and (ended := _ended(container)) is not None:
+    if container is not None and (ended := _ended(pod, container)) is not None:
         return ended
     if container is None or "waiting" in container.get("state", {}):
         return _not_started(pod, name, container, claims, now)
@@ -138,7 +138,7 @@ def _given_up(status: Json) -> PodHealth:
     return PodHealth(False, reasons.POD_FAILED, ": ".join(filter(None, (reason, status.get("message", "")))))
 
 
-def _ended(container: Json) -> PodHealth | None:
+def _ended(pod: Json, container: Json) -> PodHealth | None:
     """Report a crashing container; one that was restarted counts as crashed until it is ready."""
     state = container.get("state", {})
     waiting = state.get("waiting", {}).get("reason") == "CrashLoopBackOff"
@@ -149,7 +149,7 @@ def _ended(container: Json) -> PodHealth | None:
         return None
     code = int(ended.get("exitCode", 0))
     if ended.get("reason") == "OOMKilled":
-        limit = f" ({_memory_limit(container)})" if _memory_limit(container) else ""
+        limit = f" ({_memory_limit(pod, container)})" if _memory_limit(pod, container) else ""
         return PodHealth(False, reasons.OUT_OF_MEMORY, f"the container exceeded its memory limit{limit}", True)
     named = failure_in(str(ended.get("message", "")))
     if named is not None:
@@ -160,14 +160,18 @@ def _ended(container: Json) -> PodHealth | None:
     return PodHealth(False, reasons.RESTARTING, message)
 
 
-def _memory_limit(container: Json) -> str:
-    return str(container.get("resources", {}).get("limits", {}).get("memory", ""))
+def _memory_limit(pod: Json, container: Json) -> str:
+    """Return a container's memory limit, and where it comes from if the spec does not say it; empty without one."""
+    limit = str(container.get("resources", {}).get("limits", {}).get("memory", ""))
+    defaulted = pod["metadata"].get("annotations", {}).get("kubernetes.io/limit-ranger", "")
+    of_this = any("memory limit" in part and container["name"] in part for part in defaulted.split(";"))
+    return f"{limit}, set by a LimitRange of the namespace; set resources.limits" if limit and of_this else limit
 
 
 def _of_company(pod: Json, containers: Iterable[Json]) -> PodHealth | None:
     """Report the first of the other containers that is in trouble; nothing that the federation itself failed for."""
     for each in containers:
-        found = _ended(each) or _held_up(pod, each)
+        found = _ended(pod, each) or _held_up(pod, each)
         if found is not None:
             return PodHealth(False, found.reason, f'container "{each["name"]}": {found.message}')
     return None

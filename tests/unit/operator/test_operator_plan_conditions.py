@@ -38,6 +38,7 @@ from anchorage_operator.observed import (
     Unreachable,
 )
 from anchorage_operator.plan import plan
+from anchorage_operator.pods import diagnose
 
 NO_GPU = (
     "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient nvidia.com/gpu. "
@@ -114,6 +115,22 @@ PODS: dict[str, tuple[Json | None, str, str]] = {
         "UnexpectedAdmissionError: no GPU",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ("LimitRanger plugin set: memory limit for container server", "512Mi, set by a LimitRange of the namespace"),
+        ("LimitRanger plugin set: cpu limit for container server; memory limit for container istio", "512Mi)"),
+        ("", "512Mi)"),
+    ],
+)
+def test_a_memory_limit_says_where_it_comes_from(annotation: str, said: str) -> None:
+    ended = crashed(code=137, reason="OOMKilled")
+    ended["containerStatuses"][0]["resources"] = {"limits": {"memory": "512Mi"}}
+    died = pod("derm-server-0", "server", **ended)
+    died["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": annotation}
+    assert f"exceeded its memory limit ({said}" in diagnose(died, "server", {}, NOW).message
 
 
 def reason_of_line(expected: str) -> str:
