@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kube import Cluster
+from kube import Cluster, network
 from kube.commands import run
 from kube.images import Image, python_archive
 from kube.kubectl import Kubectl
@@ -68,9 +68,11 @@ class Site:
 
     @classmethod
     @contextmanager
-    def started(cls, name: str, *, with_images: bool = True) -> Iterator["Site"]:
+    def started(
+        cls, name: str, *, with_images: bool = True, addresses: network.Addresses = network.IPV4
+    ) -> Iterator["Site"]:
         """Start a cluster with the images; take it down in the end."""
-        cluster = Cluster(name)
+        cluster = Cluster(name, addresses)
         cluster.up()
         try:
             if with_images:

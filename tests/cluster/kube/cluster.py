@@ -42,16 +42,16 @@ CLIENTS = {  # holder: its user and group
 class Cluster:
     """A cluster of this name; the name is in everything that it leaves on the machine while it is up."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, addresses: network.Addresses = network.IPV4) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,20}", name):
             raise ValueError(f"a cluster's name is up to 21 of a-z, 0-9 and -, a letter first; this is {name!r}")
         self.name = name
         self.folder = cache_folder() / CLUSTERS / name
-        self.network = network.Namespace(f"anchorage-{name}")
+        self.network = network.Namespace(f"anchorage-{name}", addresses)
         self._group = ControlGroup(f"anchorage-{name}")
         self._runtime = Path("/run") / f"anchorage-{name}"
         self.components = Components.build()
-        self._settings = Settings(self.folder, self._runtime, self._group.name, self.components)
+        self._settings = Settings(self.folder, self._runtime, self._group.name, self.components, addresses)
         self.kubectl = Kubectl(
             self.components["kubectl"], self._settings.kubeconfig("admin"), entering=self.network.entering
         )
@@ -84,8 +84,9 @@ class Cluster:
     def _start_all(self) -> None:
         self.logs.mkdir(parents=True)
         (self.folder / "owner").write_text(str(os.getpid()))
-        certificates = ClusterCertificates(self.folder / "pki", f"https://{network.NODE}:6443")
-        certificates.server("api", NEEDED_BY_API, (network.NODE, network.FIRST_SERVICE, "127.0.0.1"))
+        addresses = self.network.addresses
+        certificates = ClusterCertificates(self.folder / "pki", addresses.api_server)
+        certificates.server("api", NEEDED_BY_API, (addresses.node, addresses.first_service, "127.0.0.1"))
         for holder, (user, group) in CLIENTS.items():
             certificates.client(holder, user, group, self._settings.kubeconfig(holder))
         self.network.create()

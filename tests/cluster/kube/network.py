@@ -5,10 +5,35 @@ from pathlib import Path
 
 from kube.commands import run
 
-NODE = "10.244.0.1"
-PODS = "10.244.0.0/24"
-SERVICES = "10.96.0.0/24"
-FIRST_SERVICE = "10.96.0.1"
+
+@dataclass(frozen=True)
+class Addresses:
+    """A cluster's addresses, of one family alone."""
+
+    node: str
+    """Of the node, on the bridge."""
+    pods: str
+    """Network of the pods, in which the node is."""
+    services: str
+    """Network of the Services."""
+    first_service: str
+    """Of the API server's Service."""
+    every: str
+    """What a server listens on to be reached at each of its addresses."""
+
+    @property
+    def length(self) -> str:
+        """Return the length of the pods' network."""
+        return self.pods.partition("/")[2]
+
+    @property
+    def api_server(self) -> str:
+        """Return the API server's URL."""
+        return f"https://{f'[{self.node}]' if ':' in self.node else self.node}:6443"
+
+
+IPV4 = Addresses("10.244.0.1", "10.244.0.0/24", "10.96.0.0/24", "10.96.0.1", "0.0.0.0")
+IPV6 = Addresses("fd00:244::1", "fd00:244::/64", "fd00:96::/112", "fd00:96::1", "::")
 BRIDGE = "pods"
 HERE, THERE = "10.245.0.1", "10.245.0.2"
 
@@ -18,6 +43,7 @@ class Namespace:
     """A network namespace without an uplink: nothing in it reaches anything outside, but over a `Cable`."""
 
     name: str
+    addresses: Addresses = IPV4
 
     @property
     def entering(self) -> tuple[str, ...]:
@@ -33,10 +59,14 @@ class Namespace:
         run("ip", "netns", "add", self.name)
         self.inside("ip", "link", "set", "lo", "up")
         self.inside("ip", "link", "add", BRIDGE, "type", "bridge")
-        self.inside("ip", "address", "add", f"{NODE}/24", "dev", BRIDGE)
+        own, at_once = self.addresses, ("nodad",) if self.addresses is IPV6 else ()
+        self.inside("ip", "address", "add", f"{own.node}/{own.length}", "dev", BRIDGE, *at_once)
         self.inside("ip", "link", "set", BRIDGE, "up")
-        self.inside("ip", "route", "add", SERVICES, "dev", BRIDGE)  # kube-proxy rewrites them; they only need a route
-        self.inside("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        self.inside(
+            "ip", "route", "add", own.services, "dev", BRIDGE
+        )  # kube-proxy rewrites them; they only need a route
+        forwarding = "net.ipv6.conf.all.forwarding" if own is IPV6 else "net.ipv4.ip_forward"
+        self.inside("sysctl", "-qw", f"{forwarding}=1")
 
     def remove(self) -> None:
         """Take it away with everything in it."""
@@ -49,7 +79,7 @@ class Cable:
     A cable between two clusters' networks, which can be cut and mended.
 
     Pods leave over it under the cable's own address, as from behind a site's gateway. Both clusters use the same addresses
-    inside, as two sites may that know nothing of each other.
+    (`IPV4`) inside, as two sites may that know nothing of each other.
     """
 
     here: Namespace

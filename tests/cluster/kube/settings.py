@@ -21,6 +21,7 @@ class Settings:
     runtime: Path
     group: str
     components: Components
+    addresses: network.Addresses
 
     @property
     def socket(self) -> Path:
@@ -37,16 +38,16 @@ class Settings:
         (self.folder / "cni" / "10-pods.conflist").write_text(json.dumps(self._pod_network()))
         (self.folder / "containerd.toml").write_text(self._containerd())
         (self.folder / "kubelet.yaml").write_text(json.dumps(self._kubelet()))
-        (self.folder / "resolv.conf").write_text(f"nameserver {network.NODE}\n")
+        (self.folder / "resolv.conf").write_text(f"nameserver {self.addresses.node}\n")
         zone = f"kubernetes cluster.local {{\n    kubeconfig {self.kubeconfig('admin')} local\n  }}"
-        (self.folder / "Corefile").write_text(f".:53 {{\n  bind {network.NODE}\n  {zone}\n}}\n")
+        (self.folder / "Corefile").write_text(f".:53 {{\n  bind {self.addresses.node}\n  {zone}\n}}\n")
 
     def _pod_network(self) -> dict[str, object]:
         ipam = {
             "type": "host-local",
             "dataDir": str(self.folder / "addresses"),
-            "ranges": [[{"subnet": network.PODS}]],
-            "routes": [{"dst": "0.0.0.0/0"}],
+            "ranges": [[{"subnet": self.addresses.pods}]],
+            "routes": [{"dst": f"{self.addresses.every}/0"}],
         }
         bridge = {"type": "bridge", "bridge": network.BRIDGE, "isGateway": True, "hairpinMode": True, "ipam": ipam}
         ports = {"type": "portmap", "capabilities": {"portMappings": True}}
@@ -85,9 +86,9 @@ state = "{self.runtime}"
             "enforceNodeAllocatable": [],
             "failSwapOn": False,
             "containerRuntimeEndpoint": f"unix://{self.socket}",
-            "address": network.NODE,
-            "healthzBindAddress": network.NODE,
-            "clusterDNS": [network.NODE],
+            "address": self.addresses.node,
+            "healthzBindAddress": self.addresses.node,
+            "clusterDNS": [self.addresses.node],
             "clusterDomain": "cluster.local",
             "resolvConf": f"{self.folder}/resolv.conf",
             "imageGCHighThresholdPercent": 100,
@@ -129,7 +130,7 @@ state = "{self.runtime}"
                 f"--config={self.folder}/kubelet.yaml",
                 f"--kubeconfig={self.kubeconfig('node')}",
                 f"--hostname-override={NODE}",
-                f"--node-ip={network.NODE}",
+                f"--node-ip={self.addresses.node}",
                 f"--root-dir={self.folder}/kubelet",
             ],
             "kube-proxy": [
@@ -137,7 +138,7 @@ state = "{self.runtime}"
                 f"--kubeconfig={self.kubeconfig('proxy')}",
                 f"--hostname-override={NODE}",
                 "--proxy-mode=iptables",
-                f"--cluster-cidr={network.PODS}",
+                f"--cluster-cidr={self.addresses.pods}",
                 "--conntrack-max-per-core=0",
                 "--conntrack-tcp-timeout-established=0",
                 "--conntrack-tcp-timeout-close-wait=0",
@@ -149,9 +150,9 @@ state = "{self.runtime}"
         return [
             "--etcd-servers=http://127.0.0.1:2379",
             "--secure-port=6443",
-            "--bind-address=0.0.0.0",
-            f"--advertise-address={network.NODE}",
-            f"--service-cluster-ip-range={network.SERVICES}",
+            f"--bind-address={self.addresses.every}",
+            f"--advertise-address={self.addresses.node}",
+            f"--service-cluster-ip-range={self.addresses.services}",
             f"--tls-cert-file={pki}/api.crt",
             f"--tls-private-key-file={pki}/api.key",
             f"--client-ca-file={pki}/ca.crt",
