@@ -14,13 +14,20 @@ from anchorage_operator.drift import first_difference
 from anchorage_operator.events import EventPoster, last_refusal, volume_failure
 from anchorage_operator.failed_look import tell_failed_look
 from anchorage_operator.identity import Identity, InvitationChangedError
-from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LABEL, OPERATED_BY, involved
+from anchorage_operator.names import (
+    APPLIED_HASH,
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    OPERATED_BY,
+    authority_name,
+    involved,
+)
 from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import Effect, Event, GrowClaim, Plan, PutMembers, Refuse, Sign
 from anchorage_operator.pods import awaits_volumes
 from anchorage_operator.poller import Answer, Poller
-from anchorage_operator.secret_facts import SecretFacts
+from anchorage_operator.secret_facts import SecretFacts, damage_of
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.upgrades import Turns
 
@@ -172,10 +179,13 @@ class Reconciler:
         }
         authority = self.facts.authority(key, uid, oldest)
         damage, request = authority.damage if authority is not None else "", None
-        if damage:
+        if authority is not None and not authority.certificate and not damage:
+            if self.settings.authority_issuer is not None:
+                request = self.identity.authority_request(key)
+            else:
+                damage = damage_of(authority_name(key.federation), "ca.pem is empty")
+        if damage or request is not None:
             authority = None
-        elif authority is not None and not authority.certificate and self.settings.authority_issuer is not None:
-            authority, request = None, self.identity.authority_request(key)
         undone, refused = self._undone.get(key), self._refused.get(key, {})
         return Observed(
             namespace=key.namespace,

@@ -185,19 +185,19 @@ def _authority_facts(secret: Json) -> AuthorityFacts:
         private = key_from_pem(decode_value(secret, "ca.key"), "ca.key")
         held = certificates_of(pem, "ca.pem") if pem else []
     except AnchorageError as error:
-        return AuthorityFacts("", 0.0, owned, kept, damage=_damage(secret, error.message))
+        return AuthorityFacts("", 0.0, owned, kept, damage=damage_of(metadata["name"], error.message))
     keys = [key_fingerprint(each.public_bytes(serialization.Encoding.PEM)) for each in held]
-    if held and private.public_key() != held[0].public_key():
+    if held and all(private.public_key() != each.public_key() for each in held):
         found = "ca.key is not the key of the certificate in ca.pem"
-        return AuthorityFacts("", 0.0, owned, kept, damage=_damage(secret, found))
+        return AuthorityFacts("", 0.0, owned, kept, damage=damage_of(metadata["name"], found))
     former = keys[1] if len(keys) > 1 and decode_value(secret, PREVIOUS_KEY) else ""
     not_after = held[0].not_valid_after_utc.timestamp() if held else 0.0
     origin = _word(secret, "origin") or digest(text)
     return AuthorityFacts(text, not_after, owned, kept, key=keys[0] if keys else "", former_key=former, origin=origin)
 
 
-def _damage(secret: Json, found: str) -> str:
-    name = secret["metadata"]["name"]
+def damage_of(name: str, found: str) -> str:
+    """Say what of an authority's Secret cannot be used, and what to do."""
     return f"Secret {name}: {found}; restore it from its backup, or delete it to begin with a new authority"
 
 

@@ -70,10 +70,18 @@ def test_a_certificate_that_no_server_can_use_is_made_anew(settled):
     assert settled.condition("federations", "derm", "CertificatesValid") == ("True", "Valid")
 
 
-@pytest.mark.parametrize(("name", "said"), [("ca.key", "ca.key cannot be read"), ("ca.pem", "ca.pem cannot be read")])
-def test_a_damaged_authority_is_told_and_nothing_is_taken_from_the_silos(training, name, said):
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ca.key", b"no such thing", "ca.key cannot be read"),
+        ("ca.pem", b"no such thing", "ca.pem cannot be read"),
+        ("ca.pem", b"", "ca.pem is empty"),
+        ("ca.key", key_to_pem(make_key()), "ca.key is not the key of the certificate in ca.pem"),
+    ],
+)
+def test_a_damaged_authority_is_told_and_nothing_is_taken_from_the_silos(training, name, value, said):
     kept = training.names("statefulsets"), training.names("secrets")
-    training.store.patch("secrets", "study", "derm-authority", {"data": encode_data({name: b"no such thing"})})
+    training.store.patch("secrets", "study", "derm-authority", {"data": encode_data({name: value})})
     training.start()
     training.settle(3)
     assert training.condition("federations", "derm", "CertificatesValid") == ("False", "AuthorityDamaged")
