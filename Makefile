@@ -41,7 +41,7 @@ chaos: $(VENV)/.dev ## Inject faults into federations of real processes: ARGS='-
 	$(BIN)/python tests/chaos $(ARGS)
 
 fuzz: $(VENV)/.dev ## Feed every parser of foreign bytes with damaged input: ARGS='--minutes 60 --seed 1 --only images'
-	$(BIN)/python tests/fuzz $(ARGS)
+	PYTHONPATH=tests/support $(BIN)/python tests/fuzz $(ARGS)
 
 lint: $(VENV)/.dev ## ruff
 	$(BIN)/ruff check .
