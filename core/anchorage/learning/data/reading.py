@@ -88,7 +88,7 @@ def read(
     listing = choice.given()
     pictures = decoded(listing, model) if store is None else _stored(listing, section, root, model, store)
     images, report, _ = assembled(choice, section, *pictures)
-    for remark in report.all_remarks():
+    for remark in report.all_remarks(named=False):
         _log.warning("%s: %s", root / (section.claim_name or "") / section.path, remark)
     return images, report
 

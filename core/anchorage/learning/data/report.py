@@ -74,21 +74,25 @@ class DataReport:
         """How many images are left."""
         return self.listed - len(self.bad)
 
-    def all_remarks(self) -> Iterator[str]:
-        """Yield what people should know of images that are used, and of what is left out, a sentence each."""
+    def all_remarks(self, *, named: bool = True) -> Iterator[str]:
+        """Yield what people should know of images that are used, and of what is left out, a sentence each; logs have no names of files."""
+
+        def such_as(*names: str) -> str:
+            return f", such as {', '.join(names)}" if named else ""
+
         yield from self.remarks
         for title, families in (
             ("the same image", self.duplicates),
             ("the same image with different labels", self.conflicts),
         ):
             if families:
-                yield f"{title}: {len(families)} times, such as {', '.join(families[0])}"
+                yield f"{title}: {len(families)} times{such_as(*families[0])}"
         for what, names in self.left_out.items():
-            yield f"{what}s, left out: {len(names)}, such as {names[0]}"
+            yield f"{what}s, left out: {len(names)}{such_as(names[0])}"
         if self.above:
             name, share = max(self.above.items(), key=lambda item: item[1])
             far = "images with pixels far above all others, such as marks and padding, which become white"
-            yield f"{far}: {len(self.above)}, such as {share:.2%} of {name}"
+            yield f"{far}: {len(self.above)}, at most {share:.2%} of the pixels{such_as(name)}"
 
     def as_document(self) -> dict[str, Any]:
         """Return plain values with camelCase names, as other documents have."""

@@ -95,8 +95,7 @@ def owner_remarks(table: Table, group: str | None, asked: str | None, taken: Col
         spelt = Counter(map(_loosely, ids))
         if twice := [one for one in ids if spelt[_loosely(one)] > 1]:
             yield (
-                f'the column "{group}" has {len(twice)} names that differ only by leading zeros, blanks or case, such as '
-                f"{', '.join(twice[:_SHOWN])}: each counts by itself"
+                f'the column "{group}" has {len(twice)} names that differ only by leading zeros, blanks or case: each counts by itself'
             )
 
 
@@ -157,11 +156,11 @@ def owner_in_path(path: str) -> str | None:
 def divided_paths(paths: Sequence[str]) -> Iterator[str]:
     """Yield what people should know of images that lie in folders for training and for a test, of which the folders are not taken for that."""
     parts = [_parts_of(path) for path in paths]
-    held_out = [path for path, found in zip(paths, parts, strict=True) if found - {TRAINING_ROW}]
+    held_out = sum(bool(found - {TRAINING_ROW}) for found in parts)
     if held_out and any(TRAINING_ROW in found for found in parts):
         yield (
-            f"{len(held_out)} of {len(paths)} images lie in folders for validation or test, such as {held_out[0]}, beside others for training: all "
-            "are used alike; name the folder of the training images as `path`, or divide a table by splitColumn"
+            f"{held_out} of {len(paths)} images lie in folders for validation or test, beside others for training: all are "
+            "used alike; name the folder of the training images as `path`, or divide a table by splitColumn"
         )
 
 
