@@ -285,13 +285,13 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
 
 
 def _without_texts(content: bytes) -> bytes:
-    """Return a PNG without its texts, which Pillow unpacks and refuses where they are long; anything else as it is."""
+    """Return a PNG without its texts and colour profile, which Pillow unpacks and refuses where they are long; anything else as it is."""
     if not content.startswith(_PNG):
         return content
     kept, place = [_PNG], len(_PNG)
     while place + 12 <= len(content):
         end = place + 12 + int.from_bytes(content[place : place + 4])
-        if content[place + 4 : place + 8] not in (b"tEXt", b"zTXt", b"iTXt"):
+        if content[place + 4 : place + 8] not in (b"tEXt", b"zTXt", b"iTXt", b"iCCP"):
             kept.append(content[place:end])
         place = end
     return b"".join(kept) + content[place:]

@@ -31,17 +31,17 @@ _KINDS = {
 _SYSTEM = frozenset(
     {
         "@eadir", "@recycle", "@recently-snapshot", "@tmp", "#recycle", "#snapshot", "#trash", "$recycle.bin", "recycler", "recycled",
-        "__macosx", "lost+found", "system volume information", "thumbnail", "thumbnails",
+        "__macosx", "lost+found", "system volume information", "network trash folder", "temporary items", "thumbnail", "thumbnails",
     }
 )  # fmt: skip
 """Folders of network storage, recycle bins, archives and file systems, in lower case; nobody keeps images there."""
 _THUMBNAIL = re.compile(r"syno(photo|file)_thumb|[ _.-]thumbnail$|^thumbnail[ _.-]", re.IGNORECASE)
-_BESIDE = re.compile(
-    r"(?P<image>.+?)[ _.-]+(?:(?P<mask>masks?|seg|segmentations?|gt|ground[ _.-]?truth|annotations?|labels?|roi|contours?|superpixels)"
-    r"|thumb|thumbs|preview)(?:[ _.-]*[0-9]+)?",
-    re.IGNORECASE,
+_OF_AN_IMAGE = r"(?:(?P<mask>masks?|seg|segmentations?|gt|ground[ _.-]?truth|annotations?|labels?|roi|contours?|superpixels)|thumbs?|preview)"
+_BESIDE = (
+    re.compile(rf"(?P<image>.+?)[ _.-]+{_OF_AN_IMAGE}(?:[ _.-]*[0-9]+)?"),
+    re.compile(rf"{_OF_AN_IMAGE}[ _.-]+(?P<image>.+)"),
 )
-"""How files are called that belong to another image: its name, and what they are of it."""
+"""How files are called, in lower case, that belong to another image: its name, and what they are of it."""
 MASK, THUMBNAIL, SYSTEM_FOLDER, UNREADABLE = "mask", "thumbnail", "system folder", "unreadable folder"
 """What is left out of a folder's images."""
 _WAY_IN = "copy it there, or make the claim's folder itself a link"
@@ -237,14 +237,15 @@ def _is_label(name: str, found: Files, reader: LabelReader) -> bool:
 
 def _leave_out_besides(found: Files) -> None:
     """Leave out masks and thumbnails by their names: that of another image with what they are of it, or of a folder of masks."""
-    stems = {str(PurePath(name).with_suffix("")) for name in found.images}
+    stems = {str(PurePath(name).with_suffix("")).casefold() for name in found.images}
     besides: dict[str, str] = {}
     for name in found.images:
         if any(is_mask_folder(folder) for folder in name.split("/")[1:-1]):
             besides[name] = MASK
-        match = _BESIDE.fullmatch(str(PurePath(name).with_suffix("")))
-        if match is not None and match["image"] in stems:
-            besides[name] = MASK if match["mask"] else THUMBNAIL
+        folder, _, stem = str(PurePath(name).with_suffix("")).casefold().rpartition("/")
+        for match in filter(None, (pattern.fullmatch(stem) for pattern in _BESIDE)):
+            if (f"{folder}/{match['image']}" if folder else match["image"]) in stems:
+                besides[name] = MASK if match["mask"] else THUMBNAIL
     for what in dict.fromkeys(besides.values()):
         found.leave_out(what, *(name for name, kind in besides.items() if kind == what))
     found.images[:] = [name for name in found.images if name not in besides]

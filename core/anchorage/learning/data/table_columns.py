@@ -30,9 +30,13 @@ _FACT = re.compile(
 """What a column tells of a patient or study that is none of its names."""
 _SHOWN = 3
 
-_SPLIT_COLUMNS = frozenset(
-    {"split", "set", "subset", "partition", "phase", "usage", "fold", "datasetsplit", "datasplit"}
-)
+_FLAGS: Mapping[str, int] = {
+    **dict.fromkeys(("train", "istrain", "istraining", "trainset"), TRAINING_ROW),
+    **dict.fromkeys(("val", "isval", "validation", "isvalidation", "valset"), VALIDATION_ROW),
+    **dict.fromkeys(("test", "istest", "testing", "testset", "holdout", "isholdout", "heldout"), TEST_ROW),
+}
+"""Columns that say yes of the images of one part."""
+_YES, _NO = frozenset({"1", "1.0", "true", "yes", "y"}), frozenset({"0", "0.0", "false", "no", "n", ""})
 _WORDS: Mapping[str, int] = {
     **dict.fromkeys(("train", "training", "trn"), TRAINING_ROW),
     **dict.fromkeys(("val", "valid", "validate", "validation", "dev", "development", "tune"), VALIDATION_ROW),
@@ -100,13 +104,21 @@ def owner_remarks(table: Table, group: str | None, asked: str | None, taken: Col
 
 
 def split_column(table: Table, taken: Collection[str]) -> str | None:
-    """Return the column by which some rows are for validation or test; None without one."""
+    """Return the column by which some rows are for validation or test, and others for training; None without one."""
     for name, cells in _free(table, taken):
-        words = {cell.casefold() for cell in cells} - {""}
-        held_out = {word for word in words if _WORDS.get(word, TRAINING_ROW) != TRAINING_ROW}
-        if _plain(name) in _SPLIT_COLUMNS and held_out and words <= _WORDS.keys():
+        if len(set(_rows(name, cells)) - {None}) > 1 and None not in _rows(name, [cell for cell in cells if cell]):
             return name
     return None
+
+
+def _rows(name: str, cells: Sequence[str]) -> list[int | None]:
+    """Return what each cell of a column says that its row is for; None where it says nothing of that."""
+    words = [cell.casefold() for cell in cells]
+    flagged = _FLAGS.get(_plain(name))
+    if flagged is not None and set(words) <= _YES | _NO:
+        other = TEST_ROW if flagged == TRAINING_ROW else TRAINING_ROW
+        return [flagged if word in _YES else other for word in words]
+    return [_WORDS.get(word) for word in words]
 
 
 def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray[np.int8] | None:
@@ -120,10 +132,11 @@ def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray
     """
     if asked is None:
         if name := split_column(table, taken):
-            cells = [cell.casefold() for cell in table.columns[name]]
-            words = Counter(cell for cell in cells if _WORDS.get(cell, TRAINING_ROW) != TRAINING_ROW)
-            said = " and ".join(f"{word} of {count}" for word, count in words.most_common(_SHOWN))
-            counted = f'{table.file}: the column "{name}" says {said} of {len(cells)} images'
+            rows = _rows(name, table.columns[name])
+            held_out = sum(row not in (None, TRAINING_ROW) for row in rows)
+            counted = (
+                f'{table.file}: by the column "{name}" {held_out} of {len(rows)} images are for validation or test'
+            )
             raise AnchorageError(
                 SPLIT_IGNORED, f"{counted}; set splitColumn: {name} to keep to that, or splitColumn: {UNUSED}"
             )
@@ -131,7 +144,7 @@ def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray
     if asked == UNUSED and asked not in table.columns:
         return None
     column = table.column(asked, ()) or asked
-    rows = [_WORDS.get(cell.casefold()) for cell in table.columns[column]]
+    rows = _rows(column, table.columns[column])
     if None in rows:
         cell = table.columns[column][rows.index(None)]
         message = f'{table.file}: the column "{column}" has the value "{cell}"; allowed are {", ".join(_WORDS)}'

@@ -140,8 +140,10 @@ def mask(size=(24, 18)):
 
 
 @pytest.mark.parametrize(
-    "name", ["benign (1)_mask.png", "benign (1)_mask_1.png", "benign (1)_segmentation.png", "benign (1)-gt.png"]
-)
+    "name",
+    ["benign (1)_mask.png", "benign (1)_mask_1.png", "Benign (1)_Segmentation.png", "benign (1)-gt.png",
+     "mask_benign (1).png", "LABEL-benign (1).PNG"],
+)  # fmt: skip
 def test_masks_beside_images_are_left_out_by_their_names(tmp_path, site, name):
     (site / "a").mkdir()
     draw().save(site / "a" / "benign (1).png")
@@ -247,7 +249,7 @@ def test_a_tables_own_division_is_refused_until_it_is_said_whether_it_counts(tmp
         tmp_path,
         failures.SPLIT_IGNORED,
         '"split"',
-        "test of 2 and val of 1 of 5 images",
+        "3 of 5 images",
         "splitColumn: split",
         "splitColumn: None",
     )
@@ -265,6 +267,29 @@ def test_a_tables_own_division_is_kept_to(tmp_path, site):
         for part in (0, 1)
     ]
     assert {name for part in parts for name in part} == {names[0], names[3]}
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "trained"),
+    [("dataset", ["train", "test", "train"], (0, 2)), ("is_test", ["0", "1", "0"], (0, 2)), ("Test", ["false", "True", "FALSE"], (0, 2)),
+     ("train", ["1.0", "0.0", "1.0"], (0, 2)), ("is_val", ["no", "no", "yes"], (0, 1))],
+)  # fmt: skip
+def test_a_division_is_found_by_what_a_column_says(tmp_path, site, column, cells, trained):
+    names = fill(site, 3)
+    write_table(site / "table.csv", ["image", "label", column], zip(names, "aba", cells, strict=True))
+    refused(table_section(), tmp_path, failures.SPLIT_IGNORED, f'"{column}" 1 of 3 images', f"splitColumn: {column}")
+    images, _ = images_of(table_section(split_column=column), tmp_path)
+    assert images.ids == tuple(names[row] for row in trained)
+
+
+@pytest.mark.parametrize(
+    ("column", "cells"),
+    [("phase", ["train", "train", "train"]), ("stage", ["test", "test", "test"]), ("test", ["12", "13", "1"]), ("smoker", ["0", "1", "0"])],
+)  # fmt: skip
+def test_other_columns_divide_nothing(tmp_path, site, column, cells):
+    names = fill(site, 3)
+    write_table(site / "table.csv", ["image", "label", column], zip(names, "aba", cells, strict=True))
+    assert len(images_of(table_section(), tmp_path)[0].ids) == 3
 
 
 def test_a_tables_division_of_other_words_is_refused(tmp_path, site):
@@ -360,7 +385,7 @@ def test_long_texts_of_a_png_are_skipped():
     info.add_itxt("more", "y" * 3_000_000, zip=True)
     content = io.BytesIO()
     image = draw()
-    image.save(content, "PNG", pnginfo=info)
+    image.save(content, "PNG", pnginfo=info, icc_profile=bytes(3_000_000))
     np.testing.assert_array_equal(
         decode_bytes(content.getvalue(), 18, 3).pixels, np.asarray(image)[:, 3:21].transpose(2, 0, 1)
     )
