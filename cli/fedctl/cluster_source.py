@@ -20,7 +20,7 @@ from anchorage.api.status import Condition, FederationStatus, SiloReport, SiloSt
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import Json
-from fedctl.output import warn
+from fedctl.output import PASSING, warn
 from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow, no_model, parse_card
 
 STATE = "/var/lib/anchorage"
@@ -30,7 +30,9 @@ READ = ("python3", "-m", "anchorage_server.read", "--state", STATE)
 RECONNECT_SECONDS = 1.0
 PATIENCE_SECONDS = 180.0
 """How long a command waits for a server's pod that is being started or replaced."""
-_PASSING = frozenset({"Available", "Starting", "Restarting", "Terminating", "PodMissing", "ServerUnreachable"})
+_KILLED = (137, 143)
+"""Exit statuses of a command that ended with its container, as where its pod is replaced."""
+_COMING = frozenset({"Available", "Starting", "Restarting", "Terminating", "PodMissing", "ServerUnreachable"})
 """Reasons of ServerAvailable of a pod that will soon run; the first may be of the moment before it was replaced."""
 
 D = TypeVar("D", bound=Document)
@@ -211,8 +213,7 @@ class ClusterSource:
             try:
                 return read()
             except AnchorageError as error:
-                gone = error.failure is cluster.POD_UNREACHABLE
-                if not gone or waited >= PATIENCE_SECONDS or not self._is_coming():
+                if error.failure not in PASSING or waited >= PATIENCE_SECONDS or not self._is_coming():
                     raise self._with_reason(error, "server") from error
             if not waited:
                 warn(f"pod {self.server_pod} is being started or replaced; waiting up to {PATIENCE_SECONDS:g} s")
@@ -223,7 +224,7 @@ class ClusterSource:
         status = typed_status(self.federation(), FederationStatus)
         found = find_condition(status.conditions, "ServerAvailable")
         kept = found is not None and found.reason == "Halted" and status.round > 0
-        return found is None or found.reason in _PASSING or kept
+        return found is None or found.reason in _COMING or kept
 
     def _available(self, process: str) -> Condition | None:
         """Return the condition that says whether a process runs."""
@@ -261,6 +262,9 @@ class ClusterSource:
         except CommandError as error:
             if (said := _FAILURE.search(error.stderr)) and said[1] in CATALOGUE:
                 raise AnchorageError(CATALOGUE[said[1]], said[2]) from error
+            if error.exit_code in _KILLED:
+                message = f"pod {self.server_pod} in {self._where()} ended while it was asked"
+                raise AnchorageError(cluster.POD_UNREACHABLE, message) from error
             if error.exit_code < 0:
                 raise AnchorageError(
                     cluster.POD_UNREACHABLE,

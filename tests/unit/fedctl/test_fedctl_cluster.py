@@ -271,6 +271,18 @@ def test_a_pod_that_is_being_replaced_is_waited_for(
     assert result.stderr.count("derm-server-0 is being started or replaced") == 1
 
 
+@pytest.mark.parametrize("status", [137, 143])
+def test_a_command_that_ended_with_its_pod_is_run_again(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    ends = iter([status, status, 0])
+    fake.put("federations", federation(conditions=[available("Available")]))
+    fake.put("pods", running("2020-01-01T14:05:00Z"))
+    fake.run = lambda pod, command: subprocess.CompletedProcess(command, next(ends), b"[]", b"")
+    monkeypatch.setattr("fedctl.cluster_source.sleep", lambda seconds: None)
+    assert fedctl("rounds", "-o", "json").exit_code == 0 and len(fake.commands) == 3
+
+
 def test_the_wait_for_a_pod_ends(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.put("federations", federation(conditions=[available("Starting", "the pod is pulling its image")]))
     waits: list[float] = []
