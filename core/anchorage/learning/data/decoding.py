@@ -66,9 +66,11 @@ ORIENTATION = 0x0112
 """EXIF's tag of how an image is turned; 1: not at all."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
+_MOST_TEXTS = 1000
 _JPEG = b"\xff\xd8"
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 """Begin of a JPEG's segment; zero bytes and restarts belong to a scan."""
+_MOST_SEGMENTS = 10_000
 _END, _HUFFMAN, _PROGRESSIVE, _SCAN = 0xD9, 0xC4, 0xC2, 0xDA
 _HOLE = bytes(512)
 _COUNTS = 17
@@ -288,13 +290,15 @@ def _without_texts(content: bytes) -> bytes:
     """Return a PNG without its texts and colour profile, which Pillow unpacks and refuses where they are long; anything else as it is."""
     if not content.startswith(_PNG):
         return content
-    kept, place = [_PNG], len(_PNG)
-    while place + 12 <= len(content):
+    kept: list[bytes] = []
+    begin, place = 0, len(_PNG)
+    while place + 12 <= len(content) and len(kept) < _MOST_TEXTS:
         end = place + 12 + int.from_bytes(content[place : place + 4])
-        if content[place + 4 : place + 8] not in (b"tEXt", b"zTXt", b"iTXt", b"iCCP"):
-            kept.append(content[place:end])
+        if content[place + 4 : place + 8] in (b"tEXt", b"zTXt", b"iTXt", b"iCCP"):
+            kept.append(content[begin:place])
+            begin = end
         place = end
-    return b"".join(kept) + content[place:]
+    return b"".join(kept) + content[begin:] if kept else content
 
 
 def _orientation(image: Image.Image) -> int:
@@ -314,7 +318,9 @@ def _refuse_holes(content: bytes) -> None:
         It is damaged.
     """
     place, plain = len(_JPEG), True
-    while (marker := _MARKER.search(content, place)) is not None:
+    for _ in range(_MOST_SEGMENTS):
+        if (marker := _MARKER.search(content, place)) is None:
+            break
         kind, start = content[marker.end() - 1], marker.end()
         if kind == _END:
             return
