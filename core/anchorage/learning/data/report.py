@@ -83,7 +83,7 @@ class DataReport:
         yield from self.remarks
         for title, families in (
             ("the same image", self.duplicates),
-            ("the same image with different labels", self.conflicts),
+            ("same image, other label", self.conflicts),
         ):
             if families:
                 yield f"{title}: {len(families)} times{such_as(*families[0])}"

@@ -127,10 +127,10 @@ def test_equal_images_are_told_where_they_are_trained_on(tmp_path, site, caplog)
     fill(site / "b", 1)
     with caplog.at_level("WARNING"):
         images_of(folder_section(), tmp_path)
-    assert "the same image with different labels: 1 times" in caplog.text
+    assert "same image, other label: 1 times" in caplog.text
     assert "image000" not in caplog.text, "names of files stay out of logs"
     told = list(checked(folder_section(), tmp_path).all_remarks())
-    assert "the same image with different labels: 1 times, such as a/image000.png, b/image000.png" in told
+    assert "same image, other label: 1 times, such as a/image000.png, b/image000.png" in told
 
 
 def mask(size=(24, 18)):
