@@ -3,6 +3,7 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
@@ -59,17 +60,17 @@ class Files:
     """The others, with their kind: ``DICOM``, ``NIfTI``, ``linked folder``, ``no suffix``, or the suffix."""
     outside: list[str] = field(default_factory=list)
     """Links to images and folders outside of the claim's folder, sorted; nothing there was looked at."""
-    left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
     """What is no picture to learn from, by what it is: thumbnails, folders of the system, folders that may not be read; their paths."""
 
     @property
-    def unreadable(self) -> tuple[str, ...]:
+    def unreadable(self) -> Sequence[str]:
         """Folders that may not be read."""
         return self.left_out.get(UNREADABLE, ())
 
-    def leave_out(self, what: str, *names: str) -> None:
-        """Add paths to those that are left out."""
-        self.left_out[what] = (*self.left_out.get(what, ()), *names)
+    def leave_out(self, what: str, name: str) -> None:
+        """Add a path to those that are left out."""
+        self.left_out.setdefault(what, []).append(name)
 
     def bad(self, name: str, link: str) -> BadImage:
         """Say of an image that the link that is it, or leads to it, is not followed."""
@@ -145,10 +146,11 @@ def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool
     if folder and entry.name.casefold() in _SYSTEM:
         found.leave_out(SYSTEM_FOLDER, f"{name}/")
         return False
-    image = not folder and PurePath(name).suffix.lower() in image_suffixes() and (link or entry.is_file())
+    stem, _, suffix = entry.name.rpartition(".")
+    image = not folder and bool(stem) and f".{suffix.lower()}" in image_suffixes() and (link or entry.is_file())
     if link and (folder or image) and _leads_out(Path(entry.path), claim):
         found.outside.append(name)
-    elif image and _THUMBNAIL.search(PurePath(name).stem):
+    elif image and _THUMBNAIL.search(stem):
         found.leave_out(THUMBNAIL, name)
     elif image:
         found.images.append(name)
@@ -221,7 +223,7 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
         labels=labels,
         bad=bad,
         not_images=found.counts(),
-        left_out=found.left_out,
+        left_out={what: tuple(names) for what, names in found.left_out.items()},
         without_masks=section.mask_files == "Ignore",
         remarks=tuple(divided_paths(files)),
     )
@@ -237,15 +239,22 @@ def _is_label(name: str, found: Files, reader: LabelReader) -> bool:
 
 def _leave_out_besides(found: Files) -> None:
     """Leave out masks and thumbnails by their names: that of another image with what they are of it, or of a folder of masks."""
-    stems = {str(PurePath(name).with_suffix("")).casefold() for name in found.images}
-    besides: dict[str, str] = {}
+    stems = {name.rpartition(".")[0].casefold() for name in found.images}
+    kept: list[str] = []
     for name in found.images:
         if any(is_mask_folder(folder) for folder in name.split("/")[1:-1]):
-            besides[name] = MASK
-        folder, _, stem = str(PurePath(name).with_suffix("")).casefold().rpartition("/")
-        for match in filter(None, (pattern.fullmatch(stem) for pattern in _BESIDE)):
-            if (f"{folder}/{match['image']}" if folder else match["image"]) in stems:
-                besides[name] = MASK if match["mask"] else THUMBNAIL
-    for what in dict.fromkeys(besides.values()):
-        found.leave_out(what, *(name for name, kind in besides.items() if kind == what))
-    found.images[:] = [name for name in found.images if name not in besides]
+            found.leave_out(MASK, name)
+        elif (what := _belongs(name.rpartition(".")[0].casefold(), stems)) is not None:
+            found.leave_out(what, name)
+        else:
+            kept.append(name)
+    found.images[:] = kept
+
+
+def _belongs(path: str, stems: Set[str]) -> str | None:
+    """Return what a file is of another image, by its path without suffix in lower case and those of all; None: it is an image itself."""
+    folder, slash, stem = path.rpartition("/")
+    for pattern in _BESIDE:
+        if (match := pattern.fullmatch(stem)) is not None and f"{folder}{slash}{match['image']}" in stems:
+            return MASK if match["mask"] else THUMBNAIL
+    return None

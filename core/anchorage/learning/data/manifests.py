@@ -46,7 +46,8 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
     bad |= dict(_repeated(sources, names, labels.values))
-    paths = [str(source.relative_to(files.folder)) if isinstance(source, Path) else "" for source in sources]
+    begin = len(str(files.folder)) + 1
+    paths = [str(source)[begin:] if source is not None else "" for source in sources]
     remarks = [*owner_remarks(table, group, section.group_by, taken)]
     if split is None and section.split_column is None:
         remarks += divided_paths(paths)
@@ -64,7 +65,7 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         bad=bad,
         not_images=files.counts(),
         not_listed=len(files.images) - len({source for source in sources if source is not None}),
-        left_out=files.left_out,
+        left_out={what: tuple(names) for what, names in files.left_out.items()},
         split=split,
         remarks=tuple(remarks),
     )
@@ -119,6 +120,8 @@ def _nearly(missing: Mapping[int, BadImage], images: Sequence[str]) -> dict[int,
     """Return images that have no file with what it may be: how many of them would have one if names were spelt otherwise."""
     told = dict(missing)
     for way, spelt in _SPELLINGS.items():
+        if all(image is not missing[row] for row, image in told.items()):  # nothing is missing, or all is told
+            break
         files = {spelt(form) for image in images for form in (image, str(PurePosixPath(image).with_suffix("")))}
         rows = [row for row, image in told.items() if image is missing[row] and spelt(_slashes(image.id)) in files]
         for row in rows:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,15 @@ _OWNERS = (
 """What images may have in common, from the widest to the narrowest."""
 _NUMBER = "(?:instance)?(?:ids?|uid|nos?|nrs?|num|numbers?|key|code|index|identifier|hash|pseudonym)"
 _MARKED = "(?:anon|anonymi[sz]ed|pseudo|deidentified)?"
+_OWNER_PATTERNS = tuple(
+    (
+        re.compile(f"(?:{owner}|sub)(?:{_NUMBER})?[0-9]+[a-z]?"),
+        re.compile(f"((?:{owner}|sub)[ _-]?(?:{_NUMBER})?[ _-]?[0-9]+)[ _-]+[^ _.-]", re.IGNORECASE),
+    )
+    for owner in _OWNERS
+)
+"""How folders are called, without blanks and dashes, and how names of files begin, of each kind of owner."""
+_ANY_OWNER = re.compile("|".join((*_OWNERS, "sub")), re.IGNORECASE)
 _ALIKE = re.compile("patient|subject|participant|proband|mrn|lesion|case|study")
 _FACT = re.compile(
     "age|sex|gender|birth|date|time|weight|height|race|ethnic|status|type|diagnos|position|orientation|history|count|desc|size|site|comment|class|label|finding"
@@ -156,19 +166,27 @@ def owner_in_path(path: str) -> str | None:
     """Return whose an image is by its path: the folder, or the beginning of the file's name, that is called as a patient, study or lesion with a
     number, such as ``patient 07/left.png`` or ``sub-07_left.png``; the widest, else None.
     """
-    *folders, file = path.split("/")
-    for owner in _OWNERS:
-        for folder in folders:
-            if re.fullmatch(f"(?:{owner}|sub)(?:{_NUMBER})?[0-9]+[a-z]?", _plain(folder)):
-                return folder
-        if found := re.match(f"((?:{owner}|sub)[ _-]?(?:{_NUMBER})?[ _-]?[0-9]+)[ _-]+[^ _.-]", file, re.IGNORECASE):
-            return found[1]
-    return None
+    folders, _, file = path.rpartition("/")
+    owners = _owners_of(folders)
+    if _ANY_OWNER.match(file):
+        for place, (_, beginning) in enumerate(_OWNER_PATTERNS):
+            if owners[place] is None and (found := beginning.match(file)):
+                owners = (*owners[:place], found[1], *owners[place + 1 :])
+    return next((owner for owner in owners if owner is not None), None)
+
+
+@lru_cache(maxsize=4096)  # images share their folders
+def _owners_of(folders: str) -> tuple[str | None, ...]:
+    """Return the folder that names an owner of each kind."""
+    names = [(folder, _plain(folder)) for folder in folders.split("/")]
+    return tuple(
+        next((folder for folder, plain in names if called.fullmatch(plain)), None) for called, _ in _OWNER_PATTERNS
+    )
 
 
 def divided_paths(paths: Sequence[str]) -> Iterator[str]:
     """Yield what people should know of images that lie in folders for training and for a test, of which the folders are not taken for that."""
-    parts = [_parts_of(path) for path in paths]
+    parts = [_parts_of(path.rpartition("/")[0]) for path in paths]
     held_out = sum(bool(found - {TRAINING_ROW}) for found in parts)
     if held_out and any(TRAINING_ROW in found for found in parts):
         yield (
@@ -177,8 +195,9 @@ def divided_paths(paths: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _parts_of(path: str) -> set[int]:
-    return {_WORDS[word] for folder in path.split("/")[:-1] if (word := _plain(folder)) in _WORDS}
+@lru_cache(maxsize=4096)
+def _parts_of(folders: str) -> frozenset[int]:
+    return frozenset(_WORDS[word] for folder in folders.split("/") if (word := _plain(folder)) in _WORDS)
 
 
 def _free(table: Table, taken: Collection[str]) -> Iterator[tuple[str, Sequence[str]]]:
