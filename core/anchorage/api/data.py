@@ -257,6 +257,8 @@ class DataSection(Document):
             raise ValueError(f"found {self.format}, whose class {reader.__name__} is no Reader; mend its package")
         if reader.needs_claim and self.claim_name is None:
             raise ValueError(f"found the format {self.format} without claimName; name the folder below the data root")
+        if self.split_column not in (None, "None") and not reader.needs_manifest:
+            raise ValueError(f"found splitColumn of the format {self.format}, which has no table; leave it out")
         if self.split and (self.test_percent or self.validation_percent):
             raise ValueError(
                 "found testPercent or validationPercent of images that are divided already; set them to 0, or splitColumn: None"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import NO_IMAGES
+from anchorage.api.errors.data import MANIFEST_WRONG, NO_IMAGES
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.fedmatch import labelled_rows
@@ -169,6 +169,11 @@ def _list(section: DataSection, root: Path, task: TaskHooks, labelled: bool) -> 
     reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
     listing = reader.listing(section, root, task.label_reader(section.class_map, _unknown(section, labelled)))
     refuse_empty(listing, section, root)
+    if section.split and listing.split is None:  # a reader of another package
+        raise AnchorageError(
+            MANIFEST_WRONG,
+            f"the format {section.format} does not say which images are for a test; set splitColumn: None",
+        )
     return listing
 
 

@@ -72,7 +72,7 @@ def group_column(table: Table, asked: str | None, taken: Collection[str]) -> str
         MANIFEST_WRONG: the column that was asked for is not there.
     """
     if asked is not None:
-        return None if asked == UNUSED and asked not in table.columns else table.column(asked, ())
+        return None if asked == UNUSED else table.column(asked, ())
     for owner in _OWNERS:
         for name, cells in _free(table, taken):
             numbered = re.fullmatch(f"{_MARKED}(?:{owner})s?{_NUMBER}", _plain(name))
@@ -151,7 +151,7 @@ def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray
                 SPLIT_IGNORED, f"{counted}; set splitColumn: {name} to keep to that, or splitColumn: {UNUSED}"
             )
         return None
-    if asked == UNUSED and asked not in table.columns:
+    if asked == UNUSED:
         return None
     column = table.column(asked, ()) or asked
     rows = _rows(column, table.columns[column])

@@ -3,6 +3,7 @@
 import io
 import os
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from anchorage.api.data import ServerData, SiloData
 from anchorage.api.errors import data as failures
 from anchorage.learning.data import check
 from anchorage.learning.data.decoding import RefusedImageError, decode_bytes
+from anchorage.learning.data.manifests import list_manifest
 from anchorage.learning.data.table_columns import owner_in_path
+from anchorage.pieces.reader.csv_manifest import CsvManifest
 
 
 @pytest.fixture
@@ -446,6 +449,23 @@ def test_most_images_without_rights_are_refused_as_a_whole(tmp_path, site, witho
     assert bad_of(checked(folder_section(), tmp_path)) == {("locked1.png", "Unreadable"), ("locked2.png", "Unreadable")}
     refused(
         folder_section(on_bad_image="Skip"), tmp_path, failures.DATA_MISSING, "2 of 3 images may not be read", "fsGroup"
+    )
+
+
+@pytest.mark.parametrize("format_", ["ImageFolder", "Digits", "MedMnist"])
+def test_a_column_of_a_format_without_a_table_is_refused(format_):
+    with pytest.raises(ValueError, match="which has no table"):
+        ServerData(format=format_, claim_name="hospital", use="Test", split_column="split")
+
+
+def test_a_reader_that_does_not_divide_is_refused(tmp_path, site, monkeypatch):
+    divided(site)
+    monkeypatch.setattr(CsvManifest, "listing", lambda self, *what: replace(list_manifest(*what), split=None))
+    refused(
+        table_section(split_column="split"),
+        tmp_path,
+        failures.MANIFEST_WRONG,
+        "does not say which images are for a test",
     )
 
 
