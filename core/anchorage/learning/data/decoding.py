@@ -262,22 +262,12 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
         It cannot be used.
     """
     try:
-        with Image.open(io.BytesIO(_without_texts(content)), formats=tuple(FORMATS)) as image:
-            size, mode, paged = image.size, image.mode, bool(getattr(image, "is_animated", False))
-            if size[0] * size[1] > MOST_PIXELS:
-                raise _too_many_pixels(f"{size[0]}×{size[1]} pixels")
-            deep, negative = _is_deep_colour(image), _is_negative(image)
-            image.draft("L" if channels == 1 else "RGB", (image_size, image_size))
-            image.load()
-            if content.startswith(_JPEG):
-                _refuse_holes(content)
-            upright = ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
-            if mode == "F" or mode.startswith("I"):
-                levels, white, above = _with_levels(upright, negative)
-                return Picture(levels, size, mode, white, paged, above)
-            if deep:
-                _refuse_dark(upright)
-            return Picture(_opaque(upright, channels), size, mode, paged=paged)
+        try:
+            return _opened(content, image_size, channels)
+        except ValueError:
+            if (shorter := _without_texts(content)) is content:
+                raise
+            return _opened(shorter, image_size, channels)
     except Image.DecompressionBombError as error:
         raise _too_many_pixels(str(error).split(",")[0]) from error
     except UnidentifiedImageError as error:
@@ -286,8 +276,28 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
         raise RefusedImageError("Damaged", str(error) or type(error).__name__) from error
 
 
+def _opened(content: bytes, image_size: int, channels: int) -> Picture:
+    """Do what `open_picture` does; raise what Pillow raises."""
+    with Image.open(io.BytesIO(content), formats=tuple(FORMATS)) as image:
+        size, mode, paged = image.size, image.mode, bool(getattr(image, "is_animated", False))
+        if size[0] * size[1] > MOST_PIXELS:
+            raise _too_many_pixels(f"{size[0]}×{size[1]} pixels")
+        deep, negative = _is_deep_colour(image), _is_negative(image)
+        image.draft("L" if channels == 1 else "RGB", (image_size, image_size))
+        image.load()
+        if content.startswith(_JPEG):
+            _refuse_holes(content)
+        upright = ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
+        if mode == "F" or mode.startswith("I"):
+            levels, white, above = _with_levels(upright, negative)
+            return Picture(levels, size, mode, white, paged, above)
+        if deep:
+            _refuse_dark(upright)
+        return Picture(_opaque(upright, channels), size, mode, paged=paged)
+
+
 def _without_texts(content: bytes) -> bytes:
-    """Return a PNG without its texts and colour profile, which Pillow unpacks and refuses where they are long; anything else as it is."""
+    """Return a PNG without its texts and colour profile, which Pillow refuses where they are long; anything else as it is."""
     if not content.startswith(_PNG):
         return content
     kept: list[bytes] = []
@@ -391,9 +401,10 @@ def _window(levels: NDArray[np.uint16], most: int) -> tuple[int, float]:
     for white in WHITES[1:widest]:  # 255 is no window of more than 8 bits: what stays below it is dark, not overlaid
         if most < 4 * white:
             break
-        above = levels[levels > white]
-        if len(above) <= _OVERLAY * levels.size or (most > WHITES[-2] and (above == most).all()):
-            return white, len(above) / levels.size
+        above = np.count_nonzero(levels > white)
+        padded = most > WHITES[-2] and above == np.count_nonzero(levels == most)
+        if above <= _OVERLAY * levels.size or padded:
+            return white, above / levels.size
     return WHITES[widest], 0.0
 
 

@@ -394,6 +394,16 @@ def test_long_texts_of_a_png_are_skipped():
     )
 
 
+def test_the_orientation_that_a_text_of_a_png_says_is_applied():
+    info = PngImagePlugin.PngInfo()
+    info.add_itxt("XML:com.adobe.xmp", '<rdf:Description tiff:Orientation="3"/>')
+    content = io.BytesIO()
+    image = draw(size=(18, 18))
+    image.save(content, "PNG", pnginfo=info)
+    turned = np.asarray(image)[::-1, ::-1].transpose(2, 0, 1)
+    np.testing.assert_array_equal(decode_bytes(content.getvalue(), 18, 3).pixels, turned)
+
+
 def test_damage_of_a_png_is_seen_beside_its_texts():
     content = io.BytesIO()
     draw().save(content, "PNG")
