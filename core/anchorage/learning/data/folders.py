@@ -223,9 +223,9 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
         labels=labels,
         bad=bad,
         not_images=found.counts(),
-        left_out={what: tuple(names) for what, names in found.left_out.items()},
+        left_out=found.left_out,
         without_masks=section.mask_files == "Ignore",
-        remarks=tuple(divided_paths(files)),
+        remarks=divided_paths(files),
     )
 
 

@@ -3,10 +3,10 @@
 Splits and partitions are drawn over a listing, so that they depend neither on which files are readable nor on the images' size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,10 +120,29 @@ class Listing:
         sources: tuple[Source, ...],
         labels: ReadLabels,
         bad: dict[int, BadImage],
-        **besides: Any,
+        not_images: Mapping[str, int] | None = None,
+        not_listed: int = 0,
+        left_out: Mapping[str, Sequence[str]] | None = None,
+        without_masks: bool = False,
+        split: NDArray[np.int8] | None = None,
+        remarks: Iterable[str] = (),
     ) -> Self:
-        """Return the listing of images with the labels that a task read; `besides` are its other fields."""
-        return cls(ids, groups, sources, labels.values, labels.strata, labels.stratum_names, bad, **besides)
+        """Return the listing of images with the labels that a task read."""
+        return cls(
+            ids,
+            groups,
+            sources,
+            labels.values,
+            labels.strata,
+            labels.stratum_names,
+            bad,
+            not_images or {},
+            not_listed,
+            {what: tuple(names) for what, names in (left_out or {}).items()},
+            without_masks,
+            split,
+            tuple(remarks),
+        )
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -65,9 +65,9 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         bad=bad,
         not_images=files.counts(),
         not_listed=len(files.images) - len({source for source in sources if source is not None}),
-        left_out={what: tuple(names) for what, names in files.left_out.items()},
+        left_out=files.left_out,
         split=split,
-        remarks=tuple(remarks),
+        remarks=remarks,
     )
 
 

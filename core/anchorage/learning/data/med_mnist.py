@@ -4,6 +4,7 @@ Parts, shapes and class names: MedMNIST v2 (Yang et al., Scientific Data 10:41, 
 """
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,13 +109,18 @@ def _read(file: Path) -> tuple[dict[str, NDArray[np.uint8]], dict[str, NDArray[n
             _refuse_too_large(file, archive)
         with np.load(file, allow_pickle=False) as arrays:
             for part in _PARTS:
-                images[part] = _images(arrays[f"{part}_images"])
-                labels[part] = _labels(arrays[f"{part}_labels"], len(images[part]))
+                images[part] = _images(_array(arrays, f"{part}_images"))
+                labels[part] = _labels(_array(arrays, f"{part}_labels"), len(images[part]))
     except OSError as error:
         message = f"{file} cannot be read ({error.strerror or error}); check the manifest and the permissions"
         raise AnchorageError(DATA_MISSING, message) from error
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-        message = f"{file} is no data set of MedMNIST: {error}; it has train_images, train_labels and the same for val and test"
+    except MemoryError as error:
+        raise AnchorageError(
+            IMAGES_EXCEED_MEMORY, f"{file} does not fit into memory; use its edition of smaller images"
+        ) from error
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, KeyError, ValueError, EOFError) as error:
+        found = " ".join(str(error).split())
+        message = f"{file} is no data set of MedMNIST: {found}; it has train_images, train_labels and the same for val and test"
         raise AnchorageError(MANIFEST_WRONG, message) from error
     return images, labels
 
@@ -124,6 +130,13 @@ def _refuse_too_large(file: Path, archive: zipfile.ZipFile) -> None:
     if needed > available_bytes() // 2:
         message = f"{file} unpacks to {needed >> 20} MiB, more than half of the free memory; use its edition of smaller images"
         raise AnchorageError(IMAGES_EXCEED_MEMORY, message)
+
+
+def _array(arrays: Mapping[str, Any], name: str) -> NDArray[Any]:
+    array = arrays[name]
+    if not isinstance(array, np.ndarray):  # numpy returns the bytes of what is no array
+        raise ValueError(f"{name} is no array")
+    return array
 
 
 def _images(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +149,21 @@ class Decodable(Protocol):
         """Share of the pixels above the value that became white."""
 
 
+class _Seen(NamedTuple):
+    """What is kept of an image that was decoded; as `Decodable`."""
+
+    size: tuple[int, int]
+    mode: str
+    digest: bytes
+    white: int | None
+    paged: bool
+    above: float
+
+
+_Place = tuple[Path, tuple[int, int]]
+"""Folder and size of pictures."""
+
+
 class Findings:
     """Gathers a `DataReport` image by image, without holding on to pixels."""
 
@@ -161,8 +176,9 @@ class Findings:
         self._windows: Counter[str] = Counter()
         self._paged: list[int] = []
         self._above: dict[int, float] = {}
-        self._places: dict[tuple[Path, tuple[int, int]], tuple[list[int], list[int]]] = {}
         self._same: dict[bytes, list[int]] = {}
+        self._pictures: set[_Place] = set()
+        self._doubtful: dict[_Place, list[tuple[int, _Seen]]] = {}
         self._masks: tuple[int, ...] = ()
 
     def add(self, row: int, outcome: Decodable | BadImage) -> None:
@@ -171,20 +187,33 @@ class Findings:
             self._bad.append(outcome)
             return
         self._good.append(row)
-        self._sizes[f"{outcome.size[0]}×{outcome.size[1]}"] += 1
-        self._modes[outcome.mode] += 1
-        self._windows.update([f"0-{outcome.white}"] if outcome.white else [])
-        self._paged += [row] if outcome.paged else []
-        if outcome.above:
-            self._above[row] = outcome.above
-        if isinstance(source := self._listing.sources[row], Path) and self._listing.without_masks:
-            pictures, masks = self._places.setdefault((source.parent, outcome.size), ([], []))
-            (masks if outcome.few_values else pictures).append(row)
-        self._same.setdefault(outcome.digest, []).append(row)
+        seen = _Seen(outcome.size, outcome.mode, outcome.digest, outcome.white, outcome.paged, outcome.above)
+        source = self._listing.sources[row]
+        if not (self._listing.without_masks and isinstance(source, Path)):
+            self._count(row, seen)
+        elif outcome.few_values:
+            self._doubtful.setdefault((source.parent, outcome.size), []).append((row, seen))
+        else:
+            self._pictures.add((source.parent, outcome.size))
+            self._count(row, seen)
+
+    def _count(self, row: int, seen: _Seen) -> None:
+        self._sizes[f"{seen.size[0]}×{seen.size[1]}"] += 1
+        self._modes[seen.mode] += 1
+        self._windows.update([f"0-{seen.white}"] if seen.white else [])
+        self._paged += [row] if seen.paged else []
+        if seen.above:
+            self._above[row] = seen.above
+        self._same.setdefault(seen.digest, []).append(row)
 
     def without_masks(self) -> NDArray[np.int64]:
-        """Leave out pictures of few colours that lie beside others of their size: masks. Return the places of what is left in `good`."""
-        masks = {row for pictures, masks in self._places.values() if pictures for row in masks}
+        """Leave out pictures of few colours that lie beside others of their size: masks. Return the places of what is left in `good`.
+
+        To be called once, when every row was added.
+        """
+        masks = {row for place in self._doubtful.keys() & self._pictures for row, _ in self._doubtful.pop(place)}
+        for row, seen in sorted(doubtful for family in self._doubtful.values() for doubtful in family):
+            self._count(row, seen)
         kept = [place for place, row in enumerate(self._good) if row not in masks]
         self._masks = tuple(sorted(masks))
         self._good = [self._good[place] for place in kept]

@@ -166,6 +166,7 @@ def test_masks_are_left_out_by_their_few_values(tmp_path, site):
     assert images.ids == ("a/image000.png", "a/image001.png", "a/other size.png")
     assert (report.listed, report.left_out) == (3, {"mask": ("a/one.png", "a/two.png")})
     assert "masks, left out: 2, such as a/one.png" in list(report.all_remarks())
+    assert report.modes == {"RGB": 2, "L": 1} and report.sizes == {"24×18": 2, "30×30": 1}, "masks do not count"
     assert len(images_of(folder_section(mask_files="Use"), tmp_path)[0].ids) == 5
 
 

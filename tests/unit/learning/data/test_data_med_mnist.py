@@ -5,6 +5,7 @@ import pytest
 from read_sections import images_of, refused
 
 from anchorage.api.data import ServerData, SiloData
+from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
 from anchorage.learning.data import med_mnist
 from anchorage.learning.data.med_mnist import CLASSES, is_med_mnist
@@ -104,6 +105,19 @@ def test_a_file_that_is_none_is_refused(tmp_path, folder, content):
     (folder / "x.npz").write_bytes((folder / "x.npz").read_bytes()[:3000] if content is None else content)
     assert not is_med_mnist(folder / "x.npz")
     refused(section(), tmp_path, failures.MANIFEST_WRONG, "no data set of MedMNIST")
+
+
+def test_a_file_that_is_damaged_at_any_place_is_refused_or_read(tmp_path, folder):
+    publish(folder / "x.npz")
+    whole = (folder / "x.npz").read_bytes()
+    for place in range(40, len(whole), len(whole) // 97):
+        damaged = bytearray(whole)
+        damaged[place : place + 8] = bytes(8) if damaged[place : place + 8] != bytes(8) else b"damaged!"
+        (folder / "x.npz").write_bytes(damaged)
+        try:
+            images_of(section(on_bad_image="Skip"), tmp_path, classes=("0", "1"))
+        except AnchorageError as error:
+            assert "\n" not in error.message
 
 
 def test_more_than_fits_into_memory_is_refused_before_it_is_unpacked(tmp_path, folder, monkeypatch):
