@@ -92,15 +92,15 @@ class Cache:
             self._awaited.pop(ref, None)
             return self._drop(ref) | self._put(ref, body)
 
-    def doubt(self, kind: str, namespace: str | None) -> None:
+    def mark_stale(self, kind: str, namespace: str | None) -> None:
         """Let any version of these objects take the place of the stored one, as the API server's data went back; None: of all namespaces."""
         with self._lock:
             for ref, held in self._pack_object.items():
                 if ref.kind == kind and namespace in (None, ref.namespace):
                     self._pack_object[ref] = held._replace(version="")
 
-    def drop_doubted(self, kind: str, namespace: str | None) -> set[Key]:
-        """Remove the objects of which no version came since `doubt`; return the affected federations."""
+    def drop_stale(self, kind: str, namespace: str | None) -> set[Key]:
+        """Remove the objects of which no version came since `mark_stale`; return the affected federations."""
         with self._lock:
             gone = [
                 ref

@@ -77,7 +77,7 @@ def _server_available(situation: Situation) -> Finding:
     if situation.suspended:
         return Finding("False", reasons.SUSPENDED, "spec.suspend is true")
     if situation.stopped:
-        kept = "; its rounds and last model can be read" if situation.kept else ""
+        kept = "; its rounds and last model can be read" if situation.keeps_results else ""
         return Finding("False", reasons.HALTED, f"training failed; any change of the spec restarts it{kept}")
     if situation.report is not None:
         return Finding("True", reasons.AVAILABLE)

@@ -11,7 +11,7 @@ from anchorage.transport.kube.client import ApiError
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.server_client import CertificateRequest, Member, ServerClient, ServerError
 from anchorage_operator.cache import Cache, Key, Ref
-from anchorage_operator.failed_look import failure_message
+from anchorage_operator.failed_reconcile import failure_message
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import COMPONENT_LABEL, CONTROL_PORT, server_name
 from anchorage_operator.observed import Unreachable

@@ -103,7 +103,7 @@ class Operator:
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock, settings.watch_labels)
         self._watch = Watch(
-            api, self.cache, self._queue.add, went_back=self._forget, defect=lambda: metrics.defect("watch"), **watch
+            api, self.cache, self._queue.add, on_restore=self._forget, defect=lambda: metrics.defect("watch"), **watch
         )
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),

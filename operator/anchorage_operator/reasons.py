@@ -28,8 +28,8 @@ FEDERATION_NOT_ACCEPTED = "FederationNotAccepted"
 
 See the Federation's condition Accepted.
 """
-LOOK_FAILED = "LookFailed"
-"""Ready: The operator could not look at the federation: an object of it, such as a Secret, cannot be read or is somebody else's, or the operator
+RECONCILE_FAILED = "ReconcileFailed"
+"""Ready: The operator could not reconcile the federation: an object of it, such as a Secret, cannot be read or is somebody else's, or the operator
 has a defect. Whatever runs goes on; the other conditions are those of before.
 
 Mend what the message names. The operator tries again by itself; its log has the details of a defect (`kubectl logs`).

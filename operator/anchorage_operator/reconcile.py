@@ -12,7 +12,7 @@ from anchorage.transport.retry import RetryPolicy
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.drift import first_difference
 from anchorage_operator.events import EventPoster, last_refusal, volume_failure
-from anchorage_operator.failed_look import tell_failed_look
+from anchorage_operator.failed_reconcile import tell_failed_reconcile
 from anchorage_operator.identity import Identity, InvitationChangedError
 from anchorage_operator.names import (
     APPLIED_HASH,
@@ -152,9 +152,9 @@ class Reconciler:
         return RetryPolicy(SOON_SECONDS, planned.requeue_after).pause(times)
 
     def tell_failure(self, key: Key, error: Exception) -> None:
-        """Let users see that a federation could not be looked at; where that cannot be written either, the log has it."""
+        """Let users see that a federation could not be reconciled; where that cannot be written either, the log has it."""
         try:
-            tell_failed_look(self.api, self.cache, self.events, key, error, self.now())
+            tell_failed_reconcile(self.api, self.cache, self.events, key, error, self.now())
         except ApiError as unwritten:
             _log.warning("cannot write a condition", extra={"federation": key, "error": str(unwritten)})
         except Exception:  # noqa: BLE001 logged; what is wrong with the federation may be its status

@@ -142,7 +142,7 @@ class Situation:
         return said and generation == self.generation and not self.finished
 
     @property
-    def kept(self) -> bool:
+    def keeps_results(self) -> bool:
         """Whether a run that was stopped for good has rounds and models that a pod keeps at hand, without training."""
         return self.stopped and not self.suspended and int(self.status.get("round", 0)) > 0
 
@@ -159,7 +159,7 @@ class Situation:
     @cached_property
     def results_only(self) -> bool:
         """Whether the server only provides the results."""
-        if self.kept:
+        if self.keeps_results:
             return True
         if not self.finished:
             return False

@@ -42,9 +42,9 @@ class Stream:
     take_in: Callable[[str, Json], None]
     """Takes the type of an event and its object."""
     _: KW_ONLY
-    doubt: Callable[[], None] = lambda: None
+    before_relist: Callable[[], None] = lambda: None
     """Called before everything is listed again because the API server went back: what is stored may be newer than what is there."""
-    settle: Callable[[], None] = lambda: None
+    after_relist: Callable[[], None] = lambda: None
     """Called after that: what was not listed is no more."""
     defect: Callable[[], None] = lambda: None
     """Called at every error of the operator's own."""
@@ -97,12 +97,12 @@ class Stream:
                 "the API server's data is older than what was seen, as after a restore: reading everything again",
                 extra={"kind": self.kind, "scope": self.scope},
             )
-            self.doubt()
+            self.before_relist()
         if back or not self._version:
             with self.listing:
                 self._version = self._list(labels)
         if back:
-            self.settle()
+            self.after_relist()
         self._open = self.api.watch(
             self.kind, self.scope, labels, self._version, seconds=STREAM_SECONDS, silent_seconds=self.silent_seconds
         )
@@ -152,7 +152,7 @@ class Watch:
     wake: Callable[[Key], None]
     """Told every federation of which something changed."""
     _: KW_ONLY
-    went_back: Callable[[], None] = lambda: None
+    on_restore: Callable[[], None] = lambda: None
     """Called where the API server's data turned out to be older than what was seen."""
     defect: Callable[[], None] = lambda: None
     """As of `Stream`."""
@@ -197,8 +197,8 @@ class Watch:
             kind,
             scope,
             self._take_in,
-            doubt=lambda: self.cache.doubt(kind, scope),
-            settle=lambda: self._settle(kind, scope),
+            before_relist=lambda: self.cache.mark_stale(kind, scope),
+            after_relist=lambda: self._after_relist(kind, scope),
             defect=self.defect,
             silent_seconds=self.silent_seconds,
             pause_seconds=self.pause_seconds,
@@ -211,9 +211,9 @@ class Watch:
     def _take_in(self, change: str, body: Json) -> None:
         self._wake(self.cache.remove(ref_of(body)) if change == "DELETED" else self.cache.add_watched(body))
 
-    def _settle(self, kind: str, scope: Scope) -> None:
-        self.went_back()
-        self._wake(self.cache.drop_doubted(kind, scope))
+    def _after_relist(self, kind: str, scope: Scope) -> None:
+        self.on_restore()
+        self._wake(self.cache.drop_stale(kind, scope))
 
     def _wake(self, touched: Iterable[Key]) -> None:
         for key in touched:

@@ -56,24 +56,24 @@ def test_only_news_touches_a_federation(cache):
     assert cache.add_watched(a_child("Service", "derm-server", version="3", uid="another")) == {DERM}  # made again
 
 
-def test_doubted_objects_give_way_to_older_versions_and_go_where_none_comes(cache):
+def test_stale_objects_give_way_to_older_versions_and_go_where_none_comes(cache):
     cache.add_watched(a_child("Service", "derm-server", version="50"))
     cache.add_watched(a_child("Service", "nevi-server", federation="nevi", version="51"))
     cache.add_watched(a_child("Service", "elsewhere", version="52", namespace="other"))
     cache.add_watched(a_child("ConfigMap", "derm-server", version="53"))
-    cache.doubt("Service", "ns")
+    cache.mark_stale("Service", "ns")
     assert (
         cache.get(Ref("Service", "ns", "derm-server")) and DERM in cache and NEVI in cache
     )  # nothing is missing meanwhile
     assert cache.add_watched(a_child("Service", "derm-server", version="7")) == {DERM}
-    assert cache.drop_doubted("Service", "ns") == {NEVI}
+    assert cache.drop_stale("Service", "ns") == {NEVI}
     assert cache.versions("Service", ()) == {
         Ref("Service", "ns", "derm-server"): "7",
         Ref("Service", "other", "elsewhere"): "52",
     }
     assert cache.versions("ConfigMap", ()) == {Ref("ConfigMap", "ns", "derm-server"): "53"}
-    cache.doubt("Service", None)
-    assert cache.drop_doubted("Service", None) == {DERM, Key("other", "derm")}
+    cache.mark_stale("Service", None)
+    assert cache.drop_stale("Service", None) == {DERM, Key("other", "derm")}
 
 
 def test_a_silo_that_moves_touches_both_federations(cache):

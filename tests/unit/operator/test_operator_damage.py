@@ -125,7 +125,7 @@ def test_a_secret_of_somebody_else_is_told(world):
     world.store.create("secrets", "study", {"metadata": {"name": "derm-authority"}, "data": {}})
     with pytest.raises(ApiError, match="rename one of them"):
         world.look()
-    assert world.condition("federations", "derm", "Ready") == ("False", "LookFailed")
+    assert world.condition("federations", "derm", "Ready") == ("False", "ReconcileFailed")
 
 
 @pytest.mark.parametrize("text", ["a: [b", "\x00", "[" * 2000, "- 1", "spec: 3", "metadata: x"])

@@ -97,9 +97,9 @@ def test_whatever_one_federation_raises_is_counted_told_and_tried_again_while_ot
     assert len(looks) >= 8 and filled.operator.unhealthy() == ""
     assert filled.api.get("StatefulSet", "other", "other-server") is not None
     ready = filled.api.get("Federation", "study", "derm")["status"]["conditions"]
-    assert [(each["type"], each["reason"]) for each in ready] == [("Ready", "LookFailed")]
+    assert [(each["type"], each["reason"]) for each in ready] == [("Ready", "ReconcileFailed")]
     assert ready[0]["message"].startswith("OddError: no subject alternative names; ")
-    events = [event for event in filled.api.store.list("events", "study") if event["reason"] == "LookFailed"]
+    events = [event for event in filled.api.store.list("events", "study") if event["reason"] == "ReconcileFailed"]
     assert len(events) == 1 and events[0]["type"] == "Warning"
     counted = f'anchorage_operator_defects_total{{where="reconcile"}} {len(looks)}.0'
     assert counted in filled.metrics.exposition().decode()
@@ -107,7 +107,7 @@ def test_whatever_one_federation_raises_is_counted_told_and_tried_again_while_ot
     monkeypatch.setattr(filled.operator._reconciler, "observe", whole)
     filled.work(60.0)
     conditions = filled.api.get("Federation", "study", "derm")["status"]["conditions"]
-    assert filled.built() and "LookFailed" not in [each["reason"] for each in conditions]
+    assert filled.built() and "ReconcileFailed" not in [each["reason"] for each in conditions]
 
 
 def test_a_status_that_breaks_the_telling_too_ends_no_worker(filled, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_status_that_breaks_the_telling_too_ends_no_worker(filled, monkeypatch
     filled.api.store.patch("federations", "study", "derm", {"status": {"conditions": [{"kind": "odd"}]}})
     filled.resync(1.0)
     filled.work(60.0)
-    assert filled.condition("other", "other") == "LookFailed"
+    assert filled.condition("other", "other") == "ReconcileFailed"
 
 
 def test_no_thread_ends_of_what_nobody_expects(filled, monkeypatch):

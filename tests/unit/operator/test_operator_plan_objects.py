@@ -276,7 +276,7 @@ def test_a_deadline_stops_everything_until_the_spec_changes() -> None:
     assert failed.children["StatefulSet", "a-silo"]["spec"]["replicas"] == 0
     kept = failed.children["StatefulSet", "derm-server"]["spec"]
     container = kept["template"]["spec"]["containers"][0]
-    assert (kept["replicas"], container["command"][-1]) == (1, "anchorage_server.kept")
+    assert (kept["replicas"], container["command"][-1]) == (1, "anchorage_server.results")
     assert "512Mi" not in str(container["resources"])
     still = settled(replace(failed, pods=(), report=None), NOW + 500)[0]
     assert still.federation is not None

@@ -102,9 +102,12 @@ class World:
     def __init__(self):
         self.clock = Clock()
         self.api, self.received = Streams(self.clock), []
-        doubts = {"doubt": lambda: self.told.append("doubt"), "settle": lambda: self.told.append("settle")}
+        callbacks = {
+            "before_relist": lambda: self.told.append("before"),
+            "after_relist": lambda: self.told.append("after"),
+        }
         self.told = []
-        self.stream = Stream(self.api, "Federation", "study", self.take_in, clock=self.clock, **doubts)
+        self.stream = Stream(self.api, "Federation", "study", self.take_in, clock=self.clock, **callbacks)
         self.stream.ended = TurningEvent()
         self.stream.ended.clock = self.clock
 
@@ -199,7 +202,7 @@ def test_an_api_server_that_went_back_is_read_anew(world, behaviour, caplog):
     assert (len(world.api.lists), world.told) == (1, [])
     world.api.latest = "12"  # a backup of before
     world.play(STREAM_SECONDS)
-    assert (len(world.api.lists), world.told) == (2, ["doubt", "settle"])
+    assert (len(world.api.lists), world.told) == (2, ["before", "after"])
     assert world.received[-1] == ("ADDED", "derm") and "as after a restore" in caplog.text
     world.learns()
 

@@ -1,4 +1,4 @@
-"""Keeps the rounds and models of a run that was stopped for good at hand, and trains nothing: ``python -m anchorage_server.kept --config FILE``."""
+"""Keeps the rounds and models of a stopped run at hand, and trains nothing: ``python -m anchorage_server.results --config FILE``."""
 
 import argparse
 import logging
@@ -26,7 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0, or the exit code of the failure, whose line is on standard error.
     """
-    parser = argparse.ArgumentParser(prog="anchorage-server-kept", description="Keeps a stopped run's results at hand.")
+    parser = argparse.ArgumentParser(
+        prog="anchorage-server-results", description="Keeps a stopped run's results at hand."
+    )
     parser.add_argument("--config", type=Path, required=True, help="YAML file with the server's configuration")
     options = parser.parse_args(arguments)
     log_to_stderr()

@@ -22,7 +22,7 @@ tls: tls
 def test_it_stays_until_a_signal_comes_and_nobody_reads(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "server.yaml").write_text(CONFIG)
-    command = [sys.executable, "-m", "anchorage_server.kept", "--config", str(tmp_path / "server.yaml")]
+    command = [sys.executable, "-m", "anchorage_server.results", "--config", str(tmp_path / "server.yaml")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None and "keeping the results" in process.stderr.readline()
         with reading(tmp_path / "state"):
@@ -34,6 +34,6 @@ def test_it_stays_until_a_signal_comes_and_nobody_reads(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_a_configuration_that_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "anchorage_server.kept", "--config", str(tmp_path / "absent.yaml")]
+    command = [sys.executable, "-m", "anchorage_server.results", "--config", str(tmp_path / "absent.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2 and done.stderr.startswith("ANC-") and "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""What users see of a federation that the operator could not look at: its condition Ready, and an Event when that changes."""
+"""What users see of a federation that the operator could not reconcile: its condition Ready, and an Event when that changes."""
 
 from anchorage.api.status import timestamp
 from anchorage.transport.kube.client import ApiError, KubeClient
@@ -12,17 +12,17 @@ from anchorage_operator.planned import Event
 
 
 def failure_message(error: Exception) -> str:
-    """Say on one line why a look failed, and where more is said."""
+    """Say on one line why a reconcile failed, and where more is said."""
     if isinstance(error, ApiError):
         return clip_message(f"{error.message}; the operator tries again every 30 seconds")
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return clip_message(f"{what}; the operator's log has more (kubectl logs), and it tries again every 30 seconds")
 
 
-def tell_failed_look(
+def tell_failed_reconcile(
     api: KubeClient, cache: Cache, events: EventPoster, key: Key, error: Exception, now: float
 ) -> None:
-    """Write why a look at a federation failed into its condition Ready, unless that is there; the rest of the status stays as it was.
+    """Write why a federation could not be reconciled into its condition Ready, unless that is there; the rest of the status stays as it was.
 
     Raises
     ------
@@ -34,14 +34,14 @@ def tell_failed_look(
         return
     status = federation.get("status") or {}
     before = find(status, "Ready")
-    if before is not None and (before.reason, before.message) == (reasons.LOOK_FAILED, message):
+    if before is not None and (before.reason, before.message) == (reasons.RECONCILE_FAILED, message):
         return
     kept = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
     was = next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), None)
     ready = {
         "type": "Ready",
         "status": "False",
-        "reason": reasons.LOOK_FAILED,
+        "reason": reasons.RECONCILE_FAILED,
         "message": message,
         "lastTransitionTime": was["lastTransitionTime"] if was and was["status"] == "False" else timestamp(now),
         "observedGeneration": int(federation["metadata"].get("generation", 0)),
@@ -49,5 +49,5 @@ def tell_failed_look(
     metadata = {"name": key.federation, "namespace": key.namespace}
     written = {**status, "conditions": [*kept, ready], "lastUpdatedTime": timestamp(now)}
     cache.add_answer(api.apply_status(kube_object("Federation", metadata, status=written)))
-    if before is None or before.reason != reasons.LOOK_FAILED:
-        events.post(Event(involved(federation), "Warning", reasons.LOOK_FAILED, message))
+    if before is None or before.reason != reasons.RECONCILE_FAILED:
+        events.post(Event(involved(federation), "Warning", reasons.RECONCILE_FAILED, message))
