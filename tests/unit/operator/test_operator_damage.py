@@ -7,36 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from fake_api.operator_world import World
 
 from anchorage.transport.kube.client import ApiError
 from anchorage.transport.pki import certificate_of, key_to_pem, make_key, uris_of
 from anchorage.transport.pki.keys import key_from_pem
 from anchorage_operator.reconcile import IncompleteError
 from anchorage_operator.secret_facts import decode_value, encode_data
-
-
-@pytest.fixture
-def world():
-    world = World()
-    world.federation()
-    world.silo("a", part=0)
-    world.silo("b", part=1)
-    return world
-
-
-@pytest.fixture
-def settled(world):
-    world.settle()
-    return world
-
-
-@pytest.fixture
-def training(settled):
-    settled.run_server()
-    settled.connected("a", "b")
-    settled.settle()
-    return settled
 
 
 def unusable_certificates(settled):

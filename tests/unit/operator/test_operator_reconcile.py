@@ -11,29 +11,6 @@ from anchorage.transport.server_client import ServerError
 from anchorage_operator.reconcile import IncompleteError
 
 
-@pytest.fixture
-def world():
-    world = World()
-    world.federation()
-    world.silo("a", part=0)
-    world.silo("b", part=1)
-    return world
-
-
-@pytest.fixture
-def settled(world):
-    world.settle()
-    return world
-
-
-@pytest.fixture
-def training(settled):
-    settled.run_server()
-    settled.connected("a", "b")
-    settled.settle()
-    return settled
-
-
 def fail_once(world, status, verb, kind, retry_after=0.0):
     def refuse(*call):
         if call[:2] == (verb, kind):
