@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from fake_api.clock import Clock
 
 from anchorage.transport.grpc.calls import PING_SECONDS
 from anchorage.transport.grpc.connection import ClosedError
@@ -22,28 +23,19 @@ class Broken(grpc.RpcError):
         return self._code
 
 
-class Time:
-    """A clock that tests advance."""
-
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def route(time: Time) -> Route:
-    return Route("fed.example.org:8443", time)
+def route(clock: Clock) -> Route:
+    return Route("fed.example.org:8443", clock)
 
 
 def call(
     route: Route,
-    time: Time,
+    clock: Clock,
     error: grpc.RpcError | None,
     *,
     seconds: float = 2.0 * PING_SECONDS,
@@ -54,7 +46,7 @@ def call(
         with route.watch("Fetch", pieces) as moved:
             for _ in range(moves):
                 moved()
-            time.seconds += seconds
+            clock.advance(seconds)
             if error is not None:
                 raise error
     except grpc.RpcError as caught:
@@ -66,25 +58,25 @@ def call(
     [Broken(grpc.StatusCode.UNAVAILABLE), Broken(grpc.StatusCode.DEADLINE_EXCEEDED), ClosedError()],
 )
 def test_after_a_call_with_which_nothing_came_through_segments_are_small(
-    route: Route, time: Time, error: grpc.RpcError, caplog: pytest.LogCaptureFixture
+    route: Route, clock: Clock, error: grpc.RpcError, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    call(route, time, error)
+    call(route, clock, error)
     assert route.narrow and "nothing came through to or from fed.example.org:8443 in 14 seconds" in caplog.text
-    call(route, time, None, moves=3)
-    call(route, time, None, moves=3)
+    call(route, clock, None, moves=3)
+    call(route, clock, None, moves=3)
     told = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(told) == 1 and "VPN with a smaller MTU" in told[0] and "set the MTU" in told[0]
     assert route.narrow
 
 
 def test_where_small_segments_do_not_help_the_ordinary_ones_come_back(
-    route: Route, time: Time, caplog: pytest.LogCaptureFixture
+    route: Route, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    call(route, time, Broken(grpc.StatusCode.UNAVAILABLE))
-    call(route, time, Broken(grpc.StatusCode.UNAVAILABLE))
+    call(route, clock, Broken(grpc.StatusCode.UNAVAILABLE))
+    call(route, clock, Broken(grpc.StatusCode.UNAVAILABLE))
     assert not route.narrow
-    call(route, time, None, moves=3)
+    call(route, clock, None, moves=3)
     assert not caplog.records, "it was something else"
 
 
@@ -99,20 +91,20 @@ def test_where_small_segments_do_not_help_the_ordinary_ones_come_back(
     ],
 )
 def test_other_ends_change_nothing(
-    route: Route, time: Time, code: grpc.StatusCode, seconds: float, moves: int, pieces: int
+    route: Route, clock: Clock, code: grpc.StatusCode, seconds: float, moves: int, pieces: int
 ) -> None:
-    call(route, time, Broken(code), seconds=seconds, moves=moves, pieces=pieces)
+    call(route, clock, Broken(code), seconds=seconds, moves=moves, pieces=pieces)
     assert not route.narrow and route.open(None) is None
 
 
-def test_what_only_filled_buffers_did_not_come_through(route: Route, time: Time) -> None:
-    call(route, time, ClosedError(), moves=5, pieces=6)
+def test_what_only_filled_buffers_did_not_come_through(route: Route, clock: Clock) -> None:
+    call(route, clock, ClosedError(), moves=5, pieces=6)
     assert route.narrow
 
 
-def test_two_calls_that_break_off_together_change_it_once(route: Route, time: Time) -> None:
+def test_two_calls_that_break_off_together_change_it_once(route: Route, clock: Clock) -> None:
     with pytest.raises(ClosedError), route.watch("Fetch"), route.watch("Push"):
-        time.seconds += 60.0
+        clock.advance(60.0)
         raise ClosedError
     assert route.narrow
 
@@ -167,8 +159,8 @@ def test_nobody_else_gets_through(server: socket.socket) -> None:
     path.close()
 
 
-def test_without_a_connection_the_channel_makes_one_and_says_why_not(server: socket.socket, time: Time) -> None:
-    route = Route(address(server), time)
+def test_without_a_connection_the_channel_makes_one_and_says_why_not(server: socket.socket, clock: Clock) -> None:
+    route = Route(address(server), clock)
     route.narrow = True
     found = route.open(None)
     assert found is not None
