@@ -262,6 +262,10 @@ class ClusterSource:
         except CommandError as error:
             if (said := _FAILURE.search(error.stderr)) and said[1] in CATALOGUE:
                 raise AnchorageError(CATALOGUE[said[1]], said[2]) from error
+            if error.status == 403:
+                raise AnchorageError(
+                    cluster.CLUSTER_FORBIDDEN, f"this user may not run commands in pods: {error.stderr}"
+                ) from error
             if error.exit_code in _KILLED:
                 message = f"pod {self.server_pod} in {self._where()} ended while it was asked"
                 raise AnchorageError(cluster.POD_UNREACHABLE, message) from error

@@ -137,9 +137,13 @@ def look(
     claim, *below = folder.relative_to(root).parts
     plain = {"format": "ImageFolder", "claim_name": claim, "path": "/".join(below) or "."}
     tables = [place.name] if place != folder else sorted(p.name for p in folder.glob("*.csv") if p.is_file())
-    if packed := [
-        file for file in ([place] if place != folder else sorted(folder.glob(f"*{SUFFIX}"))) if is_med_mnist(file)
-    ]:
+    files = [place] if place != folder else sorted(folder.glob(f"*{SUFFIX}"))
+    if packed := [file for file in files if is_med_mnist(file)]:
+        if len(packed) > 1:
+            message = f"{folder} ({role}) has several data sets: {', '.join(file.name for file in packed)}"
+            raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {packed[0]}")
+        if label_column is not None:
+            raise AnchorageError(DATA_MISSING, _no_column(packed[0], role, label_column))
         section = SiloData.model_validate({**plain, "format": "MedMnist", "manifest": packed[0].name})
         listing, names = _listed(section, root, task)
         return SiteFolder(role, section, dict(sorted(names.items())), len(listing), *_sampled(listing))
@@ -162,8 +166,7 @@ def look(
         refuse_masks(folder, names)
     if label_column is not None:
         if section.format != "CsvManifest":
-            message = f"{folder} ({role}) has no table of images, so no column {label_column}"
-            raise AnchorageError(DATA_MISSING, f"{message}; leave --label-column {role}:{label_column} out")
+            raise AnchorageError(DATA_MISSING, _no_column(folder, role, label_column))
         section = section.model_copy(update={"label_column": label_column})
         listing, names = _listed(section, root, task)
     if not len(listing):
@@ -207,6 +210,10 @@ def image_size(sites: Sequence[SiteFolder], most: int) -> int:
     """Return a side for the model's images: the usual shorter side, at most `most`, a multiple of 8."""
     sides = [side for site in sites for side in site.sides] or [most]
     return max(8, min(most, int(median(sides))) // 8 * 8)
+
+
+def _no_column(place: Path, role: str, column: str) -> str:
+    return f"{place} ({role}) has no table of images, so no column {column}; leave --label-column {role}:{column} out"
 
 
 def _listed(section: SiloData, root: Path, task: TaskHooks | None) -> tuple[Listing, Counter[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from fake_api.server import FakeApi
+from fake_api.store import Refused
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster, commands
@@ -281,6 +282,16 @@ def test_a_command_that_ended_with_its_pod_is_run_again(
     fake.run = lambda pod, command: subprocess.CompletedProcess(command, next(ends), b"[]", b"")
     monkeypatch.setattr("fedctl.cluster_source.sleep", lambda seconds: None)
     assert fedctl("rounds", "-o", "json").exit_code == 0 and len(fake.commands) == 3
+
+
+def test_who_may_not_run_commands_in_pods_does_not_wait(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.put("federations", federation(conditions=[available("Available")]))
+    fake.put("pods", running("2020-01-01T14:05:00Z"))
+    fake.refuse = lambda asked: Refused(403, "Forbidden", "no pods/exec") if asked.path.endswith("/exec") else None
+    waits: list[float] = []
+    monkeypatch.setattr("fedctl.cluster_source.sleep", waits.append)
+    error = refused(fedctl("rounds"))
+    assert error.failure is cluster.CLUSTER_FORBIDDEN and "no pods/exec" in error.message and not waits
 
 
 def test_the_wait_for_a_pod_ends(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,6 +228,13 @@ def test_a_data_set_of_medmnist_is_a_site(data: Path, place: str) -> None:
     assert study.silos[0].spec.managed is not None
     section = study.silos[0].spec.managed.data
     assert (section.format, section.claim_name, section.manifest) == ("MedMnist", "mnist", "pneumoniamnist.npz")
+    Path("xray.yaml").unlink()
+    named = (*SERVER, *silo("m", place, labels=True), "--label-column", "m:finding")
+    assert "has no table of images" in refused(failures.DATA_MISSING, *named)
+    np.savez(data / "mnist" / "second.npz", **arrays, **labels)
+    if place == "mnist":
+        told = refused(failures.DATA_MISSING, *SERVER, *silo("m", place, labels=True))
+        assert "several data sets: pneumoniamnist.npz, second.npz" in told
 
 
 def test_what_is_missing_is_said_in_the_file() -> None:

@@ -22,12 +22,14 @@ _MOST_STDERR = 65_536
 class CommandError(Exception):
     """A command in a pod ended with a status other than 0."""
 
-    def __init__(self, exit_code: int, stderr: str) -> None:
+    def __init__(self, exit_code: int, stderr: str, status: int = 0) -> None:
         super().__init__(f"exit status {exit_code}: {stderr}")
         self.exit_code = exit_code
         """Its exit status; -1 where it could not be started."""
         self.stderr = stderr
         """What it wrote to standard error, or the API server's message where it could not be started."""
+        self.status = status
+        """HTTP status with which the API server refused to start it; else 0."""
 
 
 def command_output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iterator[bytes]:
@@ -70,7 +72,8 @@ def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iter
         )
     except WebSocketBadStatusException as error:
         refusal = json_object(error.resp_body or b"")
-        raise CommandError(-1, refusal.get("message") or f"HTTP status {error.status_code}") from error
+        message = refusal.get("message") or f"HTTP status {error.status_code}"
+        raise CommandError(-1, message, error.status_code) from error
     kept = {_STDERR: b"", _ERROR: b""}
     try:
         stream.settimeout(STREAM_SECONDS)
