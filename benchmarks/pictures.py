@@ -26,7 +26,7 @@ from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.learning.data import ImageSet, read, reading
 from anchorage.learning.data.decoders import decode_content
-from anchorage.learning.data.decoding import read_content
+from anchorage.learning.data.decoding import Input, read_content
 from anchorage.learning.data.picture_store import PictureStore
 from anchorage.learning.data.stored_pictures import StoredPictures
 from anchorage.methods import resolve
@@ -66,7 +66,7 @@ def decoding(files: list[Path]) -> dict[str, float]:
 
     def trainer() -> None:
         for file in files:
-            decode_content(read_content(file), file.name, SIDE, 3)
+            decode_content(read_content(file), file.name, Input(SIDE, 3))
 
     alone, whole = in_turn(pillow, trainer, 3)
     return {"pillow_per_second": len(files) / alone, "decoded_per_second": len(files) / whole, "ratio": whole / alone}

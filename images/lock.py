@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parent
 LEARNING = "learning"
 PARTS = {"operator": (), "server": (LEARNING,), "agent": (LEARNING,)}
 """Parts, and whose layers they stand on."""
-EXTRAS = {"operator": "operator", "server": "server,otel", "agent": "agent,otel"}
+EXTRAS = {"operator": "operator", "server": "server,clinical,otel", "agent": "agent,clinical,otel"}
 """What of the project is in each image: server and agent can send traces."""
 LEFT_OUT = {"triton"}
 """Distributions that torch names and needs for `torch.compile` alone, which nothing here uses: Triton has 1 GB."""

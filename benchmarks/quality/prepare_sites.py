@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anchorage.learning.data.decoding import decode_bytes
+from anchorage.learning.data.decoding import Input, decode_bytes
 
 Row = tuple[str, str, str]
 """Image, part, silo."""
@@ -115,7 +115,7 @@ def main() -> int:
     for row, name in enumerate(names):
         file = folder / str(classes[labels[row]]) / f"{name}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        pixels = decode_bytes(content[offsets[row] : offsets[row + 1]].tobytes(), arguments.side, 3).pixels
+        pixels = decode_bytes(content[offsets[row] : offsets[row + 1]].tobytes(), Input(arguments.side, 3)).pixels
         Image.fromarray(pixels.transpose(1, 2, 0)).save(file)
     for table, rows in tables(arguments.data, names, labels, parts, sites):
         write_table(folder / f"{table}.csv", rows)

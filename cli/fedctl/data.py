@@ -18,6 +18,7 @@ from anchorage.api.errors.learning import ANCHORS_MISSING
 from anchorage.api.files import Study
 from anchorage.api.text import list_some
 from anchorage.learning.data import DataReport, Overlap, check, overlap, require_labels
+from anchorage.learning.data.decoders import shades_of
 from anchorage.learning.data.overlap import Contents
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import initial_of
@@ -29,6 +30,12 @@ from fedctl.workdir import choose_data_root
 SHOWN_BAD = 20
 SHOWN_CLASSES = 20
 SHOWN_KINDS = 10
+_INTENSITIES = {
+    ("CT",): 'set a window in Hounsfield units, such as {window: {low: "-160", high: "240"}} for the abdomen',
+    ("CR", "DX", "MG"): "set {dicomWindow: {}} to show radiographs as their files say",
+    ("MR", "PT", "NM"): "set {zScore: {}} or {percentiles: {}}, since their values have no common unit",
+}
+"""What to set as `spec.model.intensity` for images of some modalities."""
 
 
 def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: Sequence[str], output: Format) -> None:
@@ -50,8 +57,9 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
             raise AnchorageError(UNKNOWN_CHOICE, found)
         sections = {silo: sections[silo]}
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
+    intensity = shades_of(spec.model)
     checked = {
-        name: check(section, root, spec.task, spec.seed, labelled=name not in blind)
+        name: check(section, root, spec.task, spec.seed, labelled=name not in blind, intensity=intensity)
         for name, section in sections.items()
     }
     reports = {name: report for name, (report, _) in checked.items()}
@@ -61,8 +69,10 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
     else:
         emit({name: _document(name, report, shared) for name, report in reports.items()}, output)
     warn_about(study)
-    if differing := _differing_scales(reports):
-        warn(differing)
+    if spec.model.intensity is None:
+        for text in (_differing_scales(reports), _advised_intensity(reports)):
+            if text:
+                warn(text)
     failures = list(_failures(reports, {silo.metadata.name: silo.spec.labels for silo in study.silos}))
     if spec.evaluation is not None and spec.evaluation.on_leakage == "Refuse":
         failures += [_leakage(*pair, found) for pair, found in shared.items() if found.identical]
@@ -176,6 +186,8 @@ def _notes(report: DataReport) -> Iterator[str]:
         kinds = [f"{count} {kind}" for kind, count in islice(report.not_images.items(), SHOWN_KINDS)]
         more = f" and {len(report.not_images) - SHOWN_KINDS} more kinds" if len(report.not_images) > SHOWN_KINDS else ""
         yield f"files that are not images, and not counted: {', '.join(kinds)}{more}"
+    if report.facts:
+        yield f"what files say of themselves: {', '.join(f'{fact} ({count})' for fact, count in report.facts.items())}"
     yield from report.all_remarks()
     if report.not_listed:
         yield f"images that the table does not name, and not counted: {report.not_listed}"
@@ -193,6 +205,16 @@ def _differing_scales(reports: Mapping[str, DataReport]) -> str | None:
     return (
         f"sections differ in what most of their images are ({found}), so a model may tell sites apart by their greys; bring all images to "
         "one scale"
+    )
+
+
+def _advised_intensity(reports: Mapping[str, DataReport]) -> str | None:
+    """Say which intensity suits images of scanners, whose values seldom fill the bits of their files; None: there are none."""
+    found = {fact.removeprefix("modality ") for report in reports.values() for fact in report.facts}
+    advice = next((text for modalities, text in _INTENSITIES.items() if found & {*modalities}), None)
+    return (
+        advice
+        and f"without spec.model.intensity, the largest value that a file's bits can hold is white, and scanners seldom use it; {advice}"
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
@@ -76,7 +76,13 @@ class FirstFile:
         )
         channels = 1 if all(site.grey for site in sites) else 3
         size = {"imageSize": recipe.side, "channels": channels, "augmentation": "Natural"}
-        yield _entry("model", {**recipe.model, **size}, 2)
+        intensity = _intensity_of(frozenset(fact for site in sites for fact in site.facts))
+        if intensity:
+            yield from _comment(
+                "intensity: which values become black and white, at every site and wherever the model is used (docs/data.md).",
+                2,
+            )
+        yield _entry("model", {**recipe.model, **size, **({"intensity": intensity} if intensity else {})}, 2)
         if recipe.warm_up:
             yield from _comment(recipe.warm_up_reason, 2)
             yield "  warmUp:"
@@ -219,3 +225,15 @@ def _flow(value: Any) -> str:
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
         return value if plain else json.dumps(value, ensure_ascii=False)
     return str(value)
+
+
+def _intensity_of(facts: Collection[str]) -> Mapping[str, Any] | None:
+    """Return what suits images of scanners whose files say this of themselves; None: they are pictures."""
+    radiographs = {"modality CR", "modality DX", "modality MG"}
+    if radiographs & set(facts):
+        return {"dicomWindow": {}}
+    if "modality CT" in facts:
+        return {"window": {"low": "-160", "high": "240"}}  # soft tissue, in Hounsfield units
+    if any(fact.startswith(("modality MR", "NIfTI ")) for fact in facts):
+        return {"zScore": {}}
+    return None

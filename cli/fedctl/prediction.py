@@ -88,6 +88,7 @@ def _scored(
     unusable: list[dict[str, str]],
 ) -> Iterator[dict[str, Any]]:
     """Yield what is told of a batch's images; those that cannot be read are added to `unusable`."""
+    from anchorage.learning.data.decoders import input_of
     from anchorage.learning.data.decoding import Decoded, with_levels_of
     from anchorage.learning.data.listed_images import decode
     from anchorage.learning.data.listing import Listing
@@ -96,7 +97,7 @@ def _scored(
     none = np.full(len(ids), -1)
     listing = Listing(ids, ids, tuple(names), none, none, (), {})
     good: list[tuple[int, Any]] = []
-    for row, image in enumerate(decode(listing, described.image_size, described.channels)):
+    for row, image in enumerate(decode(listing, input_of(described))):
         if isinstance(image, Decoded):
             good.append((row, image.pixels))
         else:

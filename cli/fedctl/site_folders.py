@@ -17,9 +17,11 @@ from anchorage.api.errors.data import DATA_MISSING
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoders import image_suffixes
-from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.decoding import Decoded, Input
 from anchorage.learning.data.divisions import refuse_empty
 from anchorage.learning.data.folders import file_of
+from anchorage.learning.data.headers import read_headers
+from anchorage.learning.data.intensity import intensity_of
 from anchorage.learning.data.label_kinds import refuse_masks
 from anchorage.learning.data.labels import ReadLabels
 from anchorage.learning.data.listed_images import decode
@@ -33,8 +35,8 @@ from fedctl.output import counted, warn
 
 SAMPLED = 40
 """Images of a folder that are opened to see their size and colours."""
-GREY = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"})
-"""Pillow's modes without colours."""
+GREY = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "MONOCHROME1", "MONOCHROME2", "NIfTI"})
+"""Names of pixel formats without colours, Pillow's and those of scanners."""
 LONGEST_NAME = 63
 _IMAGE_WORDS = frozenset(IMAGE_COLUMNS) - {"id"}
 """Columns of images by their name alone; an ``id`` may be a patient's."""
@@ -61,6 +63,8 @@ class SiteFolder:
     """Whether none of these has colours."""
     columns: tuple[str, ...] = ()
     """Of its table, without that of the images; empty for folders."""
+    facts: frozenset[str] = frozenset()
+    """What the files of some of the images say of themselves, such as ``modality CT``."""
 
     @property
     def unlabelled(self) -> int:
@@ -146,7 +150,8 @@ def look(
             raise AnchorageError(DATA_MISSING, _no_column(packed[0], role, label_column))
         section = SiloData.model_validate({**plain, "format": "MedMnist", "manifest": packed[0].name})
         listing, names = _listed(section, root, task)
-        return SiteFolder(role, section, dict(sorted(names.items())), len(listing), *_sampled(listing))
+        sides, grey, facts = _sampled(listing)
+        return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, facts=facts)
     sections = [_table_section({**plain, "format": "CsvManifest", "manifest": table}, root) for table in tables]
     found = [(section, *_listed(section, root, task)) for section in sections]
     named = [each for each in found if any(source is not None for source in each[1].sources)]
@@ -162,6 +167,9 @@ def look(
         classes, counts = _listed(by_folder, root, task)
         if len(counts) > 1:  # folders of classes, beside a table of something else; one alone, such as img, is none
             section, listing, names = by_folder, classes, counts
+    if section.format == "ImageFolder" and _is_export(listing):
+        section = SiloData.model_validate({**plain, "format": "DicomFolder"})
+        (listing, _), names = _listed(section, root, task), Counter()
     if section.format == "ImageFolder":
         refuse_masks(folder, names)
     if label_column is not None:
@@ -171,9 +179,9 @@ def look(
         listing, names = _listed(section, root, task)
     if not len(listing):
         refuse_empty(listing, section, root)
-    sides, grey = _sampled(listing)
+    sides, grey, facts = _sampled(listing)
     columns = _columns(section, root) if section.manifest is not None else ()
-    return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns)
+    return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns, facts)
 
 
 def _refuse_unmatched(
@@ -238,10 +246,22 @@ def _columns(section: SiloData, root: Path) -> tuple[str, ...]:
     return tuple(name for name in table.columns if name != table.image_column(section.image_column))
 
 
-def _sampled(listing: Listing) -> tuple[tuple[int, ...], bool]:
+def _is_export(listing: Listing) -> bool:
+    """Return whether images are what a PACS exports: DICOM alone, beside a directory of it or in folders below folders, which are no classes."""
+    nested = any(name.count("/") > 1 for name in listing.ids)
+    sources = [source for source in listing.sources if isinstance(source, Path)]
+    if not sources or not (nested or "DICOMDIR" in listing.not_images):
+        return False
+    return all(header is not None and header.kind.startswith("DICOM") for header in read_headers(sources))
+
+
+def _sampled(listing: Listing) -> tuple[tuple[int, ...], bool, frozenset[str]]:
+    """Return shorter sides of some images, whether none of them has colours, and what their files say of themselves."""
+    wanted = Input(8, 3, intensity_of({"percentiles": {"low": "0", "high": "100"}}))
     rows = np.unique(np.linspace(0, len(listing) - 1, SAMPLED).astype(np.int64))
-    opened = [found for found in decode(listing.select(rows), 8, 3) if isinstance(found, Decoded)]
-    return tuple(min(image.size) for image in opened), all(image.mode in GREY for image in opened)
+    opened = [found for found in decode(listing.select(rows), wanted) if isinstance(found, Decoded)]
+    facts = frozenset(fact for image in opened for fact in image.facts)
+    return tuple(min(image.size) for image in opened), all(image.mode in GREY for image in opened), facts
 
 
 def _folder(place: Path) -> Path:

@@ -38,7 +38,7 @@ from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.engine.accounting import Mechanism
 from anchorage.learning.data.classes import SiteClasses
-from anchorage.learning.data.decoding import RefusedImageError, decode_bytes
+from anchorage.learning.data.decoding import Input, RefusedImageError, decode_bytes
 from anchorage.learning.data.index_files import MatchedIndex, read_index
 from anchorage.learning.data.manifests import list_manifest
 from anchorage.methods import PRESETS, validate_study
@@ -176,7 +176,7 @@ def _images() -> tuple[bytes, ...]:
 def _image(data: bytes, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow says of some files what is wrong with them, and reads on
-        decode_bytes(data, 8, 3)
+        decode_bytes(data, Input(8, 3))
 
 
 MANIFESTS = (

@@ -81,10 +81,10 @@ def twice_as_large() -> None:
     image.resize((64, 64), Image.Resampling.NEAREST).save(DATA / "server" / "anchors" / "cross" / "large.png")
 
 
-def only_dicom() -> None:
+def only_documents() -> None:
     shutil.rmtree(DATA / "hospital-a")
     (DATA / "hospital-a").mkdir()
-    (DATA / "hospital-a" / "scan.dcm").write_bytes(bytes(128) + b"DICM")
+    (DATA / "hospital-a" / "scan.pdf").write_bytes(b"%PDF")
 
 
 def masks() -> None:
@@ -153,7 +153,7 @@ MISTAKES = {
     "one hospital without labels, and no anchors": Mistake(
         nothing, f"init --out other.yaml {A}", 2, "found no labels to learn from"
     ),
-    "only DICOM": Mistake(only_dicom, init(), 3, "1 DICOM); export DICOM and NIfTI as PNG or TIFF with 16 bits"),
+    "only documents": Mistake(only_documents, init(), 3, "1 .pdf); check path and manifest, or save the images"),
     "images beside their masks": Mistake(
         masks, init(MAP), 3, "data/hospital-b has the folders images and masks, which look like images and their masks"
     ),

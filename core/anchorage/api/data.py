@@ -23,6 +23,9 @@ PathBelow = Annotated[
 ]
 """A relative path without ``..``."""
 
+HEADER_GROUPS = ("PatientID", "StudyInstanceUID", "SeriesInstanceUID", "AccessionNumber")
+"""Attributes of DICOM by which images can be grouped."""
+
 Column = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
 Label = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
 
@@ -155,8 +158,8 @@ class DataSection(Document):
     """
 
     format: Annotated[str, Kind("reader")] = Field(
-        description="Format of images and labels. ImageFolder: a folder per class. CsvManifest: a CSV table. MedMnist: an .npz file of "
-        "MedMNIST. Digits: scikit-learn's digits."
+        description="Format of images and labels. ImageFolder: a folder per class. CsvManifest: a CSV table. DicomFolder: DICOM files "
+        "as a PACS exports them, in folders of any depth and without suffixes. MedMnist: an .npz file of MedMNIST. Digits: scikit-learn's digits."
     )
     claim_name: Name | None = Field(
         None,
@@ -183,7 +186,30 @@ class DataSection(Document):
         None,
         description="Column that names the group of an image, such as the patient or lesion. Images of a group stay together when test and "
         "validation part are drawn. Absent: the column that is named as patient, subject, case, study or lesion, in usual spellings such as "
-        "PatientID, else the folder of an image that is named so, such as patient07. None: every image is a group of its own.",
+        "PatientID, else the patient of a DICOM file (issuer and PatientID; its study where it names no patient), else the folder of an image "
+        "that is named so, such as patient07. PatientID, StudyInstanceUID, SeriesInstanceUID, AccessionNumber: that attribute of DICOM files, "
+        "where the table has no such column. None: every image is a group of its own.",
+    )
+    match: Literal["Path", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "AccessionNumber"] = Field(
+        "Path",
+        description="What the column of images holds, for the format CsvManifest. Path: paths or names of files. Otherwise that attribute of "
+        "DICOM files, which are looked for below the folder; where it is of several files, such as those of a study, each is an image with the "
+        "row's label.",
+    )
+    frames: Literal["First", "Middle", "All"] = Field(
+        "First",
+        description="Which frames of a DICOM file, or slices of a NIfTI volume, are images. First: the first one, or lowest slice. Middle: the "
+        "one in the middle. All: each, in one group, so that they stay together when test and validation part are drawn.",
+    )
+    burned_in_text: Literal["Refuse", "Use"] = Field(
+        "Refuse",
+        description="Treatment of DICOM files whose header says that text is burned into the pixels, which may be a patient's name. Refuse: "
+        "they are bad images. Use: they are images like others; set it when somebody has looked at them.",
+    )
+    for_processing: Literal["Refuse", "Use"] = Field(
+        "Refuse",
+        description="Treatment of radiographs with the detector's raw values, which are meant for processing and not for reading. Refuse: they "
+        "are bad images. Use: they are images like others.",
     )
     split_column: Column | None = Field(
         None,

@@ -13,12 +13,14 @@ from pydantic.alias_generators import to_camel
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import MODEL_OF_OTHER_FORMAT, MODEL_UNUSABLE
-from anchorage.api.model import AugmentationKind, ModelDescription
+from anchorage.api.model import AugmentationKind, IntensityKind, ModelDescription
 from anchorage.api.piece import PIECES
 from anchorage.api.slot import Slot
 from anchorage.api.task import ClassName, Task
 
 FORMAT = "anchorage-model-2"
+FORMAT_WITH_INTENSITY = "anchorage-model-3"
+"""Of models whose images are shown otherwise than by the bits of their files, which readers of `FORMAT` would not do."""
 OLD_FORMAT = "anchorage-model-1"
 """Had classes alone, and said nothing of the head; still read."""
 DESCRIPTION = "model.json"
@@ -93,6 +95,8 @@ class Inference(_Recorded):
     resizing: Literal["coverAndCrop"]
     """The shorter side is resized to `image_size` (bilinear, antialiased), and the middle is cut out."""
     normalisation: Normalisation
+    intensity: Annotated[IntensityKind, Slot("intensity")] | None = None
+    """Which values of an image become black and white before that; None: by the bits of its file."""
     head: Head | None = None
     """What stands behind the encoder; None in files of `OLD_FORMAT`."""
     classifier_trained: bool = True
@@ -162,9 +166,9 @@ def augmentation(name: str) -> AugmentationKind:
 def describe(model: ModelDescription, federation: str, *, classifier_trained: bool) -> dict[str, Any]:
     """Return the content of ``model.json`` as JSON values, but for the weights."""
     return {
-        "format": FORMAT,
+        "format": FORMAT if model.intensity is None else FORMAT_WITH_INTENSITY,
         "federation": federation,
-        **model.model_dump(mode="json", by_alias=True, include={"task"}),
+        **model.model_dump(mode="json", by_alias=True, include={"task", "intensity"}, exclude_none=True),
         "outputs": {"kind": model.task.output_kind, "names": list(model.task.outputs)},
         "network": model.network,
         "imageSize": model.image_size,
@@ -234,7 +238,7 @@ def parse_inference(content: bytes, where: str) -> Inference:
             old = _Old.model_validate_json(content)
             values = {**json.loads(content), "task": {old.task: {"classes": list(old.classes)}}}
             return Inference.model_validate_json(json.dumps(values))
-        if stated != FORMAT:
+        if stated not in (FORMAT, FORMAT_WITH_INTENSITY):
             raise AnchorageError(MODEL_OF_OTHER_FORMAT, f"{where} has the format {stated or 'of Anchorage before 0.1'}")
         return Inference.model_validate_json(content)
     except ValidationError as error:

@@ -60,6 +60,10 @@ class AugmentationKind(Piece):
         return {"rule": self.name}
 
 
+class IntensityKind(Piece):
+    """What documents need to know of an intensity."""
+
+
 def network_called(name: str) -> NetworkKind:
     """Return the network that documents call so; ``torchvision/resnet18`` is the member ``resnet18`` of the library ``torchvision/``.
 
@@ -122,6 +126,11 @@ class ModelSpec(Document):
     augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
         description="Kind of image, which decides normalisation, flips, crops and strong augmentation.",
+    )
+    intensity: Annotated[IntensityKind, Slot("intensity")] | None = Field(
+        None,
+        description="Which values of an image become black and white. It is part of the model: every site and every use of the model shows "
+        "images alike. Set it for CT, MR and radiographs. Absent: white is the largest value that a file's bits can hold.",
     )
     trainable: Trainable = Field(
         "All",

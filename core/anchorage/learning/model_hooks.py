@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
 from anchorage.api.data import DataFormat
-from anchorage.api.model import AugmentationKind, NetworkKind
+from anchorage.api.model import AugmentationKind, IntensityKind, NetworkKind
 from anchorage.api.piece import Piece
 from anchorage.api.task import Tally, Task
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from anchorage.api.data import DataSection
     from anchorage.api.model_card import Assessment
     from anchorage.learning.data.augmentation import Augmentation
-    from anchorage.learning.data.decoding import Picture
+    from anchorage.learning.data.decoding import Input, Intensity, Picture
+    from anchorage.learning.data.headers import Header
     from anchorage.learning.data.labels import LabelReader, ReadLabels
     from anchorage.learning.data.listing import Listing
 
@@ -128,6 +129,16 @@ class TaskHooks(Task):
         return iter(())
 
 
+class IntensityHooks(IntensityKind):
+    """Which values of an image become black and white."""
+
+    def shades(self) -> Intensity | None:
+        """Return what turns a picture into shades of 0 to 1; None: white is what its bits can hold."""
+        from anchorage.learning.data.intensity import intensity_of
+
+        return intensity_of({self.name: self.model_dump()})
+
+
 class DecoderHooks(Piece):
     """A kind of image files; hooks may be called from several threads."""
 
@@ -143,18 +154,34 @@ class DecoderHooks(Piece):
     def recognises(self, head: bytes) -> bool:
         """Return whether a file that begins with these bytes, at most 512, is of this kind."""
 
+    def header(self, file: BinaryIO) -> Header | None:
+        """Return what a file says of itself beside pixels, such as its patient; None: nothing that is used. Reads no pixels.
+
+        Parameters
+        ----------
+        file : binary file
+            At its beginning; it can be read anywhere.
+
+        Raises
+        ------
+        RefusedImageError
+            The file is damaged.
+        """
+        return None
+
     @abstractmethod
-    def picture(self, content: bytes, side: int, channels: int) -> Picture:
+    def picture(self, content: bytes, wanted: Input, frame: int) -> Picture:
         """Decode a file.
 
         Parameters
         ----------
         content : bytes
             The whole file.
-        side : int
-            Height and width to which the picture will be fitted, pixels: it may be decoded smaller than it is, but not than that.
-        channels : int
-            What the model takes: 1 for grey, 3 for RGB; a picture may have either.
+        wanted : Input
+            What the model takes. The picture will be fitted to its side: it may be decoded smaller than it is, but not than that. It may be grey or
+            RGB, whatever the model's channels.
+        frame : int
+            Which of the file's frames, from 0; always 0 where `header` tells of no more.
 
         Raises
         ------

@@ -20,7 +20,14 @@ from anchorage.learning.hooks import (
     ServerTrainingHooks,
     WeightingHooks,
 )
-from anchorage.learning.model_hooks import AugmentationHooks, DecoderHooks, NetworkHooks, ReaderHooks, TaskHooks
+from anchorage.learning.model_hooks import (
+    AugmentationHooks,
+    DecoderHooks,
+    IntensityHooks,
+    NetworkHooks,
+    ReaderHooks,
+    TaskHooks,
+)
 
 
 class ImageTask(TaskHooks):
@@ -143,6 +150,17 @@ class ImageAugmentation(AugmentationHooks):
     """Normalisation and augmentation for a kind of image."""
 
     slot: ClassVar[str] = "augmentation"
+
+
+class ImageIntensity(IntensityHooks):
+    """Which values of an image become black and white."""
+
+    slot: ClassVar[str] = "intensity"
+
+    @property
+    def path(self) -> FieldPath:
+        """Where it stands: in the model."""
+        return ("spec", "model", "intensity")
 
 
 class Reader(ReaderHooks):

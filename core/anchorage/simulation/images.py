@@ -15,7 +15,7 @@ from anchorage.api.model import ModelDescription
 from anchorage.engine.store.durable import storage_errors
 from anchorage.learning.data import Choice, ImageSet, Pools, assembled, decoded
 from anchorage.learning.data.fingerprints import Fingerprint
-from anchorage.learning.data.listing import Source
+from anchorage.learning.data.listing import Source, file_and_frame
 from anchorage.learning.data.report import Findings
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
@@ -71,11 +71,12 @@ def _state_of(source: Source) -> Hashable:
     """Return what changes when an image does: of a file its path, size and time; pixels in memory themselves."""
     if source is None or isinstance(source, np.ndarray):
         return source if source is None else source.tobytes()
+    file, frame = file_and_frame(source)
     try:
-        found = source.stat()
+        found = Path(file or "").stat()
     except OSError:  # which decoding names
         return str(source)
-    return str(source), found.st_size, found.st_mtime_ns, found.st_ino
+    return str(file), frame, found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _mapped(pixels: NDArray[Any], folder: Path) -> NDArray[Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from drawn_images import draw
+from drawn_scans import write_dicom
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -128,13 +129,13 @@ def test_tracking_addresses_that_mlflow_takes(tmp_path: Path, uri: str) -> None:
 
 def test_the_table_tells_what_is_not_counted_and_how_grey_is_read(tmp_path: Path) -> None:
     file = write(tmp_path, second="None")
-    (tmp_path / "first" / "IM1").write_bytes(bytes(128) + b"DICM")
+    (tmp_path / "first" / "DICOMDIR").touch()
     (tmp_path / "first" / "readme.txt").touch()
     Image.fromarray(np.linspace(0, 700, 64, dtype=np.uint16).reshape(8, 8)).save(tmp_path / "first" / "a" / "dark.png")
     lines = fedctl("data", "check", "-f", file, "--silo", "first").stdout.splitlines()
     window = "first: grey values that become black to white, of images with more than 8 bits: 0-4095 (4), 0-1023 (1)"
     assert any(line.startswith(window) for line in lines)
-    assert "first: files that are not images, and not counted: 1 .txt, 1 DICOM" in lines
+    assert "first: files that are not images, and not counted: 1 .txt, 1 DICOMDIR" in lines
 
 
 def leaking(folder: Path, more: str = "") -> Path:
@@ -182,3 +183,17 @@ def test_a_site_of_another_scale_is_told_over_all_sections(tmp_path: Path, mode:
     assert (f"(grey from 0 to 4095: first; {scale}: second)" in told) == (scale is not None)
     assert ("tell sites apart" in told) == (scale is not None)
     assert "tell sites apart" not in fedctl("data", "check", "-f", file, "--silo", "first").stderr
+
+
+def test_scans_are_told_with_what_their_files_say_and_an_intensity_that_suits_them(tmp_path: Path) -> None:
+    file = write(tmp_path, second="None")
+    pixels = np.random.default_rng(0).integers(0, 4096, (12, 12)).astype(np.uint16)
+    write_dicom(tmp_path / "second" / "scan.dcm", pixels, bits=12, PatientID="p")
+    result = fedctl("data", "check", "-f", file)
+    assert (
+        "second: what files say of themselves: modality CT (1), transfer syntax Explicit VR Little Endian (1)"
+        in " ".join(result.stdout.split())
+    )
+    assert "set a window in Hounsfield units" in " ".join(result.stderr.split())
+    document = json.loads(fedctl("data", "check", "-f", file, "-o", "json").stdout)
+    assert document["second"]["facts"]["photometric interpretation MONOCHROME2"] == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drawn_folders import fill
+from drawn_scans import CR, CT, MR, ULTRASOUND, write_dicom, write_nifti
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, Failure
@@ -259,7 +260,7 @@ def test_an_existing_file_is_never_overwritten() -> None:
         (silo("b", "hospital-b"), LABELS_MISSING, ["--anchors DIR", "NAME=DIR:labels"]),
         (silo("b", "hospital-b", labels=True), IMAGES_UNLABELLED, ["none of its 4 images", "folder per class"]),
         (silo("b", "nowhere"), failures.DATA_MISSING, ["nowhere (b) is no folder"]),
-        ((*SERVER, *silo("b", "dicom")), failures.NO_IMAGES, ["1 DICOM"]),
+        ((*SERVER, *silo("b", "dicom")), failures.NO_IMAGES, ["1 DICOMDIR"]),
         ((*SERVER, *silo("b", "tables")), failures.DATA_MISSING, ["labels.csv, more.csv", "name one"]),
         (
             ("--anchors", "data/kaggle", *silo("b", "hospital-b")),
@@ -272,7 +273,7 @@ def test_folders_that_do_not_do_are_refused_by_name(
     data: Path, options: Sequence[str], failure: Failure, words: Sequence[str]
 ) -> None:
     (data / "dicom").mkdir()
-    (data / "dicom" / "slice.dcm").write_bytes(b"x")
+    (data / "dicom" / "DICOMDIR").write_bytes(b"x")
     table(data / "tables", {"t0": "normal"})
     (data / "tables" / "more.csv").write_text("image_id,dx\nt0,normal\n")
     fill(data / "kaggle", ["train/NORMAL", "test/NORMAL"])
@@ -420,3 +421,30 @@ def test_the_interview_asks_for_what_no_option_says(data: Path) -> None:
     assert study.silos[0].spec.managed.data.class_map == {"Pneumonia": "PNEUMONIA", "healthy": "NORMAL"}
     assert set(study.federation.spec.server_data) == {"anchors", "test"}
     assert "warning: anchors has no image of COVID" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "modality", "intensity"),
+    [(CT, "CT", "window"), (CR, "DX", "dicomWindow"), (MR, "MR", "zScore"), (ULTRASOUND, "US", None)],
+)
+def test_a_pacs_export_becomes_a_section_of_dicom_and_an_intensity(
+    data: Path, kind: str, modality: str, intensity: str | None
+) -> None:
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 4000, (24, 20)).astype(np.uint16)
+        file = data / "pacs" / f"P{number}" / "ST1" / f"I{number}"
+        write_dicom(file, pixels, SOPClassUID=kind, Modality=modality, BurnedInAnnotation="NO")
+    study = init(*SERVER, *silo("b", "pacs"))
+    (member,) = study.silos
+    assert member.spec.managed is not None and member.spec.managed.data.format == "DicomFolder"
+    found = study.federation.spec.model.intensity
+    assert (found and found.name) == intensity
+
+
+def test_volumes_in_class_folders_get_an_intensity_without_a_unit(data: Path) -> None:
+    for number in range(4):
+        volume = np.random.default_rng(number).normal(900, 80, (12, 12, 3)).astype(np.float32)
+        write_nifti(data / "heads" / ("NORMAL" if number % 2 else "PNEUMONIA") / f"{number}.nii.gz", volume)
+    study = init(*silo("b", "heads", labels=True))
+    assert study.federation.spec.model.intensity is not None
+    assert (study.federation.spec.model.intensity.name, study.federation.spec.model.channels) == ("zScore", 1)

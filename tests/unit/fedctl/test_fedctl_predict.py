@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from anchorage.api.errors import AnchorageError, Failure, commands
 from anchorage.api.errors.data import NO_IMAGES
-from anchorage.learning.data.decoding import decode_bytes
+from anchorage.learning.data.decoding import Input, decode_bytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
 from fedctl.arguments import ModelFormat
 from fedctl.chosen_model import chosen_of
@@ -239,7 +239,7 @@ def test_a_picture_per_image_shows_where_the_class_was_seen(
 @pytest.fixture(scope="module")
 def pixels() -> torch.Tensor:
     files = [GOLDEN / found["image"] for found in RECORDED]
-    return torch.from_numpy(np.stack([decode_bytes(file.read_bytes(), 8, 1).pixels for file in files]))
+    return torch.from_numpy(np.stack([decode_bytes(file.read_bytes(), Input(8, 1)).pixels for file in files]))
 
 
 def recorded_scores() -> list[list[float]]:

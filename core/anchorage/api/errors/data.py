@@ -29,8 +29,8 @@ CLASSES_DIFFER = failure(
 )
 NO_IMAGES = failure(
     "ANC-1205 NoImages",
-    "A data section contains no images, or only files that are not read, such as DICOM.",
-    "Check path, manifest and partition of the section, and export DICOM and NIfTI as PNG or TIFF; a silo without images cannot join.",
+    "A data section contains no images, or only files that are not read.",
+    "Check path, manifest and partition of the section, and save the images in a format that is read; a silo without images cannot join.",
 )
 PARTITION_IMPOSSIBLE = failure(
     "ANC-1206 PartitionImpossible",
@@ -84,6 +84,11 @@ OUTSIDE_FOLDER = failure(
     "ANC-1210 OutsideFolder",
     "A section's folder, table or partition file is, or lies below, a link that leads out of its claim's folder.",
     "Copy the files into the claim's folder, or make that folder itself a link: what lies outside of it is never read.",
+)
+GROUP_UNKNOWN = failure(
+    "ANC-1217 GroupUnknown",
+    "A data section groups images by an attribute of DICOM (groupBy), and images lack it.",
+    "Leave groupBy out: images without a patient are grouped by study. Or name the patients in a table's column.",
 )
 SPLIT_IGNORED = failure(
     "ANC-1216 SplitIgnored",

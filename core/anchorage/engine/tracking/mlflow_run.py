@@ -36,7 +36,7 @@ from anchorage.api.task import OutputKind, Task
 from anchorage.engine.tracking import figures
 from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SITE_ALONE, SUPERVISED_BOUND, headline
 from anchorage.engine.tracking.run import EMBEDDINGS
-from anchorage.learning.data import decoding
+from anchorage.learning.data import decoding, intensity
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.transport.files import place_once
@@ -302,7 +302,8 @@ class MlflowRun:
             program, description = Path(folder) / "model.pt2", Path(folder) / DESCRIPTION
             save_program(model, program, text)
             description.write_text(text)
-            beside = {"program": program, "description": description, "decoding": decoding.__file__, **_cards(models)}
+            code = {"decoding": decoding.__file__, "intensity": intensity.__file__}
+            beside = {"program": program, "description": description, **code, **_cards(models)}
             beside["weights"] = models / stored.file  # which other runs may start from, without running anything
             info = mlflow.pyfunc.log_model(
                 name=f"{role}-model",

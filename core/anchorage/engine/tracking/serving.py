@@ -1,7 +1,8 @@
 """The code of a registered model: MLflow runs this file wherever the model is used, with Anchorage or without.
 
-Beside it lie, as artifacts, a program of `torch.export` (pixels in, probabilities out), ``model.json``, and the file with which training
-decodes images, so that both see the same pixels but for levels beyond 256, which a program does not take. It imports nothing of Anchorage.
+Beside it lie, as artifacts, a program of `torch.export` (pixels in, probabilities out), ``model.json``, and the files with which training
+decodes images and shows their values, so that both see the same pixels but for levels beyond 256, which a program does not take. It imports
+nothing of Anchorage.
 """
 
 import base64
@@ -33,7 +34,8 @@ class ImageModel(PythonModel):
         """Read the description; the program is read when it is first asked."""
         self._artifacts = dict(context.artifacts)
         self._described = json.loads(Path(self._artifacts["description"]).read_text(encoding="utf-8"))
-        self._decoding = _module(Path(self._artifacts["decoding"]))
+        self._decoding = _module(Path(self._artifacts["decoding"]), "decoding")
+        self._intensity = _module(Path(self._artifacts["intensity"]), "intensity")
         self._program: Any = None
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
@@ -77,17 +79,24 @@ class ImageModel(PythonModel):
 
     def _pixels(self, row: int, image: Any) -> Any:
         """Return pixels uint8 [channels, size, size]."""
-        size, channels = self._described["imageSize"], self._described["channels"]
-        decoding = self._decoding
+        described, decoding = self._described, self._decoding
+        try:
+            shades = self._intensity.intensity_of(described.get("intensity"))
+        except KeyError as error:
+            raise MlflowException(
+                f"the intensity {error} is of another package; use fedctl predict, where that is installed",
+                error_code=INVALID_PARAMETER_VALUE,
+            ) from error
+        wanted = decoding.Input(described["imageSize"], described["channels"], shades)
         try:
             if isinstance(image, Path):
                 image = decoding.read_content(image)
             elif isinstance(image, str):
                 image = _decode_base64(image, decoding.MOST_BYTES)
             if isinstance(image, bytes | bytearray):
-                decoded = decoding.decode_bytes(bytes(image), size, channels)
+                decoded = decoding.decode_bytes(bytes(image), wanted)
             else:
-                decoded = decoding.decode_array(_array(image), size, channels)
+                decoded = decoding.decode_array(_array(image), wanted)
             return decoding.with_levels_of(decoded.pixels, np.uint8)
         except (decoding.RefusedImageError, ValueError) as error:
             message = f"the image in row {row} cannot be used: {error}"
@@ -130,9 +139,9 @@ def _array(image: Any) -> Any:
     return np.ascontiguousarray(found)
 
 
-def _module(path: Path) -> ModuleType:
+def _module(path: Path, name: str) -> ModuleType:
     """Return a Python file as a module of its own, so that models of several versions can be used in one process."""
-    spec = importlib.util.spec_from_file_location("anchorage_image_decoding", path)
+    spec = importlib.util.spec_from_file_location(f"anchorage_image_{name}", path)
     assert spec is not None and spec.loader is not None, "it is a Python file"
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -3,18 +3,23 @@
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anchorage.api.piece import PIECES
 from anchorage.api.piece_faults import WrongResultError, returned_by, shown
-from anchorage.learning.data.decoding import MOST_PIXELS, Decoded, Picture, fitted, not_an_image
+from anchorage.learning.data.decoding import MOST_PIXELS, Decoded, Input, Intensity, Picture, fitted, not_an_image
 from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import DecoderHooks
+from anchorage.learning.model_hooks import DecoderHooks, IntensityHooks
 
-_HEAD_BYTES = 512
-_DUE = f"a Picture: uint8 or uint16, [h, w] or [h, w, 3], 1 to {MOST_PIXELS} pixels, white of 1 to 65535"
+if TYPE_CHECKING:
+    from anchorage.api.inference import Inference
+    from anchorage.api.model import ModelSpec
+
+HEAD_BYTES = 512
+"""Bytes at a file's beginning by which its decoder is found."""
+_DUE = f"a Picture: uint8 or uint16, [h, w] or [h, w, 3], or float32 [h, w] with what it measures, 1 to {MOST_PIXELS} pixels, white of 1 to 65535"
 
 
 @cache
@@ -30,8 +35,36 @@ def image_suffixes() -> frozenset[str]:
     return frozenset(suffix for decoder in decoders().values() for suffix in decoder.suffixes())
 
 
-def decode_content(content: bytes, name: str, image_size: int, channels: int) -> Decoded:
-    """Decode the content of a file by the decoder that recognises it; of several the one that has the name's suffix, or else the first.
+@cache
+def suffixes_with_headers() -> tuple[str, ...]:
+    """Return how names of files end whose decoders read what they say of themselves."""
+    telling = (decoder for decoder in decoders().values() if type(decoder).header is not DecoderHooks.header)
+    return tuple(suffix for decoder in telling for suffix in decoder.suffixes())
+
+
+def input_of(model: "ModelSpec | Inference") -> Input:
+    """Return what a model takes of an image."""
+    return Input(model.image_size, model.channels, shades_of(model))
+
+
+def shades_of(model: "ModelSpec | Inference") -> Intensity | None:
+    """Return what shows the values of a picture to a model; None: the bits of each file."""
+    return None if model.intensity is None else expect(model.intensity, IntensityHooks).shades()
+
+
+def decoder_for(head: bytes, name: str) -> str | None:
+    """Return the name and version of the decoder for a file that begins so; of several that recognise it the one that has the name's suffix, or
+    else the first; None: no decoder knows it.
+    """
+    head, name = head[:HEAD_BYTES], name.lower()
+    able = {version: decoder for version, decoder in decoders().items() if decoder.recognises(head)}
+    return next(
+        (each for each, decoder in able.items() if name.endswith(tuple(decoder.suffixes()))), next(iter(able), None)
+    )
+
+
+def decode_content(content: bytes, name: str, wanted: Input, frame: int = 0) -> Decoded:
+    """Decode the content of a file by the decoder that recognises it.
 
     Parameters
     ----------
@@ -39,8 +72,10 @@ def decode_content(content: bytes, name: str, image_size: int, channels: int) ->
         The file.
     name : str
         Its name.
-    image_size, channels : int
-        Height and width of the result in pixels, and 1 for grey or 3 for RGB.
+    wanted : Input
+        What the model takes.
+    frame : int
+        Which of its frames, from 0; of formats that Pillow reads always the first.
 
     Raises
     ------
@@ -49,15 +84,20 @@ def decode_content(content: bytes, name: str, image_size: int, channels: int) ->
     AnchorageError
         PIECE_WRONG: a decoder of another package returned no picture.
     """
-    head, suffix = content[:_HEAD_BYTES], Path(name).suffix.lower()
-    able = {version: decoder for version, decoder in decoders().items() if decoder.recognises(head)}
-    if not able:
+    if (version := decoder_for(content, name)) is None:
         raise not_an_image(content)
-    version = next((each for each, decoder in able.items() if suffix in decoder.suffixes()), next(iter(able)))
-    picture = able[version].picture(content, image_size, channels)
-    with returned_by(able[version], "picture"):
+    decoder = decoders()[version]
+    picture = decoder.picture(content, wanted, frame)
+    with returned_by(decoder, "picture"):
         _check(picture)
-    return fitted(picture, image_size, channels, hashlib.blake2b(content).digest(), version)
+    return fitted(picture, wanted, digest_of(content, frame), version)
+
+
+def digest_of(content: bytes, frame: int) -> bytes:
+    """Return BLAKE2b of a file's bytes, and of the frame's number where it is not the first."""
+    digest = hashlib.blake2b(content)
+    digest.update(frame.to_bytes(4) if frame else b"")
+    return digest.digest()
 
 
 def _check(picture: Picture) -> None:
@@ -72,7 +112,8 @@ def _check(picture: Picture) -> None:
         raise WrongResultError(shown(picture), _DUE)
     pixels = picture.pixels
     shaped = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
-    if pixels.dtype not in (np.uint8, np.uint16) or not shaped:
+    measured = picture.measured is not None and pixels.dtype == np.float32 and pixels.ndim == 2
+    if not measured and (pixels.dtype not in (np.uint8, np.uint16) or not shaped or picture.measured is not None):
         raise WrongResultError(shown(pixels), _DUE)
     if not 0 < pixels.shape[0] * pixels.shape[1] <= MOST_PIXELS:
         raise WrongResultError(shown(pixels), _DUE)

@@ -15,8 +15,8 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ _HOLE = bytes(512)
 _COUNTS = 17
 """Bytes of a Huffman table in front of its values: its kind, and how many values have a code of each length."""
 
-_DAMAGE = (
+DAMAGE = (
     OSError,
     ValueError,
     ArithmeticError,
@@ -91,13 +91,36 @@ _DAMAGE = (
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What a scanner's values mean, of a picture whose pixels are float32.
+
+    Parameters
+    ----------
+    low, high : float
+        Least and largest value that the file's bits can hold, in the units of the pixels; infinite where the file does not say.
+    window : callable or None
+        The window or lookup table with which the file is to be shown: values to shades of 0 (black) to 1, in the same shape; None: it names none.
+    inverted : bool
+        Whether large values are dark, as in a radiograph of MONOCHROME1.
+    padding : ndarray of bool, shape [h, w], or None
+        Where there is no image, as outside of a CT's circle; None: nowhere.
+    """
+
+    low: float
+    high: float
+    window: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None
+    inverted: bool = False
+    padding: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """What a decoder makes of a file: pixels of any size.
 
     Parameters
     ----------
-    pixels : ndarray of uint8 or uint16, shape [h, w] (grey) or [h, w, 3] (RGB)
-        Its content, upright; it may be smaller than in the file, but not than the wanted size.
+    pixels : ndarray of uint8 or uint16, shape [h, w] (grey) or [h, w, 3] (RGB), or of float32, shape [h, w]
+        Its content, upright; it may be smaller than in the file, but not than the wanted size. Of float32: values in the units of `measured`.
     size : tuple of int
         Width and height in the file.
     mode : str
@@ -108,14 +131,43 @@ class Picture:
         Whether the file holds more pages or frames, which are not read.
     above : float
         Share of the pixels that were above `white` in the file, such as overlays and padding; they are white.
+    measured : Measured or None
+        What the values mean, where the file says it; exactly where pixels are float32.
+    facts : tuple of str
+        What a site's report counts of the file, such as ``modality CT``; nothing that names a patient, a place or a device.
     """
 
-    pixels: NDArray[np.uint8] | NDArray[np.uint16]
+    pixels: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.float32]
     size: tuple[int, int]
     mode: str
     white: int = 255
     paged: bool = False
     above: float = 0.0
+    measured: Measured | None = None
+    facts: tuple[str, ...] = ()
+
+
+Intensity = Callable[[Picture], NDArray[np.float32] | None]
+"""Shades of 0 (black) to 1 (white) of a picture, in its shape, before large values are made dark where they are; None: by its bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a network takes.
+
+    Parameters
+    ----------
+    side : int
+        Height and width in pixels.
+    channels : int
+        1 for grey, 3 for RGB.
+    intensity : callable or None
+        Which values become black and white; None: those that the file's bits can hold.
+    """
+
+    side: int
+    channels: int
+    intensity: Intensity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +196,8 @@ class Decoded:
         Whether it has one value everywhere.
     above : float
         Share of the pixels that were above `white` in the file.
+    facts : tuple of str
+        As of `Picture`.
     """
 
     pixels: NDArray[np.uint8] | NDArray[np.uint16]
@@ -156,6 +210,7 @@ class Decoded:
     few_values: bool = False
     blank: bool = False
     above: float = 0.0
+    facts: tuple[str, ...] = ()
 
 
 class RefusedImageError(Exception):
@@ -167,15 +222,15 @@ class RefusedImageError(Exception):
         self.detail = detail
 
 
-def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], image_size: int, channels: int) -> Decoded:
+def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], wanted: Input) -> Decoded:
     """Fit pixels to a model, as those of a file.
 
     Parameters
     ----------
     array : ndarray of uint8, shape [h, w], [h, w, 3] or [h, w, 4], or of uint16, shape [h, w]
         Pixels of any size.
-    image_size, channels : int
-        As of `decode_bytes`.
+    wanted : Input
+        What the model takes.
 
     Raises
     ------
@@ -193,8 +248,8 @@ def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], image_size: int,
         pixels, white, above = _with_levels(image, negative=False)
         picture = Picture(pixels, image.size, image.mode, white, above=above)
     else:
-        picture = Picture(_opaque(image, channels), image.size, image.mode)
-    return fitted(picture, image_size, channels, hashlib.blake2b(array.tobytes()).digest(), DECODER)
+        picture = Picture(_opaque(image, wanted.channels), image.size, image.mode)
+    return fitted(picture, wanted, hashlib.blake2b(array.tobytes()).digest(), DECODER)
 
 
 def read_content(source: Path | None) -> bytes:
@@ -223,25 +278,23 @@ def read_content(source: Path | None) -> bytes:
     return content
 
 
-def decode_bytes(content: bytes, image_size: int, channels: int) -> Decoded:
+def decode_bytes(content: bytes, wanted: Input) -> Decoded:
     """Decode the content of an image file of one of `FORMATS`, and fit it to a model.
 
     Parameters
     ----------
     content : bytes
         The file.
-    image_size : int
-        Height and width of the result in pixels.
-    channels : int
-        1 for grey, 3 for RGB.
+    wanted : Input
+        What the model takes.
 
     Raises
     ------
     RefusedImageError
         It cannot be used.
     """
-    picture = open_picture(content, image_size, channels)
-    return fitted(picture, image_size, channels, hashlib.blake2b(content).digest(), DECODER)
+    picture = open_picture(content, wanted.side, wanted.channels)
+    return fitted(picture, wanted, hashlib.blake2b(content).digest(), DECODER)
 
 
 def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
@@ -272,7 +325,7 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
         raise _too_many_pixels(str(error).split(",")[0]) from error
     except UnidentifiedImageError as error:
         raise not_an_image(content) from error
-    except (*_DAMAGE, struct.error, zlib.error) as error:
+    except (*DAMAGE, struct.error, zlib.error) as error:
         raise RefusedImageError("Damaged", str(error) or type(error).__name__) from error
 
 
@@ -315,7 +368,7 @@ def _orientation(image: Image.Image) -> int:
     """Return how an image is turned; 1, not at all, where that cannot be read."""
     try:
         return int(image.getexif().get(ORIENTATION, 1))
-    except (*_DAMAGE, struct.error):
+    except (*DAMAGE, struct.error):
         return 1
 
 
@@ -362,12 +415,9 @@ def recognised(head: bytes) -> bool:
 
 def not_an_image(content: bytes) -> RefusedImageError:
     """Return the refusal of content that no decoder knows."""
-    return RefusedImageError("NotAnImage", "a DICOM file" if is_dicom(content) else "no image format that is known")
-
-
-def is_dicom(content: bytes) -> bool:
-    """Return whether a file that begins so is DICOM, whatever it is called."""
-    return content[128:132] == b"DICM"
+    return RefusedImageError(
+        "NotAnImage", "a DICOM file" if content[128:132] == b"DICM" else "no image format that is known"
+    )
 
 
 def _too_many_pixels(found: str) -> RefusedImageError:
@@ -455,29 +505,36 @@ def _opaque(image: Image.Image, channels: int) -> NDArray[np.uint8]:
     return np.asarray(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
 
 
-def fitted(picture: Picture, image_size: int, channels: int, digest: bytes, decoder: str) -> Decoded:
-    """Fit a picture to a model: shorter side fitted, centre cropped, bilinear with antialiasing.
+def fitted(picture: Picture, wanted: Input, digest: bytes, decoder: str) -> Decoded:
+    """Fit a picture to a model: shades by the model's intensity, then shorter side fitted, centre cropped, bilinear with antialiasing.
 
     Parameters
     ----------
     picture : Picture
         The picture.
-    image_size, channels : int
-        Height and width of the result in pixels, and 1 for grey or 3 for RGB.
+    wanted : Input
+        What the model takes.
     digest : bytes
         Of the file's bytes.
     decoder : str
         What decoded it, with its version.
+
+    Raises
+    ------
+    RefusedImageError
+        Its values have no known range, and the model's intensity needs one.
     """
     few_values = _has_few_values(picture.pixels)
-    deep = picture.pixels.dtype == np.uint16
-    pixels: NDArray[Any] = _planes_of_levels(picture, image_size, channels) if deep else picture.pixels
-    if channels == 1 and pixels.ndim == 3:
+    shown, white = _shades(picture, wanted.intensity)
+    deep = shown.pixels.dtype == np.uint16
+    pixels: NDArray[Any] = _planes_of_levels(shown, wanted.side, wanted.channels) if deep else shown.pixels
+    if wanted.channels == 1 and pixels.ndim == 3:
         pixels = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))
-    if pixels.shape[:2] != (image_size, image_size):
-        pixels = _fit(Image.fromarray(np.ascontiguousarray(pixels)), image_size)
-    planar = np.broadcast_to(pixels, (channels, *pixels.shape)) if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    white = picture.white if deep else None
+    if pixels.shape[:2] != (wanted.side, wanted.side):
+        pixels = _fit(Image.fromarray(np.ascontiguousarray(pixels)), wanted.side)
+    planar = (
+        np.broadcast_to(pixels, (wanted.channels, *pixels.shape)) if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    )
     return Decoded(
         np.ascontiguousarray(planar),
         picture.size,
@@ -487,9 +544,36 @@ def fitted(picture: Picture, image_size: int, channels: int, digest: bytes, deco
         picture.paged,
         decoder,
         few_values,
-        _is_blank(picture),
+        _is_blank(shown),
         picture.above,
+        picture.facts,
     )
+
+
+def _shades(picture: Picture, intensity: Intensity | None) -> tuple[Picture, int | None]:
+    """Return a picture of uint8 or uint16: as it is where its bits say what is white, else with the shades that an intensity gives.
+
+    Behind it the value that is white by the bits; None where there are no more than 8 of them, or an intensity counts.
+    """
+    shades = intensity(picture) if intensity is not None else None
+    measured, white = picture.measured, None
+    if shades is None:
+        if measured is None:
+            return picture, picture.white if picture.pixels.dtype == np.uint16 else None
+        if not measured.high - measured.low < np.inf:
+            found = "values whose range is not known; set spec.model.intensity to window, percentiles or zScore"
+            raise RefusedImageError("Unsupported", found)
+        shades = (picture.pixels - np.float32(measured.low)) / np.float32(measured.high - measured.low)
+        white = round(measured.high - measured.low)
+    if measured is not None and measured.inverted:
+        shades = 1 - shades
+    if measured is not None and measured.padding is not None:
+        shades = np.where(measured.padding, np.float32(0), shades)
+    few = white is not None and white <= 255
+    levels = np.rint(shades.astype(np.float64).clip(0, 1) * (255 if few else 65535)).astype(
+        np.uint8 if few else np.uint16
+    )
+    return replace(picture, pixels=levels, white=255 if few else 65535, measured=None), None if few else white
 
 
 def _some_and_all(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -15,7 +15,7 @@ from anchorage.api.errors.data import MANIFEST_WRONG, NO_IMAGES
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.fedmatch import labelled_rows
-from anchorage.learning.data.folders import DICOM, NIFTI, file_of
+from anchorage.learning.data.folders import file_of
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
 from anchorage.learning.data.listing import TEST_ROW, TRAINING_ROW, VALIDATION_ROW, Listing
 from anchorage.learning.data.long_tail import long_tailed_rows
@@ -35,6 +35,10 @@ _POOL = {
     "group_by",
     "split_column",
     "mask_files",
+    "match",
+    "frames",
+    "burned_in_text",
+    "for_processing",
     "class_map",
     "on_bad_image",
 }
@@ -195,9 +199,7 @@ def _nothing(folder: Path, not_images: Mapping[str, int]) -> str:
         return f"{folder} has no images; check path and manifest"
     counted = ", ".join(f"{count} {kind}" for kind, count in islice(not_images.items(), _SHOWN))
     message = f"{folder} has no images that are read ({', '.join(sorted(image_suffixes()))}), but {sum(not_images.values())} other files ({counted})"
-    if not not_images.keys() & {DICOM, NIFTI}:
-        return f"{message}; check path and manifest, or save the images in one of these formats"
-    return f"{message}; export DICOM and NIfTI as PNG or TIFF with 16 bits, as docs/data.md shows: they are not read"
+    return f"{message}; check path and manifest, or save the images in one of these formats"
 
 
 def _unknown(section: DataSection, labelled: bool) -> Literal["Refuse", "Skip", "Unlabelled"]:

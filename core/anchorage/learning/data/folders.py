@@ -10,25 +10,15 @@ from pathlib import Path, PurePath
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, OUTSIDE_FOLDER
-from anchorage.learning.data.decoders import image_suffixes
-from anchorage.learning.data.decoding import is_dicom
+from anchorage.learning.data.decoders import HEAD_BYTES, decoder_for, image_suffixes
+from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.label_kinds import is_mask_folder
 from anchorage.learning.data.labels import LabelReader, is_known
 from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.table_columns import divided_paths, owner_in_path
 
-DICOM, NIFTI = "DICOM", "NIfTI"
-"""Kinds of files that are no images here, though they show something; others are called by their suffix."""
-_KINDS = {
-    ".dcm": DICOM,
-    ".dic": DICOM,
-    ".dicom": DICOM,
-    ".ima": DICOM,
-    ".nii": NIFTI,
-    ".nii.gz": NIFTI,
-    "dicomdir": DICOM,
-}
-"""How names of such files end, in lower case."""
+_DIRECTORY = "dicomdir"
+"""How a directory of DICOM files is called, in lower case; it is no image."""
 _SYSTEM = frozenset(
     {
         "@eadir", "@recycle", "@recently-snapshot", "@tmp", "#recycle", "#snapshot", "#trash", "$recycle.bin", "recycler", "recycled",
@@ -57,7 +47,7 @@ class Files:
     images: list[str] = field(default_factory=list)
     """Those that count as images by their suffix, sorted."""
     others: dict[str, str] = field(default_factory=dict)
-    """The others, with their kind: ``DICOM``, ``NIfTI``, ``linked folder``, ``no suffix``, or the suffix."""
+    """The others, with their kind: ``DICOMDIR``, ``linked folder``, ``no suffix``, or the suffix."""
     outside: list[str] = field(default_factory=list)
     """Links to images and folders outside of the claim's folder, sorted; nothing there was looked at."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
@@ -111,7 +101,7 @@ def find_files(section: DataSection, root: Path) -> Files:
     """Look for files below a section's folder, without opening images; the section's own table and list are left out.
 
     Folders that are links are not looked into, nor are those of the system, such as recycle bins; folders that may not be read are left out. A
-    file without a suffix is opened to see whether it is DICOM, which scanners name so.
+    file without a suffix, or with a number for one, is opened to see whether it is an image: scanners name DICOM so.
 
     Raises
     ------
@@ -146,8 +136,8 @@ def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool
     if folder and entry.name.casefold() in _SYSTEM:
         found.leave_out(SYSTEM_FOLDER, f"{name}/")
         return False
-    stem, _, suffix = entry.name.rpartition(".")
-    image = not folder and bool(stem) and f".{suffix.lower()}" in image_suffixes() and (link or entry.is_file())
+    stem = entry.name.rpartition(".")[0]
+    image = not folder and (link or entry.is_file()) and _is_image(entry, link=link)
     if link and (folder or image) and _leads_out(Path(entry.path), claim):
         found.outside.append(name)
     elif image and _THUMBNAIL.search(stem):
@@ -159,20 +149,31 @@ def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool
     return folder and not link
 
 
+def _is_image(entry: os.DirEntry[str], *, link: bool) -> bool:
+    """Return whether a file is an image by its suffix, or where it has none by its content; a link is not opened."""
+    name = entry.name.lower()
+    if name.endswith(tuple(image_suffixes())):
+        return name not in image_suffixes()
+    return (
+        not (link or name == _DIRECTORY or _suffix_of(name)) and decoder_for(_head(Path(entry.path)), name) is not None
+    )
+
+
 def _kind_of(entry: os.DirEntry[str]) -> str:
     name = entry.name.lower()
-    if known := next((kind for end, kind in _KINDS.items() if name.endswith(end)), None):
-        return known
+    return "DICOMDIR" if name == _DIRECTORY else _suffix_of(name) or "no suffix"
+
+
+def _suffix_of(name: str) -> str:
+    """Return the suffix of a name; a number is none, but the end of an identifier, as of DICOM."""
     suffix = PurePath(name).suffix
-    if suffix and not suffix[1:].isdigit():  # a number is the end of an identifier, as of DICOM
-        return suffix
-    return DICOM if entry.is_file() and is_dicom(_head(Path(entry.path))) else "no suffix"
+    return "" if suffix[1:].isdigit() else suffix
 
 
 def _head(file: Path) -> bytes:
     try:
         with file.open("rb") as content:
-            return content.read(132)
+            return content.read(HEAD_BYTES)
     except OSError:
         return b""
 
@@ -202,12 +203,12 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
     Raises
     ------
     AnchorageError
-        DATA_MISSING, OUTSIDE_FOLDER, or as of `LabelReader.read`.
+        DATA_MISSING, OUTSIDE_FOLDER, GROUP_UNKNOWN, PACKAGE_MISSING, or as of `LabelReader.read`.
     """
     found = find_files(section, root)
     if section.mask_files == "Ignore":
         _leave_out_besides(found)
-    unreadable = {name for name in found.unreadable if _is_label(name.split("/", 1)[0], found, reader)}
+    unreadable = {name for name in found.unreadable if known_label(name.split("/", 1)[0], found, reader)}
     files = sorted([*found.images, *found.outside, *unreadable])
     names = [name.split("/", 1)[0] if "/" in name else "" for name in files]
     labels = reader.read(names, found.folder, "folder")
@@ -216,7 +217,7 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
     bad |= {row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
     locked = "the folder may not be read; give the user that reads images the right to"
     bad |= {row: BadImage(name, "Unreadable", locked) for row, name in enumerate(files) if name in unreadable}
-    return Listing.of(
+    listing = Listing.of(
         ids=tuple(files),
         groups=tuple(files if section.group_by else (owner_in_path(file) or file for file in files)),
         sources=tuple(None if name in outside | unreadable else found.folder / name for name in files),
@@ -227,9 +228,10 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
         without_masks=section.mask_files == "Ignore",
         remarks=divided_paths(files),
     )
+    return with_headers(listing, section, grouped=False, named=False)
 
 
-def _is_label(name: str, found: Files, reader: LabelReader) -> bool:
+def known_label(name: str, found: Files, reader: LabelReader) -> bool:
     """Return whether images of a folder of this name have a label."""
     try:
         return bool(is_known(reader.read([name], found.folder, "folder").values)[0])

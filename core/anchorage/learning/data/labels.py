@@ -58,6 +58,12 @@ class ReadLabels:
     stratum_names: tuple[str, ...]
     wrong: dict[int, tuple[str, str]] = field(default_factory=dict)
 
+    def select(self, rows: Sequence[int]) -> "ReadLabels":
+        """Return the labels of some rows, in that order."""
+        wanted = np.asarray(rows, np.int64)
+        wrong = {place: self.wrong[row] for place, row in enumerate(rows) if row in self.wrong}
+        return ReadLabels(self.values[wanted], self.strata[wanted], self.stratum_names, wrong)
+
 
 class LabelReader(ABC):
     """How a task reads what a site writes about its images: folders' names, and a table's columns."""

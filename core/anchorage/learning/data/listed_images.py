@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 
 from anchorage.learning.data.decoders import decode_content
-from anchorage.learning.data.decoding import Decoded, RefusedImageError, decode_array, read_content
-from anchorage.learning.data.listing import BadImage, Listing, Source
+from anchorage.learning.data.decoding import Decoded, Input, RefusedImageError, decode_array, read_content
+from anchorage.learning.data.listing import BadImage, Listing, Source, file_and_frame
 
 MOST_THREADS = 4
 _AHEAD = 4 * MOST_THREADS
@@ -21,21 +21,19 @@ _AHEAD = 4 * MOST_THREADS
 T = TypeVar("T")
 
 
-def decode(listing: Listing, image_size: int, channels: int) -> Iterator[Decoded | BadImage]:
+def decode(listing: Listing, wanted: Input) -> Iterator[Decoded | BadImage]:
     """Decode the images of a listing in its order, on up to `MOST_THREADS` threads.
 
     Parameters
     ----------
     listing : Listing
         Which images; rows known to be bad are not opened.
-    image_size : int
-        Height and width of the result in pixels.
-    channels : int
-        1 for grey, 3 for RGB.
+    wanted : Input
+        What the model takes.
     """
 
     def one(row: int) -> Decoded | BadImage:
-        return listing.bad.get(row) or _decode(listing.ids[row], listing.sources[row], image_size, channels)
+        return listing.bad.get(row) or _decode(listing.ids[row], listing.sources[row], wanted)
 
     return in_order(one, range(len(listing)))
 
@@ -43,7 +41,7 @@ def decode(listing: Listing, image_size: int, channels: int) -> Iterator[Decoded
 def in_order(function: Callable[[int], T], rows: Sequence[int]) -> Iterator[T]:
     """Yield what a function returns of rows, in their order, computed on up to `MOST_THREADS` threads a few rows ahead."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")
+        warnings.filterwarnings("ignore", module=r"(PIL|pydicom|nibabel)\.")
         pool = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="decode")
         try:
             remaining = iter(rows)
@@ -56,12 +54,12 @@ def in_order(function: Callable[[int], T], rows: Sequence[int]) -> Iterator[T]:
             pool.shutdown(cancel_futures=True)
 
 
-def _decode(name: str, source: Source, image_size: int, channels: int) -> Decoded | BadImage:
+def _decode(name: str, source: Source, wanted: Input) -> Decoded | BadImage:
     try:
         if isinstance(source, np.ndarray):
-            return not_blank(decode_array(source, image_size, channels))
-        content = read_content(source)
-        return not_blank(decode_content(content, "" if source is None else source.name, image_size, channels))
+            return not_blank(decode_array(source, wanted))
+        file, frame = file_and_frame(source)
+        return not_blank(decode_content(read_content(file), "" if file is None else file.name, wanted, frame))
     except RefusedImageError as refused:
         return BadImage(name, refused.reason, refused.detail)
 

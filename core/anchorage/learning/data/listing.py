@@ -14,8 +14,25 @@ from numpy.typing import NDArray
 from anchorage.learning.data.labels import Labels, ReadLabels, only_known
 
 Pixels = NDArray[np.uint8]
-Source = Path | Pixels | None
-"""A file, decoded pixels [H, W], or None where the listed image is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame of a file."""
+
+    file: Path
+    """The file."""
+    number: int
+    """Which frame, from 1: the first of all is the file itself."""
+
+
+Source = Path | Frame | Pixels | None
+"""A file, of which the first frame counts, another frame, decoded pixels [H, W], or None where the listed image is not there."""
+
+
+def file_and_frame(source: Path | Frame | None) -> tuple[Path | None, int]:
+    """Return the file of an image and which of its frames it is, from 0."""
+    return (source.file, source.number) if isinstance(source, Frame) else (source, 0)
 
 
 TRAINING_ROW, VALIDATION_ROW, TEST_ROW = range(3)
@@ -55,6 +72,10 @@ REASONS = (
     "LabelOutsideClasses",
     "LabelUnreadable",
     "LabelAmbiguous",
+    "TransferSyntax",
+    "NotFinite",
+    "BurnedInText",
+    "ForProcessing",
     "SeveralFindings",
     "DuplicateId",
 )
@@ -62,7 +83,8 @@ REASONS = (
 be read; a file of 0 bytes; a picture of one value everywhere; no image format; a kind of file
 or of pixels that is not read; truncated or corrupt content; more pixels or bytes than allowed; a label that is no class; one that is
 nothing that the task reads; no or several classes
-in a one-hot row; a label that names several findings; listed twice."""
+in a one-hot row; DICOM in an encoding that is not read; values that are no numbers; text in the pixels, by the header; raw values of a
+detector; a label that names several findings; listed twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +106,7 @@ class Listing:
     bad : mapping of row to BadImage
         Rows that are known to be unusable without opening them.
     not_images : mapping of str to int
-        Files of the pool's folder that are no images, by kind: ``DICOM``, ``NIfTI``, else their suffix.
+        Files of the pool's folder that are no images, by kind, such as ``DICOMDIR``, or their suffix.
     not_listed : int
         Images of the pool's folder that its table does not name.
     left_out : mapping of str to tuple of str

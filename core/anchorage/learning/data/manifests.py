@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from anchorage.api.data import DataSection
+from anchorage.api.data import HEADER_GROUPS, DataSection
 from anchorage.learning.data.decoders import image_suffixes
-from anchorage.learning.data.folders import DICOM, NIFTI, Files, file_of, find_files
+from anchorage.learning.data.folders import Files, file_of, find_files
+from anchorage.learning.data.header_rows import with_headers
+from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.labels import LABEL_COLUMNS, LabelReader, Labels, as_integers, is_known
 from anchorage.learning.data.listing import BadImage, Listing, Source
 from anchorage.learning.data.table_columns import divided_paths, group_column, owner_in_path, owner_remarks, split_of
@@ -25,6 +27,14 @@ _SPELLINGS: Mapping[str, Callable[[str], str]] = {
 }
 """Ways in which a table's names differ from those of files, each looser than the one before."""
 
+_IDENTIFIERS: Mapping[str, str] = {
+    "SOPInstanceUID": "instance",
+    "SeriesInstanceUID": "series",
+    "StudyInstanceUID": "study",
+    "AccessionNumber": "accession",
+}
+"""Attributes of `anchorage.learning.data.headers.Header` by the name of the DICOM element."""
+
 
 def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> Listing:
     """List the images of a table; they lie anywhere below the section's folder, named with or without folder and suffix.
@@ -32,17 +42,24 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     Raises
     ------
     AnchorageError
-        DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, SPLIT_IGNORED, or as of `LabelReader.read_table`.
+        DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, SPLIT_IGNORED, GROUP_UNKNOWN, PACKAGE_MISSING, or as of `LabelReader.read_table`.
     """
     table = read_table(file_of(section, root, section.manifest or ""))
     names = table.columns[image := table.image_column(section.image_column)]
     label = table.column(section.label_column, LABEL_COLUMNS)
     taken = {image, label or image}
-    group = group_column(table, section.group_by, taken)
+    asked = None if section.group_by in HEADER_GROUPS and section.group_by not in table.columns else section.group_by
+    group = group_column(table, asked, taken) if asked == section.group_by else None
     labels = reader.read_table(table, section.label_column, {image, group or image})
     split = split_of(table, section.split_column, {*taken, group or image})
     files = find_files(section, root)
-    sources, bad = _find(files, names)
+    if section.match == "Path":
+        sources, bad = _find(files, names)
+        rows: Sequence[int] = range(len(names))
+    else:
+        rows, sources, bad = _by_identifier(files, names, section.match)
+        names, labels = [names[row] for row in rows], labels.select(rows)
+        split = None if split is None else split[list(rows)]
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
     bad |= dict(_repeated(sources, names, labels.values))
@@ -52,12 +69,12 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     if split is None and section.split_column is None:
         remarks += divided_paths(paths)
     if group is not None:
-        owners: Sequence[str | None] = table.columns[group]
+        owners: Sequence[str | None] = [table.columns[group][row] for row in rows]
     elif section.group_by is None:
         owners = [owner_in_path(path) for path in paths]
     else:
         owners = [None] * len(names)
-    return Listing.of(
+    listing = Listing.of(
         ids=tuple(names),
         groups=tuple(owner or name for owner, name in zip(owners, names, strict=True)),
         sources=tuple(sources),
@@ -69,6 +86,35 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         split=split,
         remarks=remarks,
     )
+    return with_headers(listing, section, grouped=group is not None, named=True)
+
+
+def _by_identifier(
+    found: Files, names: Sequence[str], match: str
+) -> tuple[list[int], list[Source], dict[int, BadImage]]:
+    """Find the files whose headers have the identifiers of a table's rows; return the row of each file, the files, and rows without one as bad.
+
+    A study, a series or an accession number may be of several files: each is an image with the row's label.
+    """
+    files: dict[str, list[Path]] = {}
+    paths = [found.folder / name for name in found.images]
+    for path, header in zip(paths, read_headers(paths), strict=True):
+        if header is not None and header.image and (identifier := getattr(header, _IDENTIFIERS[match])):
+            files.setdefault(identifier, []).append(path)
+    rows: list[int] = []
+    sources: list[Source] = []
+    bad: dict[int, BadImage] = {}
+    for row, name in enumerate(names):
+        matches = files.get(name.strip(), [])
+        if match == "SOPInstanceUID" and len(matches) > 1:
+            matches = matches[:1] if _equal(matches) else []
+        if not matches:
+            bad[len(rows)] = BadImage(
+                name, "Missing", f"no file, or several different ones, with this {match} below {found.folder}"
+            )
+        sources += matches or [None]
+        rows += [row] * max(1, len(matches))
+    return rows, sources, bad
 
 
 def _find(found: Files, names: list[str]) -> tuple[list[Source], dict[int, BadImage]]:
@@ -147,7 +193,7 @@ class _ByName:
         self._names: dict[str, list[str]] = {}
         for file in files:
             path = PurePosixPath(file)
-            for name in {path.name, path.stem}:
+            for name in {path.name, path.stem, path.name.removesuffix(".nii.gz")}:
                 self._names.setdefault(name, []).append(file)
 
     def matches(self, path: PurePosixPath) -> list[str]:
@@ -163,7 +209,7 @@ def _missing(found: Files, name: str, path: PurePosixPath, others: _ByName) -> B
     for link in (*others.matches(path), *map(str, path.parents)):
         if link in found.outside:
             return found.bad(name, link)
-        if found.others.get(link) in (DICOM, NIFTI) or link == str(path):
+        if link in found.others and link == str(path):
             return BadImage(name, "Unsupported", f"{link} is no image that is read ({found.others[link]})")
     if found.unreadable:
         return BadImage(

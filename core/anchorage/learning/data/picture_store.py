@@ -1,7 +1,6 @@
 """A store of pictures on disk: what a section's images look like at a model's size, so that a second start decodes nothing."""
 
 import fcntl
-import hashlib
 import logging
 import os
 import shutil
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
-from anchorage.learning.data.decoders import decode_content, decoders
-from anchorage.learning.data.decoding import Decoded, RefusedImageError, read_content
+from anchorage.learning.data.decoders import decode_content, decoders, digest_of
+from anchorage.learning.data.decoding import Decoded, Input, RefusedImageError, read_content
 from anchorage.learning.data.listed_images import in_order, not_blank
-from anchorage.learning.data.listing import BadImage, Listing, Source
+from anchorage.learning.data.listing import BadImage, Listing, Source, file_and_frame
 from anchorage.learning.data.report import Findings
 from anchorage.learning.data.stored_pictures import Entry, PictureFile, PictureWriter, StoredPictures
 from anchorage.transport.files import partial_path, sync
@@ -62,7 +61,7 @@ class PictureStore:
     def __init__(self, folder: Path, most: int = MOST_BYTES) -> None:
         self._folder, self._most = folder, most
 
-    def read(self, name: str, listing: Listing, image_size: int, channels: int) -> tuple[StoredPictures, Findings]:
+    def read(self, name: str, listing: Listing, wanted: Input) -> tuple[StoredPictures, Findings]:
         """Return the pictures of a listing's images that can be used, and what was found of each image.
 
         Another process that reads the same set is waited for.
@@ -70,11 +69,11 @@ class PictureStore:
         Parameters
         ----------
         name : str
-            What the set is, the same whenever it is read.
+            What the set is, and the intensity of its pictures, the same whenever it is read.
         listing : Listing
             Its files.
-        image_size, channels : int
-            Of the pictures.
+        wanted : Input
+            What the model takes.
 
         Raises
         ------
@@ -83,13 +82,11 @@ class PictureStore:
         AnchorageError
             STATE_UNUSABLE: the folder cannot be used.
         """
-        key = blake3(f"{image_size}\0{channels}\0{name}".encode()).hexdigest(16)
+        key = blake3(f"{wanted.side}\0{wanted.channels}\0{name}".encode()).hexdigest(16)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _locked(self._folder / f"{key}.lock"):
-                return _Reading(
-                    self, self._folder / (key + _SUFFIX), listing, (channels, image_size, image_size)
-                ).read()
+                return _Reading(self, self._folder / (key + _SUFFIX), listing, wanted).read()
         except OSError as error:
             message = f"pictures cannot be stored in {self._folder}: {error.strerror or error}"
             raise AnchorageError(STATE_UNUSABLE, message) from error
@@ -120,9 +117,10 @@ class PictureStore:
 class _Reading:
     """One reading of a set, while its lock is held."""
 
-    def __init__(self, store: PictureStore, file: Path, listing: Listing, shape: tuple[int, int, int]) -> None:
-        self._store, self._file, self._listing, self._shape = store, file, listing, shape
-        self._before = _opened(file, shape)
+    def __init__(self, store: PictureStore, file: Path, listing: Listing, wanted: Input) -> None:
+        self._store, self._file, self._listing, self._wanted = store, file, listing, wanted
+        self._shape = (wanted.channels, wanted.side, wanted.side)
+        self._before = _opened(file, self._shape)
         self._dtype = self._before.dtype if self._before else np.dtype(np.uint8)
         self._entries = self._before.entries if self._before else ()
         current = [(place, entry) for place, entry in enumerate(self._entries) if entry.decoder in decoders()]
@@ -203,10 +201,11 @@ class _Reading:
         try:
             source = self._listing.sources[row]
             assert not isinstance(source, np.ndarray), "pixels in memory are not stored"
-            content = read_content(source)
-            if self._by_digest and (place := self._by_digest.get(hashlib.blake2b(content).digest())) is not None:
+            file, frame = file_and_frame(source)
+            content = read_content(file)
+            if self._by_digest and (place := self._by_digest.get(digest_of(content, frame))) is not None:
                 return place
-            return not_blank(decode_content(content, Path(source or "").name, self._shape[1], self._shape[0]))
+            return not_blank(decode_content(content, Path(file or "").name, self._wanted, frame))
         except RefusedImageError as refused:
             return BadImage(self._listing.ids[row], refused.reason, refused.detail)
 
@@ -239,11 +238,15 @@ def _opened(file: Path, shape: tuple[int, int, int]) -> PictureFile | None:
 def _state_of(source: Source) -> _State:
     """Return path, size and time of a file; of one that is not there what no file has."""
     assert not isinstance(source, np.ndarray), "pixels in memory are not stored"
+    file, frame = file_and_frame(source)
     try:
-        found = None if source is None else source.stat()
+        found = None if file is None else file.stat()
     except OSError:  # which decoding names
         found = None
-    return _State(str(source or ""), *((-1, -1) if found is None else (found.st_size, found.st_mtime_ns)))
+    return _State(
+        f"{file or ''}{f'#{frame}' if frame else ''}",
+        *((-1, -1) if found is None else (found.st_size, found.st_mtime_ns)),
+    )
 
 
 def _entry_of(decoded: Decoded, state: _State) -> Entry:
@@ -259,6 +262,7 @@ def _entry_of(decoded: Decoded, state: _State) -> Entry:
         decoded.decoder,
         decoded.few_values,
         decoded.above,
+        decoded.facts,
     )
 
 

@@ -14,7 +14,8 @@ from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, DATA_MISSING, 
 from anchorage.api.model import ModelDescription
 from anchorage.api.slot import unknown
 from anchorage.api.task import Task
-from anchorage.learning.data.decoding import Decoded, with_levels_of
+from anchorage.learning.data.decoders import input_of
+from anchorage.learning.data.decoding import Decoded, Input, Intensity, with_levels_of
 from anchorage.learning.data.divisions import Choice, Pools
 from anchorage.learning.data.images import ImageSet
 from anchorage.learning.data.labels import Labels
@@ -107,8 +108,9 @@ def _stored(
     if in_memory or needed <= min(IN_MEMORY_BYTES, available_bytes() // 4):  # half of it where pixels take two bytes
         return decoded(listing, model)
     try:
-        name = f"{root.resolve()}\0{section.model_dump_json(include=_SET)}"
-        return store.read(name, listing, model.image_size, model.channels)
+        intensity = model.model_dump_json(include={"intensity"}, exclude_none=True)
+        name = f"{root.resolve()}\0{section.model_dump_json(include=_SET)}\0{intensity}"
+        return store.read(name, listing, input_of(model))
     except StoreFullError as error:
         if needed > available_bytes():
             raise _no_memory(len(listing), needed, f"; {error}") from error
@@ -130,7 +132,7 @@ def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Fi
     images = _room(shape, np.uint8)
     findings = Findings(listing)
     try:
-        for row, outcome in enumerate(decode(listing, model.image_size, model.channels)):
+        for row, outcome in enumerate(decode(listing, input_of(model))):
             if isinstance(outcome, Decoded):
                 count = len(findings.good)
                 if outcome.pixels.dtype == np.uint16 and images.dtype == np.uint8:
@@ -182,9 +184,17 @@ def _stated(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] |
 
 
 def check(
-    section: DataSection, root: Path, task: Task, seed: int = 0, *, labelled: bool = True
+    section: DataSection,
+    root: Path,
+    task: Task,
+    seed: int = 0,
+    *,
+    labelled: bool = True,
+    intensity: Intensity | None = None,
 ) -> tuple[DataReport, Contents]:
     """Open every image that a section means, whatever `onBadImage` says; return what was found, and what is compared with other sections.
+
+    Values of the images are shown by the model's `intensity`.
 
     Raises
     ------
@@ -194,7 +204,7 @@ def check(
     every = section.model_copy(update={"on_bad_image": "Skip"})
     listing = Pools().choose(every, root, expect(task, TaskHooks), seed, labelled).given()
     findings, appearances = Findings(listing), []
-    for row, outcome in enumerate(decode(listing, image_size=HASHED_SIZE, channels=1)):
+    for row, outcome in enumerate(decode(listing, Input(HASHED_SIZE, 1, intensity))):
         findings.add(row, outcome)
         if isinstance(outcome, Decoded):
             appearances.append(appearance(with_levels_of(outcome.pixels, np.uint8)))

@@ -49,6 +49,8 @@ class DataReport:
         As in `Listing`, with the masks that were seen when images were decoded.
     remarks : tuple of str
         As in `Listing`.
+    facts : mapping of str to int
+        Images by what their files say of themselves, such as ``modality CT``, the most frequent first.
     """
 
     listed: int
@@ -68,6 +70,7 @@ class DataReport:
     not_listed: int
     left_out: Mapping[str, tuple[str, ...]]
     remarks: tuple[str, ...]
+    facts: Mapping[str, int]
 
     @property
     def usable(self) -> int:
@@ -114,6 +117,7 @@ class DataReport:
             "notListed": self.not_listed,
             "leftOut": {what: list(names) for what, names in self.left_out.items()},
             "remarks": list(self.remarks),
+            "facts": dict(self.facts),
         }
 
 
@@ -148,6 +152,10 @@ class Decodable(Protocol):
     def above(self) -> float:
         """Share of the pixels above the value that became white."""
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is counted of what the file says of itself."""
+
 
 class _Seen(NamedTuple):
     """What is kept of an image that was decoded; as `Decodable`."""
@@ -158,6 +166,7 @@ class _Seen(NamedTuple):
     white: int | None
     paged: bool
     above: float
+    facts: tuple[str, ...]
 
 
 _Place = tuple[Path, tuple[int, int]]
@@ -180,6 +189,7 @@ class Findings:
         self._pictures: set[_Place] = set()
         self._doubtful: dict[_Place, list[tuple[int, _Seen]]] = {}
         self._masks: tuple[int, ...] = ()
+        self._facts: Counter[str] = Counter()
 
     def add(self, row: int, outcome: Decodable | BadImage) -> None:
         """Count the outcome of one row of the listing."""
@@ -187,7 +197,9 @@ class Findings:
             self._bad.append(outcome)
             return
         self._good.append(row)
-        seen = _Seen(outcome.size, outcome.mode, outcome.digest, outcome.white, outcome.paged, outcome.above)
+        seen = _Seen(
+            outcome.size, outcome.mode, outcome.digest, outcome.white, outcome.paged, outcome.above, outcome.facts
+        )
         source = self._listing.sources[row]
         if not (self._listing.without_masks and isinstance(source, Path)):
             self._count(row, seen)
@@ -204,6 +216,7 @@ class Findings:
         self._paged += [row] if seen.paged else []
         if seen.above:
             self._above[row] = seen.above
+        self._facts.update(seen.facts)
         self._same.setdefault(seen.digest, []).append(row)
 
     def without_masks(self) -> NDArray[np.int64]:
@@ -257,6 +270,7 @@ class Findings:
             not_listed=listing.not_listed,
             left_out=left_out,
             remarks=listing.remarks,
+            facts=dict(self._facts.most_common()),
         )
 
     def _names(self, families: Iterable[list[int]]) -> tuple[tuple[str, ...], ...]:

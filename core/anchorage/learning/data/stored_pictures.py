@@ -23,7 +23,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
 from anchorage.learning.data.decoding import with_levels_of
 
-_MARK = b"anchorage pictures 3\n"
+_MARK = b"anchorage pictures 4\n"
 _TAIL = 8 + 32 + len(_MARK)
 """Bytes behind the index: its length, its BLAKE3 digest, the mark."""
 
@@ -54,6 +54,8 @@ class Entry:
     """Whether it has as few different pixels as masks have."""
     above: float
     """Share of the pixels in the file that were above `white`."""
+    facts: tuple[str, ...]
+    """What a site's report counts of the file."""
 
 
 class StoredPictures:
@@ -261,5 +263,6 @@ def check_of(picture: NDArray[Any]) -> int:
 
 def _entries(index: dict[str, Any]) -> Iterator[Entry]:
     columns = [index[field.name] for field in fields(Entry)]
-    for path, nbytes, modified, digest, size, *others in zip(*columns, strict=True):
-        yield Entry(path, nbytes, modified, bytes.fromhex(digest), tuple(size), *others)
+    for path, nbytes, modified, digest, size, *others, facts in zip(*columns, strict=True):
+        rest = (*others, tuple(facts))
+        yield Entry(path, nbytes, modified, bytes.fromhex(digest), tuple(size), *rest)

@@ -9,7 +9,7 @@ from anchorage.api.piece import piece
 from anchorage.pieces.slots import Decoder
 
 if TYPE_CHECKING:
-    from anchorage.learning.data.decoding import Picture
+    from anchorage.learning.data.decoding import Input, Picture
 
 
 @piece("Pillow")
@@ -36,8 +36,8 @@ class Pillow(Decoder):
 
         return recognised(head)
 
-    def picture(self, content: bytes, side: int, channels: int) -> Picture:
-        """Decode a file by Pillow."""
+    def picture(self, content: bytes, wanted: Input, frame: int) -> Picture:
+        """Decode the first page or frame of a file by Pillow."""
         from anchorage.learning.data.decoding import open_picture
 
-        return open_picture(content, side, channels)
+        return open_picture(content, wanted.side, wanted.channels)

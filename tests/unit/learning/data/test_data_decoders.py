@@ -17,7 +17,7 @@ from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.piece import PIECES
 from anchorage.learning.data import check, decoders
 from anchorage.learning.data.decoders import decode_content, image_suffixes
-from anchorage.learning.data.decoding import MOST_PIXELS, Picture, RefusedImageError, decode_array, decode_bytes
+from anchorage.learning.data.decoding import MOST_PIXELS, Input, Picture, RefusedImageError, decode_array, decode_bytes
 from anchorage.learning.data.listing import REASONS
 from anchorage.pieces.slots import Decoder
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.outside_package
 @pytest.fixture
 def npy(tmp_path, monkeypatch) -> Iterator[type[Decoder]]:
     """The guide's decoder, installed for one test."""
-    assert list(PIECES.of("decoder")) == ["Pillow"]
+    assert list(PIECES.of("decoder")) == ["Dicom", "Nifti", "Pillow"]
     monkeypatch.setattr(PIECES, "_pieces", dict(PIECES._pieces))
     lay_out(tmp_path)
     module = ModuleType("npy")
@@ -66,7 +66,7 @@ def test_an_npy_file_gives_the_pixels_of_its_array(npy, shape, dtype, end, chann
     )
     for written in (array, np.asfortranarray(array)):
         for version in ((1, 0), (2, 0)):
-            found = decode_content(saved(written, version=version), "x.npy", 16, channels)
+            found = decode_content(saved(written, version=version), "x.npy", Input(16, channels))
             np.testing.assert_array_equal(found.pixels, expected.pixels)
             assert (found.size, found.mode, found.white, found.decoder) == (
                 (33, 20),
@@ -79,7 +79,7 @@ def test_an_npy_file_gives_the_pixels_of_its_array(npy, shape, dtype, end, chann
 def test_levels_of_colour_of_16_bits_are_kept_while_it_is_resized(npy):
     tiles = np.tile(np.array([[8, 8], [8, 9]], np.uint16), (32, 32))
     tiles[-1, -1] = 4095
-    found = decode_content(saved(np.stack([tiles, tiles // 2, tiles * 0], 2)), "x.npy", 8, 3)
+    found = decode_content(saved(np.stack([tiles, tiles // 2, tiles * 0], 2)), "x.npy", Input(8, 3))
     assert found.pixels[:, 0, 0].tolist() == [132, 64, 0] and (found.mode, found.white) == ("RGB;16", 4095)
 
 
@@ -102,7 +102,7 @@ REFUSED = {
 def test_npy_files_that_are_no_picture_are_refused(npy, kind):
     content, reason = REFUSED[kind]
     with pytest.raises(RefusedImageError) as raised:
-        decode_content(content, "x.npy", 8, 1)
+        decode_content(content, "x.npy", Input(8, 1))
     assert raised.value.reason == reason
 
 
@@ -112,7 +112,7 @@ def test_flipped_bytes_of_an_npy_file_never_raise(npy):
         broken = np.frombuffer(whole, np.uint8).copy()
         broken[rng.integers(6, 128, 3)] = rng.integers(0, 256, 3)
         try:
-            assert decode_content(broken.tobytes(), "x.npy", 8, 3).pixels.shape == (3, 8, 8)
+            assert decode_content(broken.tobytes(), "x.npy", Input(8, 3)).pixels.shape == (3, 8, 8)
         except RefusedImageError as refused:
             assert refused.reason in REASONS
 
@@ -137,7 +137,7 @@ def test_content_decides_and_not_the_name(npy, tmp_path):
 def test_without_the_package_its_files_are_no_images(tmp_path):
     assert ".npy" not in image_suffixes()
     with pytest.raises(RefusedImageError, match="no image format"):
-        decode_content(saved(np.zeros((4, 4), np.uint8)), "x.png", 8, 1)
+        decode_content(saved(np.zeros((4, 4), np.uint8)), "x.png", Input(8, 1))
 
 
 def test_of_two_decoders_the_one_of_the_names_suffix_counts(npy):
@@ -153,17 +153,17 @@ def test_of_two_decoders_the_one_of_the_names_suffix_counts(npy):
         def recognises(self, head):
             return True
 
-        def picture(self, content, side, channels):
+        def picture(self, content, wanted, frame):
             return Picture(np.full((8, 8), 7, np.uint8), (8, 8), "L")
 
     PIECES.add(Inverse, "acme.Inverse")
     forget()
     content = saved(np.zeros((8, 8), np.uint8))
-    assert decode_content(content, "x.INVERSE", 8, 1).decoder == "acme.Inverse 2"
-    assert decode_content(content, "x.npy", 8, 1).decoder == decode_content(content, "x", 8, 1).decoder.replace(
-        "Inverse 2", "Npy 1"
-    )
-    assert decode_content(b"anything", "x", 8, 1).pixels.max() == 7
+    assert decode_content(content, "x.INVERSE", Input(8, 1)).decoder == "acme.Inverse 2"
+    assert decode_content(content, "x.npy", Input(8, 1)).decoder == decode_content(
+        content, "x", Input(8, 1)
+    ).decoder.replace("Inverse 2", "Npy 1")
+    assert decode_content(b"anything", "x", Input(8, 1)).pixels.max() == 7
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_of_two_decoders_the_one_of_the_names_suffix_counts(npy):
 def test_a_decoder_that_returns_no_picture_is_named(npy, monkeypatch, returned):
     monkeypatch.setattr(npy, "picture", lambda *arguments: returned)
     with pytest.raises(AnchorageError, match=r"acme\.Npy .*picture returned") as raised:
-        decode_content(saved(np.zeros((8, 8), np.uint8)), "x.npy", 8, 1)
+        decode_content(saved(np.zeros((8, 8), np.uint8)), "x.npy", Input(8, 1))
     assert raised.value.failure is PIECE_WRONG
 
 
@@ -190,7 +190,10 @@ def test_a_decoder_that_returns_no_picture_is_named(npy, monkeypatch, returned):
 def test_every_format_of_pillow_is_recognised(kind):
     content = io.BytesIO()
     draw(size=(40, 30)).save(content, kind)
-    found, expected = decode_content(content.getvalue(), "x", 16, 3), decode_bytes(content.getvalue(), 16, 3)
+    found, expected = (
+        decode_content(content.getvalue(), "x", Input(16, 3)),
+        decode_bytes(content.getvalue(), Input(16, 3)),
+    )
     np.testing.assert_array_equal(found.pixels, expected.pixels)
     assert found.decoder == expected.decoder and found.digest == expected.digest
 
@@ -200,4 +203,4 @@ def test_formats_that_pillow_reads_beside_these_are_not_recognised():
         content = io.BytesIO()
         Image.new("RGB", (16, 16)).save(content, kind)
         with pytest.raises(RefusedImageError, match="no image format"):
-            decode_content(content.getvalue(), f"x.{kind.lower()}", 8, 3)
+            decode_content(content.getvalue(), f"x.{kind.lower()}", Input(8, 3))

@@ -9,7 +9,14 @@ from drawn_images import deep_png, deep_tiff, draw
 from PIL import EpsImagePlugin, Image
 
 from anchorage.learning.data import REASONS, BadImage, decoding
-from anchorage.learning.data.decoding import Decoded, RefusedImageError, decode_array, decode_bytes, with_levels_of
+from anchorage.learning.data.decoding import (
+    Decoded,
+    Input,
+    RefusedImageError,
+    decode_array,
+    decode_bytes,
+    with_levels_of,
+)
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 
@@ -18,7 +25,7 @@ def decoded(sources, *, size=16, channels=3):
     ids = tuple(f"i{row}" for row in range(len(sources)))
     none = np.full(len(ids), -1)
     listing = Listing(ids, ids, tuple(sources), none, none, (), {})
-    return list(decode(listing, size, channels))
+    return list(decode(listing, Input(size, channels)))
 
 
 def saved(image, file, **options):
@@ -181,10 +188,9 @@ def test_formats_that_are_not_named_are_no_images(tmp_path, kind):
     assert outcome.reason == "NotAnImage"
 
 
-def test_dicom_called_an_image_is_told(tmp_path):
-    (tmp_path / "x.png").write_bytes(bytes(128) + b"DICM" + bytes(100))
-    (outcome,) = decoded([tmp_path / "x.png"])
-    assert (outcome.reason, outcome.detail) == ("NotAnImage", "a DICOM file")
+def test_a_registered_model_tells_that_a_file_is_dicom():
+    with pytest.raises(RefusedImageError, match="a DICOM file"):
+        decode_bytes(bytes(128) + b"DICM" + bytes(100), Input(8, 1))
 
 
 def test_every_suffix_has_a_format_that_pillow_reads():
@@ -279,7 +285,7 @@ def test_an_array_gives_the_pixels_of_its_file(kind, channels):
     array = np.random.default_rng(0).integers(0, end, shape, dtype)
     content = io.BytesIO()
     Image.fromarray(array).save(content, "png")
-    read, given = decode_bytes(content.getvalue(), 16, channels), decode_array(array, 16, channels)
+    read, given = decode_bytes(content.getvalue(), Input(16, channels)), decode_array(array, Input(16, channels))
     np.testing.assert_array_equal(given.pixels, read.pixels)
     assert (given.size, given.white) == (read.size, read.white) == ((33, 20), given.white)
 
@@ -297,4 +303,4 @@ def test_an_array_gives_the_pixels_of_its_file(kind, channels):
 )
 def test_an_array_that_is_no_image_is_refused(array):
     with pytest.raises(RefusedImageError):
-        decode_array(array, 16, 1)
+        decode_array(array, Input(16, 1))

@@ -14,7 +14,7 @@ from read_sections import images_of, model_of, refused
 from anchorage.api.data import ServerData, SiloData
 from anchorage.api.errors import data as failures
 from anchorage.learning.data import check
-from anchorage.learning.data.decoding import RefusedImageError, decode_bytes
+from anchorage.learning.data.decoding import Input, RefusedImageError, decode_bytes
 from anchorage.learning.data.manifests import list_manifest
 from anchorage.learning.data.table_columns import owner_in_path
 from anchorage.pieces.reader.csv_manifest import CsvManifest
@@ -207,15 +207,15 @@ def jpeg(size=(400, 300), **options):
 def test_jpegs_of_which_half_is_zero_are_damaged(options):
     whole = jpeg(**options)
     half = len(whole) // 2
-    assert decode_bytes(whole, 32, 3).size == (400, 300)
+    assert decode_bytes(whole, Input(32, 3)).size == (400, 300)
     with pytest.raises(RefusedImageError) as raised:
-        decode_bytes(whole[:half] + bytes(len(whole) - half), 32, 3)
+        decode_bytes(whole[:half] + bytes(len(whole) - half), Input(32, 3))
     assert raised.value.reason == "Damaged"
 
 
 @pytest.mark.parametrize("padding", [0, 100])
 def test_whole_jpegs_with_zeros_behind_them_are_read(padding):
-    assert decode_bytes(jpeg() + bytes(padding), 32, 3).size == (400, 300)
+    assert decode_bytes(jpeg() + bytes(padding), Input(32, 3)).size == (400, 300)
 
 
 def test_one_file_is_one_image_by_whatever_name(tmp_path, site):
@@ -317,7 +317,7 @@ def test_marks_and_padding_far_above_an_image_do_not_make_it_black(most, count, 
         pixels[40:, :32] = 29000
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, "PNG")
-    found = decode_bytes(content.getvalue(), 64, 1)
+    found = decode_bytes(content.getvalue(), Input(64, 1))
     assert (found.white, found.above) == (white, share)
 
 
@@ -391,7 +391,7 @@ def test_long_texts_of_a_png_are_skipped():
     image = draw()
     image.save(content, "PNG", pnginfo=info, icc_profile=bytes(3_000_000))
     np.testing.assert_array_equal(
-        decode_bytes(content.getvalue(), 18, 3).pixels, np.asarray(image)[:, 3:21].transpose(2, 0, 1)
+        decode_bytes(content.getvalue(), Input(18, 3)).pixels, np.asarray(image)[:, 3:21].transpose(2, 0, 1)
     )
 
 
@@ -402,7 +402,7 @@ def test_the_orientation_that_a_text_of_a_png_says_is_applied():
     image = draw(size=(18, 18))
     image.save(content, "PNG", pnginfo=info)
     turned = np.asarray(image)[::-1, ::-1].transpose(2, 0, 1)
-    np.testing.assert_array_equal(decode_bytes(content.getvalue(), 18, 3).pixels, turned)
+    np.testing.assert_array_equal(decode_bytes(content.getvalue(), Input(18, 3)).pixels, turned)
 
 
 def test_damage_of_a_png_is_seen_beside_its_texts():
@@ -412,7 +412,7 @@ def test_damage_of_a_png_is_seen_beside_its_texts():
     whole[whole.index(b"IDAT") + 10] ^= 0xFF
     assert zlib.crc32(whole)
     with pytest.raises(RefusedImageError):
-        decode_bytes(bytes(whole), 16, 3)
+        decode_bytes(bytes(whole), Input(16, 3))
 
 
 @pytest.fixture

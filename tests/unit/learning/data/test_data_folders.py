@@ -1,4 +1,4 @@
-"""What lies in a site's folder beside images that are read: DICOM and other files, links, images that a table does not name."""
+"""What lies in a site's folder beside images that are read: other files, links, images that a table does not name."""
 
 import numpy as np
 import pytest
@@ -46,22 +46,6 @@ def refused(site, failure, *words, **fields):
         assert word in raised.value.message
 
 
-@pytest.mark.parametrize(
-    ("names", "counted"),
-    [
-        (("x.dcm", "y.DCM", "z.ima"), "3 DICOM"),
-        (("IM000001", "IM000002", "DICOMDIR"), "3 DICOM"),
-        (("1.2.840.113619.2", "1.2.840.113619.3"), "2 DICOM"),
-        (("t1.nii", "t2.nii.gz"), "2 NIfTI"),
-    ],
-)
-def test_a_folder_of_dicom_or_nifti_is_told_with_what_to_do(site, names, counted):
-    (site / "patient").mkdir()
-    for name in names:
-        (site / "patient" / name).write_bytes(DICOM)
-    refused(site, failures.NO_IMAGES, str(site), f"{len(names)} other files ({counted})", "PNG or TIFF with 16 bits")
-
-
 def test_a_folder_of_other_files_is_told_so(site):
     (site / "report.pdf").touch()
     (site / "notes").write_text("no DICOM")
@@ -70,10 +54,10 @@ def test_a_folder_of_other_files_is_told_so(site):
 
 def test_files_that_are_not_images_are_counted_by_kind(site):
     fill(site / "a", 2)
-    for name in ("a/x.dcm", "a/y.dcm", "thumbs.DB", "a/z.nii.gz", "scan", ".hidden", "a/1.2.3"):
-        (site / name).write_bytes(DICOM if name != "scan" else b"x")
+    for name in ("a/x.txt", "a/y.txt", "thumbs.DB", "scan", ".hidden", "a/1.2.3", "DICOMDIR"):
+        (site / name).write_bytes(b"x")
     report = checked(site)
-    assert report.not_images == {"DICOM": 3, ".db": 1, "NIfTI": 1, "no suffix": 1}
+    assert report.not_images == {".txt": 2, "no suffix": 2, ".db": 1, "DICOMDIR": 1}
     assert (report.listed, report.not_listed) == (2, 0)
     assert report.as_document()["notImages"] == report.not_images
 
@@ -87,16 +71,15 @@ def test_images_that_the_table_does_not_name_are_counted(site):
     assert (report.listed, report.not_listed, report.not_images) == (1, 2, {})
 
 
-def test_a_table_of_dicom_names_is_told_so(site):
+def test_a_table_that_names_other_files_is_told_so(site):
     (site / "images").mkdir()
-    for name in ("x", "y.dcm"):
-        (site / "images" / name).write_bytes(DICOM)
+    (site / "images" / "x.dcm").write_bytes(DICOM)
     (site / "images" / "z.txt").touch()
-    write_table(site / "table.csv", ["image"], [["x"], ["images/y.dcm"], ["z.txt"], ["z"]])
+    write_table(site / "table.csv", ["image"], [["x"], ["images/z.txt"], ["z"]])
     bad = {bad.id: (bad.reason, bad.detail) for bad in checked(site, kind="CsvManifest").bad}
-    assert bad["x"] == ("Unsupported", "images/x is no image that is read (DICOM)")
-    assert bad["images/y.dcm"][0] == "Unsupported"
-    assert bad["z"][0] == bad["z.txt"][0] == "Missing"
+    assert bad["x"][0] == "Damaged"
+    assert bad["images/z.txt"] == ("Unsupported", "images/z.txt is no image that is read (.txt)")
+    assert bad["z"][0] == "Missing"
 
 
 def test_links_out_of_the_claims_folder_are_not_followed(site, elsewhere):

@@ -172,8 +172,8 @@ def test_another_decoder_or_size_decodes_anew(tmp_path, site, decoded, monkeypat
     stored(tmp_path)
     decoded.clear()
     assert stored(tmp_path, size=16)[0].images.shape == (10, 3, 16, 16) and len(decoded) == 11
-    (decoder,) = decoders().values()
-    monkeypatch.setattr(picture_store, "decoders", lambda: {"Pillow of tomorrow": decoder})
+    later = {f"{version} of tomorrow": decoder for version, decoder in decoders().items()}
+    monkeypatch.setattr(picture_store, "decoders", lambda: later)
     decoded.clear()
     stored(tmp_path)
     assert len(decoded) == 11

@@ -1,0 +1,52 @@
+"""Folders of DICOM files without a table, as a PACS exports them: nested, named by numbers, beside a DICOMDIR."""
+
+from pathlib import Path
+
+from anchorage.api.data import DataSection
+from anchorage.learning.data.folders import find_files, known_label
+from anchorage.learning.data.header_rows import with_headers
+from anchorage.learning.data.headers import Header, read_headers
+from anchorage.learning.data.labels import LabelReader
+from anchorage.learning.data.listing import BadImage, Listing
+
+_SUFFIXES = (".dcm", ".dic", ".dicom", ".ima")
+
+
+def list_dicom(section: DataSection, root: Path, reader: LabelReader) -> Listing:
+    """List the DICOM images below a folder; the first folder of a path is its label where it is one of the task's, other images have none.
+
+    Raises
+    ------
+    AnchorageError
+        DATA_MISSING, OUTSIDE_FOLDER, GROUP_UNKNOWN, PACKAGE_MISSING.
+    """
+    found = find_files(section, root)
+    headers = read_headers([found.folder / name for name in found.images])
+    dicom = (name for name, header in zip(found.images, headers, strict=True) if _counts(name, header))
+    files = sorted([*dicom, *found.outside])
+    folders = {name.split("/", 1)[0] for name in files if "/" in name}
+    classes = {folder for folder in folders if known_label(folder, found, reader)}
+    firsts = [name.split("/", 1)[0] for name in files]
+    labels = reader.read([first if first in classes else "" for first in firsts], found.folder, "folder")
+    others = dict(found.counts())
+    if pictures := len(found.images) - len(files) + len(found.outside):
+        others["image that is no DICOM"] = pictures
+    outside = set(found.outside)
+    listing = Listing.of(
+        ids=tuple(files),
+        groups=tuple(files),
+        sources=tuple(None if name in outside else found.folder / name for name in files),
+        labels=labels,
+        bad={row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
+        | {row: BadImage(files[row], *reason) for row, reason in labels.wrong.items()},
+        not_images=others,
+        left_out=found.left_out,
+    )
+    return with_headers(listing, section, grouped=False, named=False)
+
+
+def _counts(name: str, header: Header | None) -> bool:
+    """Return whether a file is listed: it is DICOM, or is called so and cannot be read."""
+    if header is not None:
+        return header.kind.startswith("DICOM")
+    return name.lower().endswith(_SUFFIXES)

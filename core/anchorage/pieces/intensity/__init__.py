@@ -1,0 +1,1 @@
+"""Which values of an image become black and white (docs/data.md)."""

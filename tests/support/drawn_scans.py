@@ -1,0 +1,63 @@
+"""Draws DICOM and NIfTI files."""
+
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+from numpy.typing import NDArray
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, generate_uid
+
+STORAGE = "1.2.840.10008.5.1.4.1.1."
+CT, CR, MR, ULTRASOUND, SEGMENTATION, REPORT = (STORAGE + end for end in ("2", "1", "4", "6.1", "66.4", "88.11"))
+
+
+def dataset(
+    pixels: NDArray[Any] | None, *, bits: int = 16, syntax: str = ExplicitVRLittleEndian, **elements: Any
+) -> Dataset:
+    """Return a DICOM object of grey [h, w], frames [n, h, w] or colour [h, w, 3] pixels; `elements` by keyword, None removes one."""
+    found = Dataset()
+    found.file_meta = FileMetaDataset()
+    found.file_meta.TransferSyntaxUID = syntax
+    found.SOPClassUID = elements.get("SOPClassUID", CT)
+    found.SOPInstanceUID = found.file_meta.MediaStorageSOPInstanceUID = elements.get("SOPInstanceUID", generate_uid())
+    found.file_meta.MediaStorageSOPClassUID = found.SOPClassUID
+    found.StudyInstanceUID, found.SeriesInstanceUID = generate_uid(), generate_uid()
+    found.PatientID, found.Modality = "p1", "CT"
+    if pixels is not None:
+        colour = pixels.ndim == 3 and pixels.shape[-1] == 3
+        if pixels.ndim == 3 and not colour:
+            found.NumberOfFrames = len(pixels)
+        found.Rows, found.Columns = pixels.shape[:2] if colour else pixels.shape[-2:]
+        found.SamplesPerPixel, found.PhotometricInterpretation = (3, "RGB") if colour else (1, "MONOCHROME2")
+        if colour:
+            found.PlanarConfiguration = 0
+        found.BitsAllocated, found.BitsStored, found.HighBit = pixels.dtype.itemsize * 8, bits, bits - 1
+        found.PixelRepresentation = int(pixels.dtype.kind == "i")
+        content = pixels.tobytes()
+        found.PixelData = content + bytes(len(content) % 2)
+        found["PixelData"].VR = "OB" if pixels.dtype.itemsize == 1 else "OW"
+    for keyword, value in elements.items():
+        if value is None:
+            delattr(found, keyword)
+        else:
+            setattr(found, keyword, value)
+    return found
+
+
+def write_dicom(file: Path, pixels: NDArray[Any] | None, **options: Any) -> Path:
+    """Write a DICOM object; options as of `dataset`."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    dataset(pixels, **options).save_as(file, enforce_file_format=True)
+    return file
+
+
+def write_nifti(file: Path, values: NDArray[Any], affine: NDArray[np.float64] | None = None, **header: Any) -> Path:
+    """Write a NIfTI volume [i, j, k]; without an affine its axes lead to the right, the front and the head, 1 mm apart."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    image = nibabel.Nifti1Image(values, np.eye(4) if affine is None else affine)
+    for name, value in header.items():
+        image.header[name] = value
+    nibabel.save(image, file)
+    return file
