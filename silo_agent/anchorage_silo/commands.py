@@ -1,4 +1,4 @@
-"""Commands for the people at a hospital: review, approve, policy check, rotate-key, audit verify, forget."""
+"""Commands for the people at a hospital: review, approve, policy check, rotate-key, audit verify, images, forget."""
 
 import argparse
 import sys
@@ -32,7 +32,7 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
     ------
     AnchorageError
         The silo is not enrolled, the server refuses it or does not answer, what is to be approved is out of date, the audit log was changed, a
-        policy that is checked would have refused something, or an agent runs whose images are to be forgotten.
+        policy that is checked would have refused something, no image has the fingerprint, or an agent runs whose images are to be forgotten.
     """
     if chosen.command == "audit":
         _verify_audit(config)
@@ -41,6 +41,9 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
         with lock_state_folder(config.state):
             nbytes = forget_pictures(config.state)
         sys.stdout.write(f"removed {nbytes / 1e6:.1f} MB of decoded images from {pictures_folder(config.state)}\n")
+        return
+    if chosen.command == "images":
+        _name_images(chosen, config)
         return
     if chosen.command == "policy":
         _check_policy(chosen, config)
@@ -86,6 +89,17 @@ def _check_policy(chosen: argparse.Namespace, config: SiloConfig) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
     check.enforce()
+
+
+def _name_images(chosen: argparse.Namespace, config: SiloConfig) -> None:
+    """Say which images fingerprints in messages and logs stand for."""
+    from anchorage_silo.known_images import KnownImages  # an agent that runs loads no images itself
+
+    known = KnownImages.read(config.state)
+    if chosen.fingerprint is not None:
+        known = known.of(chosen.fingerprint)
+    text = known.to_json() if chosen.output == "json" else "\n".join(known.words())
+    sys.stdout.write(f"{text}\n")
 
 
 def _verify_audit(config: SiloConfig) -> None:

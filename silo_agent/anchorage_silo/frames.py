@@ -39,6 +39,8 @@ class Kind(Enum):
     """From the trainer: `anchorage.transport.grpc.convert.encode_evaluation`."""
     FAILURE = b"F"
     """From the trainer: JSON with ``kind`` (of the task; empty before READY), ``code`` and ``message``."""
+    LOG = b"L"
+    """From the trainer: a line for the agent's log. JSON with ``level`` (as of `logging`) and ``message``."""
     CANCELLED = b"X"
     """From the trainer: the train task was cancelled. No content."""
 

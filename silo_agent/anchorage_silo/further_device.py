@@ -1,7 +1,7 @@
 """The process of a silo's further device: ``python -m anchorage_silo.further_device RANK``, started by the trainer process.
 
-It reads the same images, is given the same train tasks, and takes the same steps on its part of every batch. It answers nothing but failures, keeps
-nothing, and ends when the trainer process ends.
+It reads the same images, is given the same train tasks, and takes the same steps on its part of every batch. It answers nothing but failures and
+lines for the log, keeps nothing, and ends when the trainer process ends.
 """
 
 import os
@@ -9,6 +9,7 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -21,7 +22,8 @@ from anchorage.transport.messages import Task, TaskKind
 from anchorage_silo.files import MODEL_FILES, map_existing
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.protection import Protection
-from anchorage_silo.trainer import build_learner, exit_on_exception, print_exception
+from anchorage_silo.redaction import log_to_agent
+from anchorage_silo.trainer import build_learner, exit_on_exception, report_failure
 
 if TYPE_CHECKING:
     from anchorage.engine.interfaces import SiloLearner
@@ -35,7 +37,7 @@ class FurtherDevice:
     stream : IO of bytes
         Frames of the trainer process.
     writer : FrameWriter
-        For failures.
+        For failures and the log.
     rank : int
         Which device, from 1.
     """
@@ -49,7 +51,7 @@ class FurtherDevice:
         """Execute frames until the trainer process ends."""
         training = ThreadPoolExecutor(1)
         while (frame := read_frame(self._stream)) is not None:
-            training.submit(self._execute, *frame).add_done_callback(exit_on_exception)
+            training.submit(self._execute, *frame).add_done_callback(partial(exit_on_exception, self._writer))
 
     def _execute(self, kind: Kind, content: bytes) -> None:
         what = ""
@@ -62,8 +64,7 @@ class FurtherDevice:
                 what = TaskKind.TRAIN
                 self._train(decode_task(content))
         except AnchorageError as error:
-            print_exception(error)
-            self._writer.write_json(Kind.FAILURE, kind=what, code=error.code, message=error.message)
+            report_failure(self._writer, what, error)
             os._exit(1)
 
     def _train(self, task: Task) -> None:
@@ -76,13 +77,15 @@ def _no_update(nbytes: int) -> NDArray[np.uint8]:
 
 
 def main() -> None:
-    """Serve frames on the standard streams; other output goes to standard error, the agent's log."""
+    """Serve frames on the standard streams; other output goes to standard error, which the trainer shares."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     frames = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     with os.fdopen(frames, "wb") as stream:
-        FurtherDevice(sys.stdin.buffer, FrameWriter(stream), int(sys.argv[1])).serve()
+        writer = FrameWriter(stream)
+        log_to_agent(writer)
+        FurtherDevice(sys.stdin.buffer, writer, int(sys.argv[1])).serve()
         os._exit(0)
 
 

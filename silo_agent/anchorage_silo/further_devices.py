@@ -22,7 +22,7 @@ class FurtherDevices:
     Parameters
     ----------
     writer : FrameWriter
-        To the agent; failures of the further processes are passed on.
+        To the agent; failures of the further processes, and their lines for its log, are passed on.
     """
 
     def __init__(self, writer: FrameWriter) -> None:
@@ -65,9 +65,9 @@ class FurtherDevices:
             os._exit(LOST)
 
     def _follow(self, answers: IO[bytes], rank: int) -> None:
-        """Pass failures on until the process ends, and end this one then: the devices train together or not at all."""
+        """Pass failures and lines for the log on until the process ends, and end this one then: the devices train together or not at all."""
         while (frame := read_frame(answers)) is not None:
-            if frame[0] is Kind.FAILURE:
+            if frame[0] in (Kind.FAILURE, Kind.LOG):
                 self._writer.write(*frame)
         sys.stderr.write(f"the process of device {rank} ended\n")
         sys.stderr.flush()

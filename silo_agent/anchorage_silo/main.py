@@ -83,7 +83,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     policy.add_argument("action", choices=("check",), help="what to do")
     policy.add_argument("file", type=Path, metavar="FILE", help="the policy, YAML")
-    for answering in (review, policy):
+    images = commands.add_parser(
+        "images", parents=[configured], help="name the images that messages and logs call by a fingerprint"
+    )
+    images.add_argument("fingerprint", nargs="?", metavar="FINGERPRINT", help="its first digits; left out: every image")
+    for answering in (review, policy, images):
         answering.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the answer")
     approve = commands.add_parser(
         "approve", parents=[configured], help="approve what review showed (policy: requireApproval)"

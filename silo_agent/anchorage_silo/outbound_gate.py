@@ -20,12 +20,10 @@ from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.policy import Policy
+from anchorage_silo.redaction import CLEAR_CODES
 from anchorage_silo.state import AgentState
 from anchorage_silo.verdict import Past, Request, RequestKind, RunTerms, judge
 
-TOLD_CODES = ("ANC-13", "ANC-21", "ANC-22")
-"""Prefixes of failures whose own message the server receives, of learning, transfer and policy; of all others, whose messages name files, it
-receives the catalogue's text."""
 _REQUESTS = {TaskKind.TRAIN: RequestKind.UPDATE, TaskKind.EVALUATE: RequestKind.SCORES}
 _PATH = re.compile(r"(?<![\w.])[~/\\]|\b[A-Za-z]:[\\/]")
 
@@ -178,7 +176,10 @@ class OutboundGate:
         self.state.count("evaluated")
 
     def fail(self, task: str, code: str, message: str) -> None:
-        """Report a failed task: with all details in the local log, without file names and the text of an exception in a piece to the server."""
+        """Report a failed task to the server: in its own words where these tell of learning, transfer and policy, else in the catalogue's.
+
+        The log has what the trainer said, which names no image.
+        """
         asked = self._tasks.pop(task, None)
         self._steps.pop(task, None)
         _log.error("%s %s: %s", code, task, message)
@@ -186,7 +187,7 @@ class OutboundGate:
         self.audit.record("failure", task, code=code, facts=facts)
         self.state.count("failed")
         message = without_text(message) if code == PIECE_WRONG.code else message
-        told = code.startswith(TOLD_CODES if self.guard is None else "ANC-22") and not _PATH.search(message)
+        told = code.startswith(CLEAR_CODES if self.guard is None else "ANC-22") and not _PATH.search(message)
         self.link.fail(task, code, one_line(message) if told else CATALOGUE[code].title)
 
     def progress(self, task: str, done: int, total: int) -> int:

@@ -10,9 +10,9 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -39,6 +39,7 @@ from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.further_devices import RENDEZVOUS_FILE, FurtherDevices
 from anchorage_silo.null_learner import NullLearner
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.redaction import log_to_agent, redacted_message, report_exception
 from anchorage_silo.usage import MeasuredLearner
 
 if TYPE_CHECKING:  # a null trainer imports neither pydantic nor the engine nor torch
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # a null trainer imports neither pydantic nor the engine nor 
     from anchorage.learning.data import ImageSet
     from anchorage.learning.data.fingerprints import Fingerprint
     from anchorage.learning.data.picture_store import PictureStore
+    from anchorage.learning.data.pseudonyms import Pseudonyms
     from anchorage.learning.device_group import DeviceGroup
     from anchorage_silo.config import SiloConfig
 
@@ -94,7 +96,7 @@ class Trainer:
                     self._committed_steps = int.from_bytes(content, "little")
 
     def _submit(self, kind: TaskKind, job: Callable[[T], None], what: T) -> None:
-        self._threads[kind].submit(job, what).add_done_callback(exit_on_exception)
+        self._threads[kind].submit(job, what).add_done_callback(partial(exit_on_exception, self._writer))
 
     def _set_up(self, setup: Setup) -> None:
         try:
@@ -103,7 +105,7 @@ class Trainer:
             learner, samples, self._fingerprint = build_learner(setup)
             self._learner = MeasuredLearner(learner) if _measured(setup) else learner
         except AnchorageError as error:
-            self._report_failure("", error)
+            report_failure(self._writer, "", error)
         else:
             digest = self._fingerprint.digest if self._fingerprint else ""
             self._writer.write_json(Kind.READY, samples=samples, fingerprint=digest)
@@ -122,7 +124,7 @@ class Trainer:
             self._writer.write(Kind.CANCELLED)
             self._further.end_with_training()
         except AnchorageError as error:
-            self._report_failure(task.kind, error)
+            report_failure(self._writer, task.kind, error)
             if task.kind is TaskKind.TRAIN:
                 self._further.end_with_training()
 
@@ -135,10 +137,6 @@ class Trainer:
             except OSError as error:
                 raise state_unusable(file, error) from error
             self._fingerprint = None
-
-    def _report_failure(self, kind: str, error: AnchorageError) -> None:
-        print_exception(error)
-        self._writer.write_json(Kind.FAILURE, kind=kind, code=error.code, message=error.message)
 
     def _update_buffer(self, nbytes: int) -> NDArray[np.uint8]:
         """Map the update's file, shape [nbytes]; made longer or shorter where large auxiliary data comes behind the update or no longer does."""
@@ -193,7 +191,7 @@ def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Finge
     from anchorage_silo.config import SiloConfig
 
     run, config = RunDescription.model_validate_json(setup.run), SiloConfig.model_validate_json(setup.config)
-    images = read_images(config, run, store_of(setup))
+    images = _named_images(setup, config, run, keep=not rank)
     fingerprint = Fingerprint.of(images, bytes.fromhex(run.data_key))
     if config.data is not None and config.data.on_change == "Refuse":
         remedy = "restore them, or set onChange: Allow in its data section"
@@ -250,8 +248,32 @@ def store_of(setup: Setup) -> "PictureStore | None":
     return None
 
 
-def read_images(config: "SiloConfig", run: "RunDescription", store: "PictureStore | None") -> "ImageSet":
-    """Read the silo's images; decoded, they stay in memory, or where they are many, in `store`.
+def _named_images(setup: Setup, config: "SiloConfig", run: "RunDescription", *, keep: bool) -> "ImageSet":
+    """Read the silo's images, and where asked keep what the fingerprints stand for by which they are called.
+
+    Raises
+    ------
+    AnchorageError
+        As `read_images`, or the trainer's folder is not writable.
+    """
+    from anchorage.learning.data.pseudonyms import Pseudonyms
+    from anchorage_silo.known_images import image_key, keep_known_images
+
+    pseudonyms = Pseudonyms(image_key(setup.folder))
+    try:
+        return read_images(config, run, store_of(setup), pseudonyms)
+    except AnchorageError as error:
+        pseudonyms.remarks.append(str(error))
+        raise
+    finally:
+        if keep:
+            keep_known_images(setup.folder, pseudonyms)
+
+
+def read_images(
+    config: "SiloConfig", run: "RunDescription", store: "PictureStore | None", pseudonyms: "Pseudonyms"
+) -> "ImageSet":
+    """Read the silo's images, under pseudonyms; decoded, they stay in memory, or where they are many, in `store`.
 
     Raises
     ------
@@ -264,8 +286,10 @@ def read_images(config: "SiloConfig", run: "RunDescription", store: "PictureStor
     if config.data is None:
         raise AssertionError("a configuration without images trains nothing")
     labelled = config.labels != "None"
-    images, _ = read(config.data, config.data_root, run.model, run.seed, labelled=labelled, store=store)
-    return trainable(images, config.labels, config.silo, run)
+    images, _ = read(
+        config.data, config.data_root, run.model, run.seed, labelled=labelled, store=store, pseudonyms=pseudonyms
+    )
+    return trainable(images, config.labels, config.silo, run, pseudonyms).renamed(pseudonyms.digest)
 
 
 def _devices(setup: Setup, config: "SiloConfig", rank: int) -> "DeviceGroup":
@@ -300,30 +324,35 @@ def _build_silo_learner(
     )
 
 
-def print_exception(error: AnchorageError) -> None:
-    """Print the traceback of an exception in a piece for the agent's log; nothing for other failures."""
+def report_failure(writer: FrameWriter, kind: str, error: AnchorageError) -> None:
+    """Send the agent a failure of a kind of task ('' for the set-up), without what may tell of images; print it whole."""
     if error.failure is PIECE_WRONG and error.__cause__ is not None:
-        traceback.print_exception(error)
+        report_exception(error, writer)
+    message = redacted_message(error)
+    if message != error.message:
+        sys.stderr.write(f"{error}\n")
         sys.stderr.flush()
+    writer.write_json(Kind.FAILURE, kind=kind, code=error.code, message=message)
 
 
-def exit_on_exception(finished: "Future[None]") -> None:
-    """Exit with a traceback for the agent's log: an uncaught exception is a defect or the loss of a device."""
+def exit_on_exception(writer: FrameWriter, finished: "Future[None]") -> None:
+    """Exit where a job ended by an uncaught exception, a defect or the loss of a device, and send the agent its places for the log."""
     error = finished.exception()
     if error is not None:
-        traceback.print_exception(error)
-        sys.stderr.flush()
+        report_exception(error, writer)
         os._exit(70)
 
 
 def main() -> None:
-    """Serve frames on the standard streams; other output goes to standard error, the agent's log."""
+    """Serve frames on the standard streams; other output goes to standard error, which the agent keeps in a file of its state folder."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the agent ends this process
     frames = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     with os.fdopen(frames, "wb") as stream:
-        Trainer(sys.stdin.buffer, FrameWriter(stream)).serve()
+        writer = FrameWriter(stream)
+        log_to_agent(writer)
+        Trainer(sys.stdin.buffer, writer).serve()
         os._exit(0)  # without waiting for threads: the agent has ended
 
 

@@ -15,6 +15,7 @@ from typing import IO, TypeVar
 
 from anchorage.api.base import Release
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
+from anchorage.api.text import printable
 from anchorage.engine.repeating import repetitions_of
 from anchorage.transport.grpc.convert import decode_announcement, decode_evaluation, encode_task
 from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task, TaskKind
@@ -23,6 +24,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.confinement import Grants
 from anchorage_silo.files import make_trainer_folder
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
+from anchorage_silo.kept_output import LINE_BYTES, keep_output, output_file
 from anchorage_silo.trainer_environment import trainer_environment
 
 COMMAND = (sys.executable, "-m", "anchorage_silo.trainer")
@@ -34,7 +36,6 @@ POLL_SECONDS = 0.2
 """Interval at which a running train task checks whether it was withdrawn."""
 CANCEL_GRACE_SECONDS = 30.0
 """Time for a withdrawn train task to stop before its process is killed."""
-LINE_BYTES = 4096
 
 _OUTCOMES = (Kind.ANNOUNCEMENT, Kind.EVALUATION, Kind.FAILURE, Kind.CANCELLED)
 
@@ -51,7 +52,7 @@ class TrainerLostError(Exception):
 class _TrainerChild:
     """One trainer process and the threads that read its output. None in a queue marks the end of the process."""
 
-    def __init__(self, command: Sequence[str], setup: bytes, environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], setup: bytes, environment: Mapping[str, str], state: Path) -> None:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
@@ -64,7 +65,7 @@ class _TrainerChild:
         }
         self.lost = False
         self._readers = (
-            threading.Thread(target=self._read_log, args=(stderr,), name="trainer-log", daemon=True),
+            threading.Thread(target=keep_output, args=(stderr, state), name="trainer-output", daemon=True),
             threading.Thread(target=self._read_frames, args=(stdout,), name="trainer-frames", daemon=True),
         )
         for reader in self._readers:
@@ -120,6 +121,9 @@ class _TrainerChild:
         try:
             with stdout:
                 while (frame := read_frame(stdout)) is not None:
+                    if frame[0] is Kind.LOG:
+                        _log_line(frame[1])
+                        continue
                     kind = (
                         json.loads(frame[1])["kind"]
                         if frame[0] is Kind.FAILURE
@@ -136,11 +140,6 @@ class _TrainerChild:
                 _log.debug("the trainer had not read all frames")
             for waiting in self._queues.values():
                 waiting.put(None)
-
-    def _read_log(self, stderr: IO[bytes]) -> None:
-        with stderr:
-            while line := stderr.readline(LINE_BYTES):
-                _log.warning("trainer: %s", line.decode(errors="replace").rstrip())
 
 
 class TrainerProcess:
@@ -166,7 +165,8 @@ class TrainerProcess:
         release: Release = "Never",
         grants: Grants | None = None,
     ) -> None:
-        make_trainer_folder(Path(setup.plain["state"]))
+        self._state = Path(setup.plain["state"])
+        make_trainer_folder(self._state)
         self._setup = setup.to_json()
         run = json.loads(setup.run)
         sizes = [(stage["last"], Layout.from_json(stage["up"]).nbytes) for stage in run.get("warmUp", ())]
@@ -274,7 +274,10 @@ class TrainerProcess:
                     if self._closing.is_set():
                         break
                     self._losses += 1
-                    _log.warning("the trainer process was lost during %s: %s", what, lost)
+                    printed = output_file(self._state)
+                    _log.warning(
+                        "the trainer process was lost during %s: %s; %s has what it printed", what, lost, printed
+                    )
                 else:
                     self._losses = 0
                     return result
@@ -304,7 +307,7 @@ class TrainerProcess:
                 self._closing.wait(RESTART.pause(self._losses))
             if self._closing.is_set():
                 raise TrainerLostError("the agent is closing")
-            self._child = child = _TrainerChild(self._command, self._setup, self._environment)
+            self._child = child = _TrainerChild(self._command, self._setup, self._environment, self._state)
             if self._closing.is_set():  # `close` may have run before this process was visible to it
                 child.kill()
             try:
@@ -314,6 +317,12 @@ class TrainerProcess:
                 child.kill()
                 raise
             return child
+
+
+def _log_line(content: bytes) -> None:
+    """Log what the trainer process says."""
+    said = json.loads(content)
+    _log.log(int(said["level"]), "trainer: %s", printable(str(said["message"])[:LINE_BYTES]))
 
 
 def _content_of(frame: Frame) -> bytes:

@@ -10,6 +10,7 @@ from mistaken_package import MODULE, documents, lay_out, line_of, plugin
 from package_environment import environment_with
 
 from anchorage.api.errors.learning import PIECE_WRONG
+from anchorage_silo.kept_output import OUTPUT_FILE
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.outside_package
@@ -63,8 +64,11 @@ def test_an_exception_at_a_silo_ends_the_run(environment: Mapping[str, str], tmp
     assert f"localLoss acme.RaisingLoss ({MODULE}.py:" in line
     assert f"loss.loss raised ValueError at {MODULE}.py:{line_of('raise ValueError')}" in line
     logs = [(tmp_path / "run" / "logs" / f"clinic-{number}.log").read_text() for number in range(3)]
-    assert any("Traceback (most recent call last)" in log and "patient 17" in log for log in logs)
-    assert "patient 17" not in (tmp_path / "run" / "logs" / "server.log").read_text()  # its text stays at the silo
+    assert any("an exception in the trainer process: " in log and "ValueError at " in log for log in logs)
+    logs.append((tmp_path / "run" / "logs" / "server.log").read_text())
+    assert not any("patient 17" in text for text in (*logs, told)), "its text stays at the silo"
+    kept = [file.read_text() for file in (tmp_path / "run").rglob(OUTPUT_FILE)]
+    assert any("Traceback (most recent call last)" in text and "patient 17" in text for text in kept)
 
 
 def test_a_simulation_keeps_the_traceback_in_a_file(environment: Mapping[str, str], tmp_path: Path) -> None:

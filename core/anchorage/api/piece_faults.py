@@ -28,6 +28,7 @@ _DEVICE = re.compile(r"CUDA error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|HIP error")
 _DEVICE_TYPES = frozenset({"AcceleratorError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError"})
 """Of torch, which this module does not load: a device or another process of the silo was lost."""
 _RAISED = re.compile(r"(: \S+ raised \S+ at \S+:\d+): .*", re.DOTALL)
+_RETURNED = re.compile(r"( returned )['\"].*(?=; due: )", re.DOTALL)
 
 _log = logging.getLogger(__name__)
 
@@ -153,8 +154,8 @@ def log_exception(error: AnchorageError) -> None:
 
 
 def without_text(message: str) -> str:
-    """Return a failure's message without the exception's own text, which may tell of images."""
-    return _RAISED.sub(r"\1", message)
+    """Return a failure's message without the exception's own text, or that which a hook returned, which may tell of images."""
+    return _RETURNED.sub(r"\1text", _RAISED.sub(r"\1", message))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo import trainer, trainer_process
 from anchorage_silo.frames import Setup
+from anchorage_silo.kept_output import OUTPUT_FILE
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.null_learner import NullLearner
 from anchorage_silo.trainer_process import TrainerProcess
@@ -254,13 +255,15 @@ class TestProcess:
         task = train_task(TWO, 2)
         assert running.train(task, received(buffers, task, TWO), buffers.update, ignore).update == expected(2.0)
 
-    def test_a_defect_ends_the_process_and_its_traceback_is_in_the_log(
-        self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
+    def test_a_defect_ends_the_process_and_the_log_says_where_but_not_what(
+        self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture, tmp_path: Path
     ) -> None:
         task = moody(train_task(ONE), "raise")
         with pytest.raises(AnchorageError, match="ANC-2204.*exit status 70"):
             running.train(task, received(buffers, task, ONE), buffers.update, ignore)
-        assert "ZeroDivisionError: a defect" in caplog.text
+        assert "ZeroDivisionError at train (__main__:" in caplog.text and "a defect" not in caplog.text
+        running.close()
+        assert "ZeroDivisionError: a defect" in (tmp_path / OUTPUT_FILE).read_text()
 
     def test_a_failure_keeps_its_code_and_the_process(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
         running.start()
@@ -278,7 +281,7 @@ class TestProcess:
         running.close()
 
     def test_a_withdrawn_task_stops_and_the_process_goes_on(
-        self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
+        self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture, tmp_path: Path
     ) -> None:
         steps = []
 
@@ -295,7 +298,8 @@ class TestProcess:
         assert running.train(task, received(buffers, task, TWO), buffers.update, ignore).update == expected(2.0)
         assert running.pid == pid
         running.close()
-        assert "printed by a library" in caplog.text
+        assert "printed by a library" in (tmp_path / OUTPUT_FILE).read_text() and "printed" not in caplog.text
+        assert (tmp_path / OUTPUT_FILE).stat().st_mode & 0o777 == 0o600
 
     def test_the_committed_steps_reach_the_learner(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
         running.start()

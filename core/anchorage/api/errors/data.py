@@ -19,7 +19,8 @@ MANIFEST_WRONG = failure(
 BAD_IMAGES = failure(
     "ANC-1203 BadImages",
     "Images are missing, unreadable, truncated or too large, or labels are missing or invalid.",
-    "Run `fedctl data check` and repair or remove the images it lists, or set onBadImage: Skip to leave them out.",
+    "Run `fedctl data check` and repair or remove the images it lists, or set onBadImage: Skip to leave them out. An agent names images by their "
+    "place and a keyed fingerprint, as in `image 17 of 812 (3f2a91c0)`: at the hospital `anchorage-silo images 3f2a91c0` tells which file that is.",
 )
 CLASSES_DIFFER = failure(
     "ANC-1204 ClassesDiffer",

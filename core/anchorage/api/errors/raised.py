@@ -12,12 +12,16 @@ class AnchorageError(Exception):
         The entry of the catalogue.
     message : str
         One line: what was found, where, and what to do.
+    redacted : str, optional
+        The same without names of files and folders, cells of tables, and other content of a site's images: what may leave the site. Left out: the
+        failure's title stands for it where the message may have such content.
     """
 
-    def __init__(self, failure: Failure, message: str) -> None:
+    def __init__(self, failure: Failure, message: str, *, redacted: str | None = None) -> None:
         super().__init__(message)
         self.failure = failure
         self.message = message
+        self.redacted = redacted
 
     @property
     def code(self) -> str:

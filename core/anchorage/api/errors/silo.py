@@ -24,7 +24,8 @@ TRAINER_LOST = failure(
     8,
     "ANC-2204 TrainerLost",
     "The trainer process repeatedly ended during the same task.",
-    "Look for the cause (out of memory, driver crash) in the agent's log above this line. The agent continues with the next task.",
+    "Look for the cause (out of memory, driver crash) in the agent's log above this line, and in the file trainer.log of its state folder. The "
+    "agent continues with the next task.",
 )
 TOO_MANY_TASKS = failure(
     5,
@@ -148,4 +149,11 @@ IMAGES_UNLABELLED = failure(
     "ANC-2230 ImagesUnlabelled",
     "The silo is configured with labels, but some or all of its images have none.",
     "Set labels to None or Partial in the agent's configuration and the silo's document, or label the images.",
+)
+FINGERPRINT_UNKNOWN = failure(
+    2,
+    "ANC-2231 FingerprintUnknown",
+    "No image is known by the fingerprint that was asked for, or the agent has read no images yet.",
+    "Copy the eight digits behind the image's place in the message, and ask the agent that wrote it. Its table is of the images that it read last: "
+    "after a change of the images look at its newest message. `anchorage-silo images --config silo.yaml` shows the whole table.",
 )

@@ -49,7 +49,10 @@ class SiteClasses(LabelReader):
         position = {_normal(name): place for place, name in enumerate(names)}
         if astray := [name for name in class_map.values() if _normal(name) not in position]:
             message = f"classMap leads to {', '.join(astray[:_SHOWN])}; the federation has the classes {self._listed()}"
-            raise AnchorageError(CLASSES_DIFFER, message)
+            redacted = (
+                f"classMap leads to {len(astray)} names that are no class of the federation, which has {self._listed()}"
+            )
+            raise AnchorageError(CLASSES_DIFFER, message, redacted=redacted)
         self._position = position | {_normal(local): position[_normal(name)] for local, name in class_map.items()}
 
     def position(self, name: str) -> int:
@@ -154,6 +157,8 @@ class SiteClasses(LabelReader):
             CLASSES_DIFFER,
             f"{place}: found the {kinds} {counted}{more}, no class of the federation, which has {self._listed()}; "
             f"say which class each is, such as classMap: {{{entries}}}, or rename {them}",
+            redacted=f"{sum(found.values())} images have {len(found)} {kinds} that are no class of the federation, which has {self._listed()}; "
+            f"say in classMap which class each is, or rename {them}",
         )
 
     def _listed(self) -> str:

@@ -129,8 +129,11 @@ class Pools:
         name = _name_of(section)
         share = self._share(section, root, seed, pool, name)
         if not len(share.rows):
+            remedy = "check use and partition"
             raise AnchorageError(
-                NO_IMAGES, f'the part "{name}" of {len(pool)} images is empty; check use and partition'
+                NO_IMAGES,
+                f'the part "{name}" of {len(pool)} images is empty; {remedy}',
+                redacted=f"the part of {len(pool)} images is empty; {remedy}",
             )
         listing = pool.select(share.rows)
         strata = listing.strata
@@ -190,7 +193,13 @@ def refuse_empty(listing: Listing, section: DataSection, root: Path) -> None:
         NO_IMAGES: it has none; the message says what there is instead.
     """
     if not len(listing):
-        raise AnchorageError(NO_IMAGES, _nothing(root / (section.claim_name or "") / section.path, listing.not_images))
+        others, kinds = listing.not_images, (DICOM, NIFTI)
+        counted = "".join(f", {others[kind]} of them {kind}" for kind in kinds if kind in others)
+        raise AnchorageError(
+            NO_IMAGES,
+            _nothing(root / (section.claim_name or "") / section.path, others),
+            redacted=f"no images that are read, and {sum(others.values())} other files{counted}; check path and manifest",
+        )
 
 
 def _nothing(folder: Path, not_images: Mapping[str, int]) -> str:

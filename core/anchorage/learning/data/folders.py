@@ -82,7 +82,9 @@ def folder_of(section: DataSection, root: Path) -> Path:
     """
     folder = _claim_of(section, root) / section.path
     if not folder.is_dir():
-        raise AnchorageError(DATA_MISSING, f"{folder} is no folder; check claimName, path and the data root")
+        remedy = "check claimName, path and the data root"
+        redacted = f"the folder of the images is not there; {remedy}"
+        raise AnchorageError(DATA_MISSING, f"{folder} is no folder; {remedy}", redacted=redacted)
     return _inside(folder, section, root)
 
 
@@ -122,8 +124,9 @@ def find_files(section: DataSection, root: Path) -> Files:
                         pending.append(f"{name}/")
         except OSError as error:
             if not within:
-                message = f"{error.filename} cannot be read ({error.strerror}); check the permissions"
-                raise AnchorageError(DATA_MISSING, message) from error
+                found = f"cannot be read ({error.strerror}); check the permissions"
+                redacted = f"the folder of the images {found}"
+                raise AnchorageError(DATA_MISSING, f"{error.filename} {found}", redacted=redacted) from error
             found.leave_out(UNREADABLE, within)
     found.images.sort()
     found.outside.sort()

@@ -17,6 +17,8 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import HELD_OUT_TRAINED
 from anchorage.api.run import HeldOut, RunDescription
 from anchorage.learning.data.images import ImageSet
+from anchorage.learning.data.listing import BadImage
+from anchorage.learning.data.pseudonyms import Pseudonyms
 
 Treatment = Literal["Refuse", "Skip", "Allow"]
 
@@ -44,7 +46,9 @@ def describe_held_out(sets: Sequence[ImageSet], key: bytes, treatment: Treatment
     return HeldOut(images=_written(images), groups=_written(groups), treatment=treatment)
 
 
-def without_held_out(images: ImageSet, held_out: HeldOut | None, key: bytes, owner: str) -> ImageSet:
+def without_held_out(
+    images: ImageSet, held_out: HeldOut | None, key: bytes, owner: str, pseudonyms: Pseudonyms | None = None
+) -> ImageSet:
     """Return the images that may be trained on; a patient or lesion that is on both sides is a warning, as names may agree by chance.
 
     Parameters
@@ -57,6 +61,8 @@ def without_held_out(images: ImageSet, held_out: HeldOut | None, key: bytes, own
         As `describe_held_out` had it.
     owner : str
         Whose images they are, for messages.
+    pseudonyms : Pseudonyms, optional
+        What images are called in logs and in what a failure says outside of the site; it learns of the images that are scored on.
 
     Raises
     ------
@@ -72,26 +78,39 @@ def without_held_out(images: ImageSet, held_out: HeldOut | None, key: bytes, own
         message = (
             f"{owner}: {common.sum()} patients or lesions have the same names as some that the federation is scored on"
         )
-        _log.warning("%s, such as %s", message, _some(np.array(names)[common]))
+        named = f"{message}, such as {_some(np.array(names)[common])}"
+        if pseudonyms is not None:
+            pseudonyms.remarks.append(named)
+        _log.warning("%s", named if pseudonyms is None else message)
     if not both.any() or held_out.treatment == "Allow":
         return images
-    found = f"{owner}: {both.sum()} of {len(images)} images are those that the federation is scored on, too, such as "
-    found += _some([images.ids[row] for row in np.flatnonzero(both)])
+    found = f"{owner}: {both.sum()} of {len(images)} images are those that the federation is scored on, too"
+    rows = [int(row) for row in np.flatnonzero(both)]
+    named, shown = f"{found}, such as {_some([images.ids[row] for row in rows])}", found
+    if pseudonyms is not None:
+        for row in rows:
+            pseudonyms.remember(
+                BadImage(images.ids[row], "HeldOut", "the federation is scored on it"), row, len(images)
+            )
+        shown += f", such as {_some([pseudonyms.name(images.ids[row], row, len(images)) for row in rows])}"
     if held_out.treatment == "Refuse" or both.all():
-        raise AnchorageError(HELD_OUT_TRAINED, f"{found}; remove them, or set spec.evaluation.onLeakage: Skip")
-    _log.warning("%s; they are left out of training", found)
+        remedy = "remove them, or set spec.evaluation.onLeakage: Skip"
+        raise AnchorageError(HELD_OUT_TRAINED, f"{named}; {remedy}", redacted=f"{shown}; {remedy}")
+    _log.warning("%s; they are left out of training", named if pseudonyms is None else shown)
     return images.select(np.flatnonzero(~both))
 
 
-def trainable(images: ImageSet, labels: str, silo: str, run: RunDescription) -> ImageSet:
-    """Return what a silo with these `labels` (None, All or Partial) may train on.
+def trainable(
+    images: ImageSet, labels: str, silo: str, run: RunDescription, pseudonyms: Pseudonyms | None = None
+) -> ImageSet:
+    """Return what a silo with these `labels` (None, All or Partial) may train on; `pseudonyms` as of `without_held_out`.
 
     Raises
     ------
     AnchorageError
         As `without_held_out`, or IMAGES_UNLABELLED.
     """
-    own = without_held_out(images, run.held_out, bytes.fromhex(run.data_key), f"silo {silo}")
+    own = without_held_out(images, run.held_out, bytes.fromhex(run.data_key), f"silo {silo}", pseudonyms)
     return own.for_silo(labels, silo)
 
 

@@ -1,6 +1,6 @@
 """A set of decoded images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -67,6 +67,10 @@ class ImageSet:
         """Return keyed BLAKE3 (`key`: 32 bytes), 32 hex digits, over every image's digest with its label, whatever their names and order."""
         rows = np.column_stack([self.digests, as_integers(self.labels)])
         return blake3(rows[np.lexsort(rows.T)].tobytes(), key=key).hexdigest(16)
+
+    def renamed(self, name: Callable[[str], str]) -> Self:
+        """Return the same images with what `name` makes of their names, and of their lesions' and patients'."""
+        return replace(self, ids=tuple(map(name, self.ids)), groups=tuple(map(name, self.groups)))
 
     def without_labels(self) -> Self:
         """Return the same images, every one unlabelled; the pixels are shared."""

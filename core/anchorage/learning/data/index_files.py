@@ -67,6 +67,7 @@ class MatchedIndex:
                 PARTITION_FILE_DIFFERS,
                 f'{self._index.file.name} has no part "{name}"; it has {", ".join(list(parts)[:20])}: '
                 "set partition.silo to one of them",
+                redacted=f"the partition file has {len(parts)} parts, and not the one that partition.silo or use asks for",
             )
         return self._match(parts[name]), None if labelled is None else self._match(labelled.get(name, []))
 
@@ -77,6 +78,8 @@ class MatchedIndex:
                 PARTITION_FILE_DIFFERS,
                 f"{self._index.file.name} names {len(unknown)} images that are not among the {len(self._pool)} of the section, such as "
                 f'"{str(unknown[0])[:60]}"; use the file that belongs to these images',
+                redacted=f"the partition file names {len(unknown)} images that are not among the {len(self._pool)} of the section; use the file that "
+                "belongs to these images",
             )
         return np.unique(rows)
 
@@ -114,8 +117,8 @@ def read_index(file: Path) -> IndexFile:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        message = f"{file} cannot be read ({error.strerror}); check partition.file"
-        raise AnchorageError(DATA_MISSING, message) from error
+        found = f"cannot be read ({error.strerror}); check partition.file"
+        raise AnchorageError(DATA_MISSING, f"{file} {found}", redacted=f"the partition file {found}") from error
     except UnicodeDecodeError as error:
         message = (
             f"{file} is no text in UTF-8; pickles (.pth) are never opened: turn it into JSON as docs/data.md shows"

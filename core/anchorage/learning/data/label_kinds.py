@@ -53,7 +53,8 @@ def refuse_several(place: str, found: Mapping[str, int], remedy: str) -> None:
     message = (
         f'{place}: {sum(found.values())} images have labels such as "{next(iter(found))[:60]}": {SEVERAL}; {remedy}'
     )
-    raise AnchorageError(TASK_UNSUPPORTED, message)
+    redacted = f"{sum(found.values())} images have labels that name several findings: {SEVERAL}; {remedy}"
+    raise AnchorageError(TASK_UNSUPPORTED, message, redacted=redacted)
 
 
 def is_mask_folder(name: str) -> bool:
@@ -81,4 +82,5 @@ def refuse_masks(folder: Path, names: Collection[str]) -> None:
             f"Anchorage classifies one class per image; put images in a folder per class, or label them in a table; of images without labels "
             f"name {folder / images[0]} alone"
         )
-        raise AnchorageError(TASK_UNSUPPORTED, message)
+        redacted = "folders look like images and their masks: segmentation is not supported yet; name the folder of the images alone"
+        raise AnchorageError(TASK_UNSUPPORTED, message, redacted=redacted)

@@ -58,33 +58,28 @@ class BadImage:
     detail: str
 
 
-REASONS = (
-    "Missing",
-    "OutsideFolder",
-    "Ambiguous",
-    "Unreadable",
-    "Empty",
-    "Blank",
-    "NotAnImage",
-    "Unsupported",
-    "Damaged",
-    "TooLarge",
-    "LabelOutsideClasses",
-    "LabelUnreadable",
-    "LabelAmbiguous",
-    "TransferSyntax",
-    "NotFinite",
-    "BurnedInText",
-    "ForProcessing",
-    "SeveralFindings",
-    "DuplicateId",
-)
-"""Why an image is bad: not there; a link out of the claim's folder; several files of its name; a file or folder that may not
-be read; a file of 0 bytes; a picture of one value everywhere; no image format; a kind of file
-or of pixels that is not read; truncated or corrupt content; more pixels or bytes than allowed; a label that is no class; one that is
-nothing that the task reads; no or several classes
-in a one-hot row; DICOM in an encoding that is not read; values that are no numbers; text in the pixels, by the header; raw values of a
-detector; a label that names several findings; listed twice."""
+REASONS: Mapping[str, str] = {
+    "Missing": "no such file",
+    "OutsideFolder": "a link out of the claim's folder",
+    "Ambiguous": "several files of its name",
+    "Unreadable": "a file or folder that may not be read",
+    "Empty": "a file of 0 bytes",
+    "Blank": "every pixel has the same value",
+    "NotAnImage": "none of the image formats that are read",
+    "Unsupported": "a kind of file or of pixels that is not read",
+    "Damaged": "truncated or corrupt content",
+    "TooLarge": "more pixels or bytes than allowed",
+    "LabelOutsideClasses": "a label that is no class of the federation",
+    "LabelUnreadable": "a label that is nothing that the task reads",
+    "LabelAmbiguous": "no label, several, or different ones where one is needed",
+    "TransferSyntax": "DICOM in an encoding that is not read",
+    "NotFinite": "values that are no numbers",
+    "BurnedInText": "DICOM whose header says that text is in its pixels",
+    "ForProcessing": "DICOM with a detector's raw values",
+    "SeveralFindings": "a label that names several findings",
+    "DuplicateId": "listed twice",
+}
+"""Why an image is bad, and what is said of it where nothing of its content may be said."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,9 +96,8 @@ def _only_file(folder: Path) -> str:
     files = sorted(file.name for file in folder.glob(f"*{SUFFIX}"))
     if len(files) != 1:
         found = f"{len(files)} files *{SUFFIX}" if files else f"no file *{SUFFIX}"
-        raise AnchorageError(
-            DATA_MISSING, f"{folder} has {found}; name the one of the data set as `manifest` of the section"
-        )
+        found += "; name the one of the data set as `manifest` of the section"
+        raise AnchorageError(DATA_MISSING, f"{folder} has {found}", redacted=f"the folder has {found}")
     return files[0]
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from anchorage.api.data import DataSection
-from anchorage.api.errors import AnchorageError
+from anchorage.api.errors import AnchorageError, Failure
 from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, DATA_MISSING, IMAGES_EXCEED_MEMORY, NO_IMAGES
 from anchorage.api.model import ModelDescription
 from anchorage.api.slot import unknown
@@ -23,6 +24,7 @@ from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
 from anchorage.learning.data.picture_store import PictureStore, StoreFullError
+from anchorage.learning.data.pseudonyms import Pseudonyms, known_reason
 from anchorage.learning.data.report import DataReport, Findings
 from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.hooks import expect
@@ -59,6 +61,7 @@ def read(
     labelled: bool = True,
     pools: Pools | None = None,
     store: PictureStore | None = None,
+    pseudonyms: Pseudonyms | None = None,
 ) -> tuple[ImageSet, DataReport]:
     """Read the images that a section means.
 
@@ -78,6 +81,8 @@ def read(
         What was listed and divided before.
     store : PictureStore, optional
         Where pictures lie that take more than `IN_MEMORY_BYTES`, or half of the free memory.
+    pseudonyms : Pseudonyms, optional
+        What images are called in logs and in what failures say outside of the site; it learns of every bad image, also where this raises.
 
     Raises
     ------
@@ -88,9 +93,14 @@ def read(
     choice = (pools or Pools()).choose(section, root, expect(model.task, TaskHooks), seed, labelled)
     listing = choice.given()
     pictures = decoded(listing, model) if store is None else _stored(listing, section, root, model, store)
-    images, report, _ = assembled(choice, section, *pictures)
-    for remark in report.all_remarks(named=False):
-        _log.warning("%s: %s", root / (section.claim_name or "") / section.path, remark)
+    images, report, _ = assembled(choice, section, *pictures, pseudonyms)
+    if pseudonyms is None:
+        for remark in report.all_remarks(named=False):
+            _log.warning("%s: %s", root / (section.claim_name or "") / section.path, remark)
+    else:
+        pseudonyms.remarks += report.all_remarks()
+        for remark in report.redacted_remarks():
+            _log.warning("the images: %s", remark)
     return images, report
 
 
@@ -150,11 +160,14 @@ def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Fi
 
 
 def assembled(
-    choice: Choice, section: DataSection, images: Pictures, findings: Findings
+    choice: Choice, section: DataSection, images: Pictures, findings: Findings, pseudonyms: Pseudonyms | None = None
 ) -> tuple[ImageSet, DataReport, Labels]:
     """Return what `read_chosen` does, of what `decoded` returned of the same files, whichever of them had a label then."""
     report = findings.report()
-    _refuse_bad(section, report)
+    if pseudonyms is not None:
+        for row, bad in zip(report.bad_rows, report.bad, strict=True):
+            pseudonyms.remember(bad, row, len(choice.listing))
+    _refuse_bad(section, report, len(choice.listing), pseudonyms)
     good = choice.given().select(findings.good)
     found = ImageSet(
         images,
@@ -179,7 +192,11 @@ def _stated(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] |
     """
     told = section.stated_counts
     if astray := [name for name in told if name not in classes]:
-        raise AnchorageError(CLASSES_DIFFER, f"classCounts: {unknown(astray[0], classes)}")
+        raise AnchorageError(
+            CLASSES_DIFFER,
+            f"classCounts: {unknown(astray[0], classes)}",
+            redacted=f"classCounts counts images of {len(astray)} names that are no class of the federation",
+        )
     return tuple(told.get(name, 0) for name in classes) if told else None
 
 
@@ -225,26 +242,39 @@ def _room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def _no_memory(count: int, needed: int, besides: str = "") -> AnchorageError:
-    return AnchorageError(
-        IMAGES_EXCEED_MEMORY,
-        f"{count} images need {needed / 2**30:.1f} GiB of memory, {available_bytes() / 2**30:.1f} GiB are free{besides}; "
-        "lower model.imageSize or use a larger machine",
+    found = (
+        f"{count} images need {needed / 2**30:.1f} GiB of memory, {available_bytes() / 2**30:.1f} GiB are free{besides}"
     )
+    text = f"{found}; lower model.imageSize or use a larger machine"
+    return AnchorageError(IMAGES_EXCEED_MEMORY, text, redacted=text)
 
 
-def _refuse_bad(section: DataSection, report: DataReport) -> None:
-    examples = ", ".join(f"{bad.id} ({bad.reason}: {bad.detail})" for bad in report.bad[:_SHOWN])
+def _refuse_bad(section: DataSection, report: DataReport, count: int, pseudonyms: Pseudonyms | None) -> None:
+    """Refuse a section whose images cannot be used; `count` images were listed, masks included."""
+
+    def refused(failure: Failure, found: str, remedy: str) -> AnchorageError:
+        named = ", ".join(f"{bad.id} ({bad.reason}: {bad.detail})" for bad in report.bad[:_SHOWN])
+        if pseudonyms is None:
+            unnamed = ", ".join(
+                f"{n} {known_reason(reason)}" for reason, n in Counter(bad.reason for bad in report.bad).most_common()
+            )
+        else:
+            shown = zip(report.bad[:_SHOWN], report.bad_rows, strict=False)
+            unnamed = ", ".join(pseudonyms.name_bad(bad, row, count) for bad, row in shown)
+        return AnchorageError(failure, f"{found}: {named}; {remedy}", redacted=f"{found}: {unnamed}; {remedy}")
+
     locked = sum(bad.reason == "Unreadable" for bad in report.bad)
     if 2 * locked > report.listed:
-        raise AnchorageError(
+        raise refused(
             DATA_MISSING,
-            f"{locked} of {report.listed} images may not be read: {examples}; give the user that reads images the right to "
-            "(in a pod: fsGroup, or the volume's own permissions)",
+            f"{locked} of {report.listed} images may not be read",
+            "give the user that reads images the right to (in a pod: fsGroup, or the volume's own permissions)",
         )
     if report.bad and section.on_bad_image == "Refuse":
-        raise AnchorageError(
+        raise refused(
             BAD_IMAGES,
-            f"{len(report.bad)} of {report.listed} images cannot be used: {examples}; repair them or set onBadImage: Skip",
+            f"{len(report.bad)} of {report.listed} images cannot be used",
+            "repair them or set onBadImage: Skip",
         )
     if not report.usable:
-        raise AnchorageError(NO_IMAGES, f"none of {report.listed} images can be used: {examples}; repair them")
+        raise refused(NO_IMAGES, f"none of {report.listed} images can be used", "repair them")

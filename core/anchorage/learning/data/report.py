@@ -33,6 +33,8 @@ class DataReport:
         Images of each size (``600×450``, width first) and pixel format (Pillow's names), the most frequent first.
     bad : tuple of BadImage
         What cannot be used, and why.
+    bad_rows : tuple of int
+        Their places in the listing, from 0.
     duplicates : tuple of tuple of str
         Images whose files are equal byte for byte.
     conflicts : tuple of tuple of str
@@ -61,6 +63,7 @@ class DataReport:
     sizes: dict[str, int]
     modes: dict[str, int]
     bad: tuple[BadImage, ...]
+    bad_rows: tuple[int, ...]
     duplicates: tuple[tuple[str, ...], ...]
     conflicts: tuple[tuple[str, ...], ...]
     windows: dict[str, int]
@@ -79,11 +82,19 @@ class DataReport:
 
     def all_remarks(self, *, named: bool = True) -> Iterator[str]:
         """Yield what people should know of images that are used, and of what is left out, a sentence each; logs have no names of files."""
+        yield from self.remarks
+        yield from self._findings(named)
 
+    def redacted_remarks(self) -> Iterator[str]:
+        """Yield what may be said of it outside of the site: neither names of files nor of a table's columns."""
+        if self.remarks:
+            yield f"remarks on the table or the folders: {len(self.remarks)}"
+        yield from self._findings(named=False)
+
+    def _findings(self, named: bool) -> Iterator[str]:
         def such_as(*names: str) -> str:
             return f", such as {', '.join(names)}" if named else ""
 
-        yield from self.remarks
         for title, families in (
             ("the same image", self.duplicates),
             ("same image, other label", self.conflicts),
@@ -178,7 +189,7 @@ class Findings:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._bad: list[BadImage] = []
+        self._bad: dict[int, BadImage] = {}
         self._good: list[int] = []
         self._sizes: Counter[str] = Counter()
         self._modes: Counter[str] = Counter()
@@ -194,7 +205,7 @@ class Findings:
     def add(self, row: int, outcome: Decodable | BadImage) -> None:
         """Count the outcome of one row of the listing."""
         if isinstance(outcome, BadImage):
-            self._bad.append(outcome)
+            self._bad[row] = outcome
             return
         self._good.append(row)
         seen = _Seen(
@@ -258,7 +269,8 @@ class Findings:
             groups=len({listing.groups[row] for row in self._good}),
             sizes=dict(self._sizes.most_common()),
             modes=dict(self._modes.most_common()),
-            bad=tuple(self._bad),
+            bad=tuple(self._bad.values()),
+            bad_rows=tuple(self._bad),
             duplicates=self._names(same),
             conflicts=self._names(
                 rows for rows in same if _differ(as_integers(listing.labels[rows][is_known(listing.labels[rows])]))

@@ -148,7 +148,10 @@ def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray
                 f'{table.file}: by the column "{name}" {held_out} of {len(rows)} images are for validation or test'
             )
             raise AnchorageError(
-                SPLIT_IGNORED, f"{counted}; set splitColumn: {name} to keep to that, or splitColumn: {UNUSED}"
+                SPLIT_IGNORED,
+                f"{counted}; set splitColumn: {name} to keep to that, or splitColumn: {UNUSED}",
+                redacted=f"by a column of the table {held_out} of {len(rows)} images are for validation or test; name it as splitColumn to keep to "
+                f"that, or set splitColumn: {UNUSED}",
             )
         return None
     if asked == UNUSED:
@@ -158,7 +161,8 @@ def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray
     if None in rows:
         cell = table.columns[column][rows.index(None)]
         message = f'{table.file}: the column "{column}" has the value "{cell}"; allowed are {", ".join(_WORDS)}'
-        raise AnchorageError(MANIFEST_WRONG, message)
+        redacted = f"the column that splitColumn names has {rows.count(None)} other values than {', '.join(_WORDS)}"
+        raise AnchorageError(MANIFEST_WRONG, message, redacted=redacted)
     return np.array(rows, np.int8)
 
 

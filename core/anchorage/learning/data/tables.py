@@ -48,7 +48,9 @@ class Table:
         """
         if asked is not None and asked not in self.columns:
             raise AnchorageError(
-                MANIFEST_WRONG, f'{self.file} has no column "{asked}"; it has {", ".join(list(self.columns)[:20])}'
+                MANIFEST_WRONG,
+                f'{self.file} has no column "{asked}"; it has {", ".join(list(self.columns)[:20])}',
+                redacted=f"the table has {len(self.columns)} columns, and not one that the data section names",
             )
         return asked or self.find(candidates)
 
@@ -72,11 +74,11 @@ def read_table(file: Path) -> Table:
         header = text.lstrip("\r\n").split("\n", 1)[0]
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count), strict=True))
     except OSError as error:
-        raise AnchorageError(
-            DATA_MISSING, f"{file} cannot be read ({error.strerror}); check path and manifest"
-        ) from error
+        found = f"cannot be read ({error.strerror}); check path and manifest"
+        raise AnchorageError(DATA_MISSING, f"{file} {found}", redacted=f"a table {found}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise AnchorageError(MANIFEST_WRONG, f"{file} is no CSV file in UTF-8: {error}") from error
+        found = "is no CSV file in UTF-8"
+        raise AnchorageError(MANIFEST_WRONG, f"{file} {found}: {error}", redacted=f"a table {found}") from error
     return Table(file, _columns(file, [row for row in rows if any(cell.strip() for cell in row)]))
 
 
@@ -91,17 +93,18 @@ def _columns(file: Path, rows: list[list[str]]) -> dict[str, list[str]]:
     names = [name.strip() for name in rows[0]] if rows else []
     places = {place: name for place, name in enumerate(names) if name}
     if not places:
-        raise AnchorageError(MANIFEST_WRONG, f"{file} is empty; its first line names the columns")
+        found = "is empty; its first line names the columns"
+        raise AnchorageError(MANIFEST_WRONG, f"{file} {found}", redacted=f"a table {found}")
     if twice := [name for name, count in Counter(places.values()).items() if count > 1]:
         raise AnchorageError(
-            MANIFEST_WRONG, f'{file} names the column "{twice[0]}" twice; its first line names the columns'
+            MANIFEST_WRONG,
+            f'{file} names the column "{twice[0]}" twice; its first line names the columns',
+            redacted="a table names a column twice; its first line names the columns",
         )
     for number, row in enumerate(rows[1:], start=2):
         if any(cell.strip() for cell in row[len(names) :]):
-            raise AnchorageError(
-                MANIFEST_WRONG,
-                f"{file}: row {number} has {len(row)} cells under {len(names)} columns; quote cells with commas",
-            )
+            found = f"row {number} has {len(row)} cells under {len(names)} columns; quote cells with commas"
+            raise AnchorageError(MANIFEST_WRONG, f"{file}: {found}", redacted=f"a table's {found}")
     return {
         name: [row[place].strip() if place < len(row) else "" for row in rows[1:]] for place, name in places.items()
     }

@@ -1,0 +1,211 @@
+"""Sites whose files, folders, tables and tags hold words that must not leave them, each word once in the world.
+
+A further format is a function more in `SITES`: it draws images below a folder with words from `Words`, and returns the data section that reads them.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from drawn_images import draw, write_table
+from PIL import Image, PngImagePlugin, TiffImagePlugin
+
+from anchorage.api.data import Partition, SiloData
+
+CLAIM = "site"
+CLASSES = ("0", "1")
+
+
+class Words:
+    """Makes words such as ``Meierq3fa91c07be`` and remembers them."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = seed
+        self.made: list[str] = []
+
+    def __call__(self, kind: str) -> str:
+        """Return a word that begins with `kind`."""
+        self.made.append(f"{kind}q{sha256(f'{self._seed} {len(self.made)}'.encode()).hexdigest()[:12]}")
+        return self.made[-1]
+
+    def number(self, kind: str) -> str:
+        """Return one that ends in digits alone, as names of patients do: ``patient 270316748813``."""
+        self.made.append(
+            f"{kind}{int(sha256(f'{self._seed} {len(self.made)}'.encode()).hexdigest(), 16) % 10**12:012d}"
+        )
+        return self.made[-1]
+
+    def found_in(self, text: str | bytes) -> list[str]:
+        """Return the words that a text holds, in any case."""
+        plain = (text if isinstance(text, str) else text.decode("latin-1")).casefold()
+        return [word for word in self.made if word.casefold() in plain]
+
+
+Site = Callable[[Path, Words], SiloData]
+
+
+def png(file: Path, words: Words, seed: int) -> Path:
+    """Write an image with texts beside its pixels."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("Author", words("author"))
+    texts.add_itxt("Comment", words("comment"))
+    draw("L", seed=seed).save(file, pnginfo=texts)
+    return file
+
+
+def tagged(folder: Path, words: Words, seed: int) -> None:
+    """Write a JPEG and a TIFF with names in their tags, which Pillow writes into its log."""
+    exif = Image.Exif()
+    exif[0x010E], exif[0x013B] = words("description"), words("artist")
+    draw("RGB", seed=seed).save(folder / f"{words('exif')}.jpg", exif=exif)
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[0x010E], tags[0x013C] = words("description"), words("host")
+    draw("L", seed=seed + 1).save(folder / f"{words('tiff')}.tif", tiffinfo=tags)
+
+
+def damaged(folder: Path, words: Words) -> None:
+    """Write files that cannot be used, for every reason that a folder has."""
+    cut = png(folder / f"{words('cut')}.png", words, 90)
+    cut.write_bytes(cut.read_bytes()[:-60])
+    exif = Image.Exif()
+    exif[0x010E] = words("description")
+    jpeg = folder / f"{words('jpeg')}.jpg"
+    draw("RGB", size=(64, 64), seed=91).save(jpeg, exif=exif)
+    jpeg.write_bytes(jpeg.read_bytes()[:-700])
+    (folder / f"{words('text')}.png").write_text(f"patient {words('Text')}")
+    (folder / f"{words('empty')}.png").touch()
+    Image.new("L", (12, 12), 7).save(folder / f"{words('blank')}.png")
+    Image.fromarray(np.full((9, 9), -1.5, np.float32)).save(folder / f"{words('float')}.tif")
+    outside = png(folder.parents[2] / words("elsewhere") / f"{words('target')}.png", words, 92)
+    (folder / f"{words('link')}.png").symlink_to(outside)
+    if os.geteuid():  # root may read everything
+        png(folder / f"{words('locked')}.png", words, 93).chmod(0)
+    (folder / f"{words('scan')}.dcm").write_bytes(b"\0" * 128 + b"DICM" + words("Name").encode())
+    (folder / f"{words('volume')}.nii").write_bytes(words("descrip").encode())
+
+
+def folders(root: Path, words: Words) -> SiloData:
+    """Folders of classes with folders of patients, tags, duplicates, masks, and damaged files."""
+    below = words("study")
+    for label in CLASSES:
+        patient = root / CLAIM / below / label / words.number("patient ")
+        good = [png(patient / f"{words('image')}.png", words, 10 * int(label) + place) for place in range(4)]
+        (patient / f"{words('copy')}.png").write_bytes(good[0].read_bytes())
+        Image.new("1", (24, 18)).save(patient / f"{good[1].stem}_mask.png")
+        tagged(patient, words, 40 + 2 * int(label))
+    damaged(root / CLAIM / below / "0", words)
+    (root / CLAIM / below / "1" / f"{words('conflict')}.png").write_bytes(good[0].read_bytes())
+    return SiloData(format="ImageFolder", claim_name=CLAIM, path=below)
+
+
+def foreign_folders(root: Path, words: Words) -> SiloData:
+    """Folders beside those of classes whose names are none."""
+    section = folders(root, words)
+    for place in range(3):
+        png(root / CLAIM / section.path / f"{words('Diagnosis')} {place}" / f"{words('image')}.png", words, 60 + place)
+    return section
+
+
+def table(root: Path, words: Words) -> SiloData:
+    """A table with names of patients, free text as labels, and every fault that a row can have."""
+    below, claim = words("study"), root / CLAIM
+    rows: list[tuple[str, str, str]] = []
+    for place in range(8):
+        file = png(claim / below / words("folder") / f"{words('image')}.png", words, place)
+        rows.append((file.stem, str(place % 2), words("Name")))
+    damaged(claim / below / "0", words)
+    rows += [(file.name, "1", words("Name")) for file in sorted((claim / below / "0").iterdir())]
+    for place in range(2):
+        png(claim / below / f"{place}" / "twice.png", words, 70 + place)
+    rows += [("twice", "0", words("Name")), (rows[0][0], "1", rows[0][2]), (words("missing"), "0", words("Name"))]
+    rows += [(rows[1][0], "1", rows[1][2])]
+    free = png(claim / below / f"{words('image')}.png", words, 80)
+    rows.append((free.name, f"patient {words('Label')}, born {words('date')}", words("Name")))
+    png(claim / below / f"{words('unlisted')}.png", words, 81)
+    write_table(claim / below / f"{words('table')}.csv", ["image", "label", f"patients of Dr {words('Doctor')}"], rows)
+    (file,) = (claim / below).glob("table*.csv")
+    return SiloData(format="CsvManifest", claim_name=CLAIM, path=below, manifest=file.name)
+
+
+def _with_table(root: Path, words: Words, *rows: str, **fields: object) -> SiloData:
+    """Draw two images and a table of these rows, in which ``%`` is a further word and ``@`` and ``#`` are the images."""
+    below = words("study")
+    names = [png(root / CLAIM / below / f"{words('image')}.png", words, place).stem for place in range(2)]
+    file = root / CLAIM / below / f"{words('table')}.csv"
+    text = "\n".join(rows).replace("@", names[0]).replace("#", names[1])
+    while "%" in text:
+        text = text.replace("%", words("Cell"), 1)
+    file.write_bytes(text.replace("£", "\xff").encode("latin-1"))
+    return SiloData(format="CsvManifest", claim_name=CLAIM, path=below, manifest=file.name, **fields)
+
+
+def _with_list(root: Path, words: Words, text: str, suffix: str, silo: str | None = None) -> SiloData:
+    """Draw a folder and a partition file of this text, in which ``%`` is a further word."""
+    for label in CLASSES:
+        png(root / CLAIM / label / f"{words('image')}.png", words, int(label))
+    while "%" in text:
+        text = text.replace("%", words("Listed"), 1)
+    (root / CLAIM / f"{(name := words('list'))}{suffix}").write_text(text)
+    partition = Partition(recipe="File", file=f"{name}{suffix}", silo=silo or words("Part"))
+    return SiloData(format="ImageFolder", claim_name=CLAIM, use="Part", partition=partition)
+
+
+def no_image(root: Path, words: Words) -> SiloData:
+    """Files of suffixes that nobody knows."""
+    folder = root / CLAIM / words("study")
+    folder.mkdir(parents=True)
+    (folder / f"scan.{words('Suffix')}").touch()
+    return SiloData(format="ImageFolder", claim_name=CLAIM, path=folder.name)
+
+
+def damaged_only(root: Path, words: Words) -> SiloData:
+    """Nothing that can be used."""
+    (root / CLAIM / "x" / "0").mkdir(parents=True)
+    damaged(root / CLAIM / "x" / "0", words)
+    return SiloData(format="ImageFolder", claim_name=CLAIM, path="x")
+
+
+def no_archive(root: Path, words: Words) -> SiloData:
+    """A file that is called as one of MedMNIST is, and is none."""
+    (root / CLAIM).mkdir()
+    (root / CLAIM / f"{(name := words('archive'))}.npz").write_text(words("content"))
+    return SiloData(format="MedMnist", claim_name=CLAIM, manifest=f"{name}.npz")
+
+
+SITES: Mapping[str, Site] = {
+    "folders": folders,
+    "foreign folders": foreign_folders,
+    "table": table,
+    "damaged only": damaged_only,
+    "no image": no_image,
+    "no archive": no_archive,
+    "no folder": lambda root, words: SiloData(format="ImageFolder", claim_name=CLAIM, path=words("study")),
+    "no table": lambda root, words: _with_table(root, words, "image", "@").model_copy(
+        update={"manifest": f"{words('gone')}.csv"}
+    ),
+    "several findings": lambda root, words: _with_table(root, words, "image,label", "@,%|%", "#,0|1", "%,0", "%,1"),
+    "one-hot": lambda root, words: _with_table(root, words, "image,0,1,%", "@,1,1,0", "#,%,0,0"),
+    "foreign column": lambda root, words: _with_table(root, words, "image,0,1,%", "@,1,0,0", "#,0,0,1"),
+    "column twice": lambda root, words: _with_table(root, words, f"image,{(name := words('Column'))},{name}", "@,0,1"),
+    "many cells": lambda root, words: _with_table(root, words, "image,label", "@,0,%"),
+    "no text": lambda root, words: _with_table(root, words, "image,label", "@,%£"),
+    "no such column": lambda root, words: _with_table(root, words, "image,%", "@,0", label_column=words("Asked")),
+    "split": lambda root, words: _with_table(root, words, "image,label,%,is_test", "@,0,%,1", "#,1,%,0"),
+    "split by words": lambda root, words: _with_table(
+        root, words, "image,label,part", "@,0,%", "#,1,%", split_column="part"
+    ),
+    "empty table": lambda root, words: _with_table(root, words, "image,label,%"),
+    "class map": lambda root, words: _with_table(root, words, "image,label", "@,%", class_map={"x": words("Class")}),
+    "class counts": lambda root, words: _with_table(
+        root, words, "image,label", "@,0", "#,1", class_counts={words("Class"): 3}
+    ),
+    "no such part": lambda root, words: _with_list(root, words, '{"%": ["%"]}', ".json"),
+    "other images": lambda root, words: _with_list(root, words, '{"a": ["%"]}', ".json", "a"),
+    "no list": lambda root, words: _with_list(root, words, '{"a": {"%": 1}}', ".json", "a"),
+    "no JSON": lambda root, words: _with_list(root, words, '{"%": [', ".json", "a"),
+    "marks": lambda root, words: _with_list(root, words, "image,silo,labelled\n%,a,%", ".csv", "a"),
+}
+"""Sites by what is wrong with them."""
