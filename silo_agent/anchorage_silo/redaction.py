@@ -12,14 +12,16 @@ import traceback
 from collections.abc import Iterator
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import IMAGES_CHANGED, PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS
+from anchorage.api.errors.data import IMAGES_CHANGED, PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS, WEIGHTS_UNUSABLE
 from anchorage_silo.frames import FrameWriter, Kind
 
 CLEAR_CODES = ("ANC-13", "ANC-21", "ANC-22")
 """Prefixes of failures whose messages name nothing of the images, of learning, transfer and policy."""
 _CLEAR = (IMAGES_CHANGED, PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS)
 """Failures of images whose messages count them by the federation's classes."""
-HINT = "`anchorage-silo images` tells more at the hospital, `fedctl data check` of images of your own"
+_OF_IMAGES = "ANC-12"
+_IMAGES_HINT = "`anchorage-silo images` tells more at the hospital, `fedctl data check` of images of your own"
+_HINT = "the whole message is in trainer.log of the agent's state folder"
 IMAGE_LIBRARIES = ("PIL", "pydicom", "nibabel", "gdcm", "pylibjpeg", "openjpeg", "highdicom")
 """Loggers of libraries that read images; they write tags, values and paths."""
 _OWN = frozenset({"anchorage", "anchorage_silo"})
@@ -38,7 +40,10 @@ def redacted_message(error: AnchorageError) -> str:
         told = without_text(error.message)
     else:
         told = error.failure.title.rstrip(".")
-    return told if told == error.message or error.code.startswith(CLEAR_CODES) else f"{told}; {HINT}"
+    if told == error.message or error.code.startswith(CLEAR_CODES):
+        return told
+    of_images = error.code.startswith(_OF_IMAGES) and error.failure is not WEIGHTS_UNUSABLE
+    return f"{told}; {_IMAGES_HINT if of_images else _HINT}"
 
 
 def places_of(error: BaseException) -> str:

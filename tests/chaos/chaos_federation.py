@@ -329,7 +329,8 @@ class Federation(Site):
             lines = process.lines[self._read_to.get(process.pid, 0) :]
             self._read_to[process.pid] = len(process.lines)
             self.found["played_again"] += sum("is played again" in line for line in lines)
-            if any("Traceback (most recent" in line for line in lines):
+            defects = ("Traceback (most recent", "an exception in the trainer process")
+            if any(defect in line for line in lines for defect in defects):
                 self.found["tracebacks"] += 1
                 self.broken.append("traceback: " + " | ".join(lines[-12:]))
 

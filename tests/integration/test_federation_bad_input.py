@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,6 +16,10 @@ import yaml
 from federation_documents import NAME, WEIGHTS, document
 from federation_images import cut_short, draw_images
 from safetensors.numpy import save_file
+from telltale_sites import CLAIM, CLASSES, Words, folders
+
+from anchorage_silo.kept_output import OUTPUT_FILE
+from anchorage_silo.known_images import TABLE_FILE
 
 WAIT_SECONDS = 200.0
 FOLDER = {"format": "ImageFolder", "claimName": "images"}
@@ -216,3 +221,30 @@ def test_a_workdir_of_somebody_else_is_named(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     answer = fedctl("run", "-f", file, "--workdir", tmp_path / "closed" / "run", folder=tmp_path)
     assert answer.status == 6 and codes(answer) == ["ANC-5003"], answer
+
+
+@pytest.mark.parametrize("on_bad", ["Refuse", "Skip"])
+def test_no_word_of_a_silo_s_images_is_in_what_others_read(on_bad: str, tmp_path: Path) -> None:
+    words = Words(on_bad)
+    section = folders(tmp_path / "drawn", words)
+    (tmp_path / "drawn" / CLAIM / section.path).rename(tmp_path / "images")
+    silo = {"labels": "Partial", "managed": {"data": {**FOLDER, "onBadImage": on_bad}}}
+    spec = {
+        "task": {"classification": {"classes": list(CLASSES)}},
+        "method": {"name": "FedAvg", "local": {"epochs": 1}},
+    }
+    answer = fedctl("run", "-f", write(tmp_path, spec, silo), "--workdir", tmp_path / "run", folder=tmp_path)
+    assert codes(answer) == (["ANC-4001"] if on_bad == "Skip" else ["ANC-1203"]), answer  # without mlflow
+    assert words.found_in("\n".join((answer.stdout, *answer.lines))) == []
+    files = [file for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    telling = {file for file in files if words.found_in(file.read_bytes())}
+    (table,) = (file for file in files if file.name == TABLE_FILE)
+    assert telling <= {table, table.parents[1] / OUTPUT_FILE} and table in telling
+    assert any(file.suffix == ".log" and file.parent.name == "logs" for file in set(files) - telling)
+    if on_bad == "Refuse":
+        (line,) = (line for line in answer.lines if line.startswith("ANC-1203"))
+        (fingerprint, *_) = re.findall(r"image \d+ of \d+ \(([0-9a-f]{8})\)", line)
+        config = next((tmp_path / "run").rglob("silo.yaml"))
+        command = [sys.executable, "-m", "anchorage_silo", "images", fingerprint, "--config", str(config)]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True, cwd=tmp_path)
+        assert shown.stdout.startswith(f"{fingerprint}  image ") and words.found_in(shown.stdout)

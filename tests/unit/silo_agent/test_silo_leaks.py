@@ -18,7 +18,7 @@ from anchorage.api.data import SiloData
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.method import Local, MethodSpec
 from anchorage.api.run import RunDescription
-from anchorage.learning.data import read
+from anchorage.learning.data import BadImage, pseudonyms, read
 from anchorage.learning.data.held_out import describe_held_out
 from anchorage.learning.data.listing import REASONS
 from anchorage.learning.learners import build_server_learner
@@ -28,12 +28,13 @@ from anchorage.transport.grpc.convert import encode_announcement
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.pki import Authority
 from anchorage.transport.tensors.model import ModelBytes
+from anchorage_silo import kept_output, trainer
 from anchorage_silo.audit import AUDIT_FILE, AuditLog
 from anchorage_silo.commands import carry_out
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.files import trainer_folder
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
-from anchorage_silo.kept_output import OUTPUT_FILE
+from anchorage_silo.kept_output import OUTPUT_FILE, keep_output
 from anchorage_silo.known_images import KEY_FILE, TABLE_FILE, KnownImages
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
@@ -275,8 +276,6 @@ def test_images_that_the_federation_is_scored_on_are_not_named(
 def test_ids_and_patients_of_a_silo_s_images_are_pseudonyms_in_its_own_memory(
     tmp_path: Path, initial: ModelBytes, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anchorage_silo import trainer
-
     words, found = Words("ids"), []
     (tmp_path / "data").mkdir()
     section = folders(tmp_path / "data", words).model_copy(update={"on_bad_image": "Skip"})
@@ -318,11 +317,8 @@ def test_messages_without_content_stay_as_they_are_and_unknown_ones_become_the_t
     assert redacted_message(AnchorageError(CATALOGUE["ANC-1312"], text)) == text.replace("'Meier'", "text")
 
 
-def test_a_reason_of_another_package_is_not_repeated(tmp_path: Path) -> None:
-    from anchorage.learning.data.listing import BadImage
-    from anchorage.learning.data.pseudonyms import Pseudonyms
-
-    said = Pseudonyms(bytes(32)).name_bad(BadImage("Meier.png", "Patient Meier", "Meier"), 4, 9)
+def test_a_reason_of_another_package_is_not_repeated() -> None:
+    said = pseudonyms.Pseudonyms(bytes(32)).name_bad(BadImage("Meier.png", "Patient Meier", "Meier"), 4, 9)
     assert said.startswith("image 5 of 9 (") and said.endswith(") is refused by its decoder")
 
 
@@ -358,3 +354,24 @@ def test_a_real_trainer_s_process_hands_out_no_word(
     state = tmp_path / "state"
     kept = [file for file in state.rglob("*") if file.is_file() and words.found_in(file.read_bytes())]
     assert {file.name for file in kept} <= {TABLE_FILE, OUTPUT_FILE}
+
+
+def test_what_a_trainer_prints_is_kept_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_output, "MOST_BYTES", 100)
+    keep_output(io.BytesIO(b"".join(b"%029d\n" % number for number in range(10))), tmp_path)
+    kept = {file.name: file.read_text().split() for file in tmp_path.iterdir()}
+    assert kept == {"trainer.log": ["9".zfill(29)], "trainer.log.1": [f"{number:029d}" for number in (6, 7, 8)]}
+
+
+def test_what_cannot_be_kept_is_said_once_and_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keep_output(io.BytesIO(b"Meier\n" * 3), tmp_path / "gone")
+    assert caplog.text.count("what the trainer process prints is lost") == 1 and "Meier" not in caplog.text
+
+
+def test_no_more_images_are_remembered_than_the_table_is_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pseudonyms, "MOST_IMAGES", 2)
+    names = pseudonyms.Pseudonyms(bytes(32))
+    for row in range(5):
+        names.remember(BadImage(f"{row}" * 3000, "Damaged", "x" * 3000), row, 5)
+    assert [image.place for image in names.images] == [1, 2]
+    assert all(len(image.id) + len(image.detail) < 2000 for image in names.images)

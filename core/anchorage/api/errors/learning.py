@@ -71,5 +71,5 @@ PIECE_WRONG = failure(
     "A piece of the method returned something that its hook must not return, or raised an exception.",
     "Correct the piece that the message names, at the file and line that it names, then start the run again: it resumes at the last committed "
     'round. docs/writing-a-method.md has a section "When something is wrong". The traceback of an exception is in the log of the process in which '
-    "the piece acts. A piece of this project: report it.",
+    "the piece acts, of one at a silo in the file trainer.log of its agent's state folder. A piece of this project: report it.",
 )

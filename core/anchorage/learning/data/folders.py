@@ -124,9 +124,9 @@ def find_files(section: DataSection, root: Path) -> Files:
                         pending.append(f"{name}/")
         except OSError as error:
             if not within:
-                found = f"cannot be read ({error.strerror}); check the permissions"
-                redacted = f"the folder of the images {found}"
-                raise AnchorageError(DATA_MISSING, f"{error.filename} {found}", redacted=redacted) from error
+                fault = f"cannot be read ({error.strerror}); check the permissions"
+                redacted = f"the folder of the images {fault}"
+                raise AnchorageError(DATA_MISSING, f"{error.filename} {fault}", redacted=redacted) from error
             found.leave_out(UNREADABLE, within)
     found.images.sort()
     found.outside.sort()

@@ -92,8 +92,8 @@ def read(
     """
     choice = (pools or Pools()).choose(section, root, expect(model.task, TaskHooks), seed, labelled)
     listing = choice.given()
-    pictures = decoded(listing, model) if store is None else _stored(listing, section, root, model, store)
-    images, report, _ = assembled(choice, section, *pictures, pseudonyms)
+    pictures, findings = decoded(listing, model) if store is None else _stored(listing, section, root, model, store)
+    images, report, _ = assembled(choice, section, pictures, findings, pseudonyms)
     if pseudonyms is None:
         for remark in report.all_remarks(named=False):
             _log.warning("%s: %s", root / (section.claim_name or "") / section.path, remark)
