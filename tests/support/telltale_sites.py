@@ -1,6 +1,7 @@
 """Sites whose files, folders, tables and tags hold words that must not leave them, each word once in the world.
 
-A further format is a function more in `SITES`: it draws images below a folder with words from `Words`, and returns the data section that reads them.
+A further format is a function more in `SITES` (and in `TRAINABLE`, where images are left): it draws images below a folder with words from `Words`,
+and returns the data section that reads them.
 """
 
 import os
@@ -209,3 +210,5 @@ SITES: Mapping[str, Site] = {
     "marks": lambda root, words: _with_list(root, words, "image,silo,labelled\n%,a,%", ".csv", "a"),
 }
 """Sites by what is wrong with them."""
+TRAINABLE = frozenset({"folders", "foreign folders", "table"})
+"""Those of which enough is left to train on without their bad images."""
