@@ -11,7 +11,11 @@ from pathlib import Path
 
 import numpy as np
 from drawn_images import draw, write_table
+from drawn_scans import REPORT, dataset
+from nibabel import Nifti1Image, save
+from nibabel.nifti1 import Nifti1Extension
 from PIL import Image, PngImagePlugin, TiffImagePlugin
+from pydicom import dcmread
 
 from anchorage.api.data import Partition, SiloData
 
@@ -31,10 +35,16 @@ class Words:
         self.made.append(f"{kind}q{sha256(f'{self._seed} {len(self.made)}'.encode()).hexdigest()[:12]}")
         return self.made[-1]
 
+    def short(self, kind: str, most: int) -> str:
+        """Return one of so many characters at most, for fields that hold no more."""
+        self.made.append(self(kind)[:most])
+        del self.made[-2]
+        return self.made[-1]
+
     def number(self, kind: str) -> str:
         """Return one that ends in digits alone, as names of patients do: ``patient 270316748813``."""
         self.made.append(
-            f"{kind}{int(sha256(f'{self._seed} {len(self.made)}'.encode()).hexdigest(), 16) % 10**12:012d}"
+            f"{kind}{10**11 + int(sha256(f'{self._seed} {len(self.made)}'.encode()).hexdigest(), 16) % (9 * 10**11)}"
         )
         return self.made[-1]
 
@@ -176,7 +186,103 @@ def no_archive(root: Path, words: Words) -> SiloData:
     return SiloData(format="MedMnist", claim_name=CLAIM, manifest=f"{name}.npz")
 
 
+def dicom(file: Path, words: Words, seed: int, **elements: object) -> Path:
+    """Write a DICOM file with words in every element that may name somebody."""
+    texts = (
+        "PatientName", "PatientID", "IssuerOfPatientID", "OtherPatientNames", "PatientAddress", "AccessionNumber", "StudyID", "InstitutionName",
+        "InstitutionAddress", "StationName", "DeviceSerialNumber", "ReferringPhysicianName", "OperatorsName", "StudyDescription",
+        "SeriesDescription", "ImageComments", "PatientComments", "ProtocolName", "WindowCenterWidthExplanation",
+    )  # fmt: skip
+    uids = ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "FrameOfReferenceUID")
+    named = {text: words.short(text[:9].lower(), 16) for text in texts}
+    pixels = np.random.default_rng(seed).integers(0, 4096, (24, 18)).astype(np.uint16)
+    found = dataset(pixels, bits=12, **{**named, **{uid: words.number("1.2.276.0.") for uid in uids}, **elements})
+    found.private_block(0x0011, words("creator"), create=True).add_new(0x01, "LO", words("private"))
+    found.add_new(0x60000022, "LO", words("overlay"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found.save_as(file, enforce_file_format=True)
+    return file
+
+
+def export(root: Path, words: Words) -> SiloData:
+    """A PACS export: folders of patients and studies, files without suffixes, damaged ones, and objects that are no images."""
+    below = root / CLAIM / words("export")
+    for patient in range(3):
+        study = below / CLASSES[patient % 2] / words.number("patient ") / words("study")
+        for place in range(3):
+            dicom(
+                study / words.number("1.2.276.0."), words, 10 * patient + place, WindowCenter="2000", WindowWidth="3000"
+            )
+    dicom(study / words("text"), words, 50, BurnedInAnnotation="YES")
+    dicom(study / words("raw"), words, 51, PresentationIntentType="FOR PROCESSING")
+    dicom(study / words("report"), words, 52, SOPClassUID=REPORT)
+    dicom(study / words("tiles"), words, 53, SOPClassUID="1.2.840.10008.5.1.4.1.1.77.1.6")
+    (cut := dicom(study / words("cut"), words, 54)).write_bytes(cut.read_bytes()[:-300])
+    for name, found, put in (
+        ("slope", b"999 ", words.short("S", 4).encode()),
+        ("syntax", b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.9.9\0"),
+        ("photometric", b"MONOCHROME2 ", words.short("Photo", 12).encode()),
+    ):
+        file = dicom(study / f"{words(name)}.dcm", words, 55, RescaleSlope="999", RescaleIntercept="0")
+        file.write_bytes(file.read_bytes().replace(found, put, 1))
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        content = np.frombuffer(dicom(study / "x", words, 60).read_bytes(), np.uint8).copy()
+        content[rng.integers(132, 1200, 6)] = rng.integers(0, 256, 6)
+        (study / "x").rename(study / words("flipped")).write_bytes(content.tobytes())
+    (below / "DICOMDIR").write_bytes(words("directory").encode())
+    return SiloData(format="DicomFolder", claim_name=CLAIM, path=below.name)
+
+
+def accessions(root: Path, words: Words) -> SiloData:
+    """A table of accession numbers, of which one has no file."""
+    section = export(root, words)
+    file = root / CLAIM / section.path / f"{words('table')}.csv"
+    files = sorted((root / CLAIM / section.path).rglob("1.2.276.0.*"))
+    numbers = [str(dcmread(path, stop_before_pixels=True).AccessionNumber) for path in files]
+    rows = [(number, str(place % 2)) for place, number in enumerate(numbers)]
+    write_table(file, ["accession", "label"], [*rows, (words("gone"), "0")])
+    return SiloData(
+        format="CsvManifest",
+        claim_name=CLAIM,
+        path=section.path,
+        manifest=file.name,
+        image_column="accession",
+        match="AccessionNumber",
+    )
+
+
+def no_patient(root: Path, words: Words) -> SiloData:
+    """Files that lack what the section groups them by."""
+    for place in range(3):
+        dicom(root / CLAIM / "x" / words("file"), words, place, PatientID=None if place else words("p"))
+    return SiloData(format="DicomFolder", claim_name=CLAIM, path="x", group_by="PatientID")
+
+
+def volumes(root: Path, words: Words) -> SiloData:
+    """NIfTI files with words in every text of their headers and in an extension, damaged ones, too."""
+    for label in CLASSES:
+        for place in range(5):
+            values = np.random.default_rng(place).normal(500, 90, (9, 8, 3)).astype(np.float32)
+            image = Nifti1Image(np.rint(values).clip(0).astype(np.int16), np.eye(4))
+            for field, most in (("descrip", 80), ("db_name", 18), ("aux_file", 24), ("intent_name", 16)):
+                image.header[field] = words.short("n", most).encode()
+            image.header.extensions.append(Nifti1Extension("comment", words("extension").encode()))
+            file = root / CLAIM / "x" / label / f"{words('sub')}.nii{'.gz' if place % 2 else ''}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            save(image, file)
+    damage = file.with_name(f"{words('cut')}.nii")
+    content = file.with_suffix("").with_suffix(".nii") if file.suffix == ".gz" else file
+    damage.write_bytes(content.read_bytes()[:400])
+    file.with_name(f"{words('text')}.nii.gz").write_bytes(words("content").encode())
+    return SiloData(format="ImageFolder", claim_name=CLAIM, path="x", frames="Middle")
+
+
 SITES: Mapping[str, Site] = {
+    "export": export,
+    "accessions": accessions,
+    "no patient": no_patient,
+    "volumes": volumes,
     "folders": folders,
     "foreign folders": foreign_folders,
     "table": table,
@@ -210,5 +316,5 @@ SITES: Mapping[str, Site] = {
     "marks": lambda root, words: _with_list(root, words, "image,silo,labelled\n%,a,%", ".csv", "a"),
 }
 """Sites by what is wrong with them."""
-TRAINABLE = frozenset({"folders", "foreign folders", "table"})
+TRAINABLE = frozenset({"folders", "foreign folders", "table", "export", "accessions", "volumes"})
 """Those of which enough is left to train on without their bad images."""

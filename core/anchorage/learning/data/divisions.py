@@ -193,12 +193,11 @@ def refuse_empty(listing: Listing, section: DataSection, root: Path) -> None:
         NO_IMAGES: it has none; the message says what there is instead.
     """
     if not len(listing):
-        others, kinds = listing.not_images, (DICOM, NIFTI)
-        counted = "".join(f", {others[kind]} of them {kind}" for kind in kinds if kind in others)
+        others = listing.not_images
         raise AnchorageError(
             NO_IMAGES,
             _nothing(root / (section.claim_name or "") / section.path, others),
-            redacted=f"no images that are read, and {sum(others.values())} other files{counted}; check path and manifest",
+            redacted=f"no images that are read, and {sum(others.values())} other files; check path and manifest",
         )
 
 

@@ -93,14 +93,18 @@ def _require(listing: Listing, headers: Mapping[int, Header], attribute: str) ->
     AnchorageError
         GROUP_UNKNOWN: some do.
     """
-    lacking = sum(
-        row not in headers or not _group_of(headers[row], attribute)
-        for row in range(len(listing))
-        if row not in listing.bad and (row not in headers or headers[row].image)
-    )
+    lacking = [
+        name
+        for row, name in enumerate(listing.ids)
+        if row not in listing.bad
+        and (row not in headers or (headers[row].image and not _group_of(headers[row], attribute)))
+    ]
     if lacking:
-        message = f"groupBy: {attribute}, but {lacking} of {len(listing)} images have none in their header"
-        raise AnchorageError(GROUP_UNKNOWN, f"{message}; leave groupBy out, or name the patients in a table")
+        counted = f"groupBy: {attribute}, but {len(lacking)} of {len(listing)} images have none in their header"
+        advice = "leave groupBy out, or name the patients in a table"
+        raise AnchorageError(
+            GROUP_UNKNOWN, f"{counted}, such as {lacking[0]}; {advice}", redacted=f"{counted}; {advice}"
+        )
 
 
 def _group_of(header: Header, attribute: str) -> str:

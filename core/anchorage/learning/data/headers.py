@@ -3,6 +3,7 @@
 Nothing of it leaves a hospital, but for counts of kinds.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,7 +78,8 @@ def _header(path: str, nbytes: int, modified: int) -> Header | None:
     if nbytes > MOST_BYTES:
         return None
     try:
-        with Path(path).open("rb") as file:
+        with Path(path).open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # libraries warn with values of headers
             version = decoder_for(file.read(HEAD_BYTES), Path(path).name)
             if version is None:
                 return None

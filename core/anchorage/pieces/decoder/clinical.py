@@ -18,4 +18,4 @@ def absent(what: str, packages: Sequence[str]) -> AnchorageError:
     """Return the error of files that need packages which are not there."""
     missing = ", ".join(package for package in packages if find_spec(package) is None)
     message = f"{what} files need {missing}, which is not installed; install it with: pip install 'anchorage[clinical]'"
-    return AnchorageError(PACKAGE_MISSING, message)
+    return AnchorageError(PACKAGE_MISSING, message, redacted=message)

@@ -62,7 +62,8 @@ def saved(array, *, version=None):
 def test_an_npy_file_gives_the_pixels_of_its_array(npy, shape, dtype, end, channels):
     array = np.random.default_rng(0).integers(0, end, shape).astype(dtype)
     expected = decode_array(
-        array.reshape(shape[:2] + shape[2:] * (shape[2:] == (3,))).astype(array.dtype.newbyteorder("=")), 16, channels
+        array.reshape(shape[:2] + shape[2:] * (shape[2:] == (3,))).astype(array.dtype.newbyteorder("=")),
+        Input(16, channels),
     )
     for written in (array, np.asfortranarray(array)):
         for version in ((1, 0), (2, 0)):

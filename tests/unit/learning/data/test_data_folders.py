@@ -77,7 +77,7 @@ def test_a_table_that_names_other_files_is_told_so(site):
     (site / "images" / "z.txt").touch()
     write_table(site / "table.csv", ["image"], [["x"], ["images/z.txt"], ["z"]])
     bad = {bad.id: (bad.reason, bad.detail) for bad in checked(site, kind="CsvManifest").bad}
-    assert bad["x"][0] == "Damaged"
+    assert bad["x"][0] == "Unsupported"
     assert bad["images/z.txt"] == ("Unsupported", "images/z.txt is no image that is read (.txt)")
     assert bad["z"][0] == "Missing"
 

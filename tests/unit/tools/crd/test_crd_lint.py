@@ -112,6 +112,7 @@ def test_a_slot_is_exactly_one_of_its_alternatives() -> None:
     inner = ("local.optimiser", "serverTraining.anchors.optimiser", "serverTraining.anchors.objective")
     assert unions.keys() == {
         "federations.spec.task",
+        "federations.spec.model.intensity",
         *(f"{method}.{place}" for place in (*map(to_camel, SLOTS), *inner)),
     }
     for place, node in unions.items():
