@@ -36,8 +36,6 @@ _UNREADABLE = (*DAMAGE, struct.error, zlib.error, AssertionError, WrapStructErro
 
 nibabel_logger.setLevel(logging.CRITICAL + 1)  # it quotes values of headers
 
-Image = nibabel.Nifti1Image | nibabel.Nifti2Image
-
 
 def version() -> str:
     """Return the version of what decodes."""
@@ -68,24 +66,22 @@ def picture_of(content: bytes, frame: int) -> Picture:
         It is damaged, too large, or has what is not read.
     """
     try:
-        image = _image(content)
-        plane = _plane(image, frame)
+        header = _header(_inflated(content, _HEADER_BYTES))
+        orientation = _orientation(header)
+        plane = _plane(_volume(content, header), orientation, frame)
+        slope, intercept = header.get_slope_inter()
     except MemoryError:
         raise RefusedImageError("TooLarge", "the memory is not enough to decode it") from None
     except _UNREADABLE as error:
         raise _damaged(error) from None
     values = np.ascontiguousarray(plane, np.float32)
+    if slope is not None and (slope, intercept) != (1, 0):
+        values = (plane * float(slope) + float(intercept)).astype(np.float32)
     if not np.isfinite(values).all():
         raise RefusedImageError("NotFinite", "values that are no numbers")
-    slices = _slices(image.header)
-    codes = "".join(code or "?" for code in nibabel.orientations.aff2axcodes(image.affine))
-    facts = (
-        f"NIfTI {image.get_data_dtype().name}",
-        f"orientation {codes if _orientation(image.header) is not None else 'not stated'}",
-    )
-    return Picture(
-        values, (values.shape[1], values.shape[0]), "NIfTI", paged=slices > 1, measured=_measured(plane), facts=facts
-    )
+    facts = (f"NIfTI {header.get_data_dtype().name}", f"orientation {_named(orientation)}")
+    size = (values.shape[1], values.shape[0])
+    return Picture(values, size, "NIfTI", paged=_slices(header) > 1, measured=_measured(values), facts=facts)
 
 
 def _damaged(error: BaseException) -> RefusedImageError:
@@ -135,22 +131,21 @@ def _shape(header: Any) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2]
 
 
-def _image(content: bytes) -> Image:
-    """Return an image whose values are read when they are asked for."""
-    header = _header(_inflated(content, _HEADER_BYTES))
+def _volume(content: bytes, header: Any) -> NDArray[Any]:
+    """Return the values of a file as they are stored, [i, j, k]."""
     shape, dtype = _shape(header), header.get_data_dtype()
     if dtype.kind not in "uif":
         raise RefusedImageError("Unsupported", "values that are no single numbers, such as colours")
     if shape[0] * shape[1] > MOST_PIXELS:
         raise RefusedImageError("TooLarge", f"{shape[0]}×{shape[1]} pixels, at most {MOST_PIXELS} are decoded")
-    needed = int(header["vox_offset"]) + math.prod(shape) * dtype.itemsize
-    if not 0 <= needed <= MOST_VOLUME_BYTES + 2**24:
+    start = int(header["vox_offset"])
+    needed = start + math.prod(shape) * dtype.itemsize
+    if not 0 <= start <= needed <= MOST_VOLUME_BYTES + 2**24:
         raise RefusedImageError("TooLarge", "its values begin too far behind its header")
     whole = _inflated(content, needed)
     if len(whole) < needed:
         raise RefusedImageError("Damaged", "it ends before its last value")
-    kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
-    return kind.from_bytes(whole)
+    return np.frombuffer(whole, dtype, math.prod(shape), start).reshape(shape, order="F")
 
 
 def _orientation(header: Any) -> NDArray[np.float64] | None:
@@ -166,13 +161,21 @@ def _orientation(header: Any) -> NDArray[np.float64] | None:
     return orientation
 
 
+def _named(orientation: NDArray[np.float64] | None) -> str:
+    """Return where the axes lead, such as ``RAS``."""
+    if orientation is None:
+        return "not stated"
+    ends = ("LR", "PA", "IS")
+    return "".join(ends[int(axis)][int(direction > 0)] for axis, direction in orientation)
+
+
 def _slices(header: Any) -> int:
     """Return the number of slices from the feet to the head."""
     orientation = _orientation(header)
     return _shape(header)[2 if orientation is None else int(np.flatnonzero(orientation[:, 0] == 2)[0])]
 
 
-def _plane(image: Image, frame: int) -> NDArray[Any]:
+def _plane(volume: NDArray[Any], orientation: NDArray[np.float64] | None, frame: int) -> NDArray[Any]:
     """Return a slice as it is shown, [rows, columns].
 
     Raises
@@ -180,20 +183,16 @@ def _plane(image: Image, frame: int) -> NDArray[Any]:
     RefusedImageError
         The header does not say where left and right are.
     """
-    orientation, shape = _orientation(image.header), _shape(image.header)
     if orientation is None:
-        if shape[2] > 1:
-            raise RefusedImageError(
-                "Unsupported", "a volume without orientation (sform and qform), so left and right are not known"
-            )
-        return _values(image, (slice(None), slice(None), 0)).T
+        if volume.shape[2] > 1:
+            found = "a volume without orientation (sform and qform), so left and right are not known"
+            raise RefusedImageError("Unsupported", found)
+        return volume[:, :, 0].T
     axis = int(np.flatnonzero(orientation[:, 0] == 2)[0])
-    if not 0 <= frame < shape[axis]:
-        raise RefusedImageError("Damaged", f"it has {shape[axis]} slices")
-    upwards = orientation[axis, 1] > 0
-    place: list[slice | int] = [slice(None)] * 3
-    place[axis] = frame if upwards else shape[axis] - 1 - frame
-    plane = _values(image, tuple(place))
+    if not 0 <= frame < volume.shape[axis]:
+        raise RefusedImageError("Damaged", f"it has {volume.shape[axis]} slices")
+    place = frame if orientation[axis, 1] > 0 else volume.shape[axis] - 1 - frame
+    plane = volume.take(place, axis)
     first, second = (row for row in range(3) if row != axis)
     if orientation[first, 0] == 1:  # towards the front comes first
         plane, first, second = plane.T, second, first
@@ -201,13 +200,6 @@ def _plane(image: Image, frame: int) -> NDArray[Any]:
         :: -int(orientation[first, 1]), :: -int(orientation[second, 1])
     ]  # columns to the left, rows to the back
     return plane.T
-
-
-def _values(image: Image, place: tuple[slice | int, ...]) -> NDArray[Any]:
-    """Return some values of a volume, rescaled as its header says."""
-    further = (0,) * (len(image.shape) - len(place))
-    within = place[: len(image.shape)] if len(image.shape) < len(place) else place
-    return np.asanyarray(image.dataobj[within + further])
 
 
 def _measured(plane: NDArray[Any]) -> Measured:
