@@ -47,8 +47,20 @@ def auc_per_class(labels: NDArray[np.int64], probabilities: NDArray[np.float64])
         positive = labels == c
         if positive.any() and not positive.all():
             above, below = roc_counts(positive, probabilities[:, c])
-            areas[c] = (above * (2 * below.sum() - 2 * below.cumsum() + below)).sum() / (2 * above.sum() * below.sum())
+            areas[c] = area_under_roc(above, below)
     return areas
+
+
+def area_under_roc(above: NDArray[np.int64], below: NDArray[np.int64]) -> float:
+    """Return the area under a ROC curve: the share of pairs of a positive and a negative that are ranked right, ties counting half.
+
+    Parameters
+    ----------
+    above, below : ndarray of int64, shape [k]
+        Positives and negatives of each score, highest score first; there are some of both.
+    """
+    pairs = (above * (2 * below.sum() - 2 * below.cumsum() + below)).sum()
+    return float(pairs / (2 * above.sum() * below.sum()))
 
 
 def roc_counts(positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

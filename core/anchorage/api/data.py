@@ -182,6 +182,24 @@ class DataSection(Document):
         description="Column with the labels. Absent: one-hot columns named after classes, else the first of label, class, target, "
         "diagnosis and dx that exists.",
     )
+    label_columns: Annotated[tuple[Column, ...], Field(max_length=1000)] = Field(
+        (),
+        description="Columns of findings, for the task multiLabel: cells are 1, 0, -1 for uncertain, or empty. Beside `labelColumn`: the findings "
+        "that its lists tell of, so that one that no row names is absent. Absent: the columns that are called as findings.",
+    )
+    label_separator: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=8)] = Field(
+        "|", description="What separates findings in one cell or name of a folder, for the task multiLabel."
+    )
+    no_finding: Annotated[tuple[Label, ...], Field(max_length=1000)] = Field(
+        ("No Finding",),
+        description="Words in lists of findings that are none of the federation's, in any case, for the task multiLabel. An image with no other "
+        "word has none of the findings.",
+    )
+    blank: Literal["Unknown", "Negative"] = Field(
+        "Unknown",
+        description="Meaning of an empty cell, for the task multiLabel. Unknown: nobody said whether the finding is there, and the image teaches "
+        "and tests nothing of it. Negative: the finding is absent, as in tables in which only what was seen is written.",
+    )
     group_by: Column | None = Field(
         None,
         description="Column that names the group of an image, such as the patient or lesion. Images of a group stay together when test and "

@@ -43,6 +43,34 @@ class ClassScores(Document):
     )
 
 
+class FindingScores(Document):
+    """How well one finding is told, on the images of which it is known; null where the images do not say."""
+
+    name: str = Field(description="Name of the finding.")
+    positives: _Count = Field(description="Images that have it.")
+    negatives: _Count = Field(description="Images that do not have it.")
+    uncertain: _Count = Field(
+        description="Images of which its label says that it is uncertain; they count in no score."
+    )
+    unknown: _Count = Field(description="Images of which nobody said; they count in no score.")
+    auroc: Interval | None = Field(description="Area under the ROC curve.")
+    average_precision: _Unit | None = Field(description="Area under precision by recall, in steps.")
+    threshold: _Unit = Field(description="Probability from which on it is called present.")
+    threshold_by: Literal["Validation", "Default"] = Field(
+        description="What chose the threshold. Validation: the greatest sum of recall and specificity on the validation images. Default: "
+        "nothing, because these do not have images with it and images without it."
+    )
+    recall: _Unit | None = Field(description="Share of the images with it that reach the threshold (sensitivity).")
+    specificity: _Unit | None = Field(description="Share of the images without it that do not.")
+    precision: _Unit | None = Field(description="Share of the images that reach the threshold that have it.")
+    f1: _Unit | None = Field(description="Harmonic mean of recall and precision.")
+    brier: _Unit | None = Field(description="Mean squared distance of its probability from 0 or 1: 0 is perfect.")
+    calibration_error: _Unit | None = Field(description="Expected calibration error of its probability.")
+    roc: Annotated[tuple[tuple[_Unit, _Unit], ...], Field(max_length=1000)] = Field(
+        (), description="Points of the ROC curve: 1 - specificity, recall; some of many, and none of many findings."
+    )
+
+
 class ReliabilityBin(Document):
     """Images whose predicted class had a probability in one range."""
 
@@ -81,13 +109,18 @@ class Assessment(Document):
     metrics: Metrics = Field(
         description="The task's metrics; classification: of all classes together (methods reference, section 1)."
     )
-    macro_auroc: Interval | None = Field(None, description="Classification: mean of the classes' areas.")
+    macro_auroc: Interval | None = Field(
+        None, description="Mean of the areas of those classes, or findings, that have one."
+    )
     intervals: Mapping[str, Interval] = Field({}, description="Further figures with their intervals, by name.")
     resamples: _Count = Field(
         0, description="Bootstrap resamples behind the intervals; 0: none, or too many images for any."
     )
     classes: tuple[ClassScores, ...] = Field(
         (), description="Classification: each class, in the order of the model's outputs."
+    )
+    findings: tuple[FindingScores, ...] = Field(
+        (), description="Several findings per image: each, in the order of the model's outputs."
     )
     calibration: Calibration | None = Field(None, description="Calibration of probabilities.")
     counts: Mapping[str, tuple[tuple[_Count, ...], ...]] = Field(

@@ -72,6 +72,12 @@ class Task(Piece):
     output_kind: ClassVar[OutputKind]
     """What people are shown of the outputs."""
 
+    one_of_several: ClassVar[bool] = True
+    """Whether an image is of one stratum, such as a class, so that pools can be divided by them."""
+
+    mean_over_images: ClassVar[bool] = True
+    """Whether the loss of a batch is the mean of those of its images, so that several devices may learn a part each."""
+
     @property
     @abstractmethod
     def outputs(self) -> Sequence[str]:
@@ -107,8 +113,18 @@ class Task(Piece):
             all(fits) and all(np.isfinite(array).all() for array in tally.values()) and 0 < self.images(tally) <= most
         )
 
-    def prediction(self, numbers: Sequence[float]) -> Mapping[str, Any]:
-        """Return what people are told of one image, as JSON values, of what the task makes of the outputs: a number for each."""
+    def suppressed(self, tally: Tally, minimum: int) -> Tally:
+        """Return a tally as a silo may send it that reports on no fewer images than `minimum`: without what fewer images are behind.
+
+        The tally as a whole is of no fewer images; override it where parts of it are of some of them.
+        """
+        return tally
+
+    def prediction(self, numbers: Sequence[float], thresholds: Mapping[str, float] | None = None) -> Mapping[str, Any]:
+        """Return what people are told of one image, as JSON values, of what the task makes of the outputs: a number for each.
+
+        `thresholds` are those of the outputs that have one (`anchorage.api.inference.Weights.thresholds`).
+        """
         kind = "values" if self.output_kind is OutputKind.VALUES else "probabilities"
         return {kind: dict(zip(self.outputs, numbers, strict=True))}
 

@@ -122,6 +122,10 @@ class LocalLossHooks(LearningHooks):
     def loss(self, data: Labelled, task: TaskHooks) -> Loss:
         """Return the mean loss of the head's outputs [n, outputs] and labels [n, ...]; it may use the labels of the silo's images."""
 
+    def targets(self, silo_round: SiloRound, labels: NDArray[Any]) -> NDArray[Any]:
+        """Return what is learnt of the silo's images, [n, ...], of which `Labelled` has a part, in place of their labels [n, ...]."""
+        return labels
+
     def round_loss(self, silo_round: SiloRound, data: Labelled) -> Loss:
         """Return the loss of one round; override it for a loss with state (see `LearningHooks.begin`)."""
         return self.loss(data, silo_round.task)

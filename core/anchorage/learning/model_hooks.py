@@ -65,8 +65,25 @@ class Chart:
     """Draws it."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Scored:
+    """Labelled images with what a model makes of them."""
+
+    part: Literal["test", "validation"]
+    """Which images."""
+    labels: NDArray[Any]
+    """Labels, [n, ...], n >= 1, all known."""
+    activated: NDArray[np.float64]
+    """What `TaskHooks.activated` gave for them, [n, outputs]."""
+    groups: NDArray[np.int64]
+    """Number of each image's patient or lesion, from 0, [n]."""
+
+
 class TaskHooks(Task):
     """A prediction task: how labels are read, what is learnt of them, what outputs mean, and how good they are."""
+
+    chooses_thresholds: ClassVar[bool] = False
+    """Whether `assessment` needs the validation images, too."""
 
     @abstractmethod
     def label_reader(
@@ -103,13 +120,19 @@ class TaskHooks(Task):
         return self.scores(self.tally(labels, activated))
 
     def assessment(
-        self,
-        part: Literal["test", "validation"],
-        labels: NDArray[Any],
-        activated: NDArray[np.float64],
-        rng: np.random.Generator,
+        self, scored: Scored, rng: np.random.Generator, validation: Scored | None = None
     ) -> Assessment | None:
-        """Score images in full, as a model card has it; `part` says which images they are, `rng` draws resamples. None: it is not scored so."""
+        """Score images in full, as a model card has it; None: they are not scored so.
+
+        Parameters
+        ----------
+        scored : Scored
+            The images.
+        rng : Generator
+            Draws resamples.
+        validation : Scored, optional
+            The same model on the validation images, where `chooses_thresholds`; they are `scored` where there are no test images.
+        """
         return None
 
     @abstractmethod

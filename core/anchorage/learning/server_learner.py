@@ -32,7 +32,7 @@ from anchorage.learning.layer_outputs import layer_outputs, require_layer
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.loss_checks import suspecting
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.model_hooks import TaskHooks
+from anchorage.learning.model_hooks import Scored, TaskHooks
 from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, HIDDEN, Network, build_model, network_of
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
@@ -119,6 +119,7 @@ class TorchServerLearner:
         to_device(self._network, device)
         self._anchors = self._labelled(images.get("anchors"))
         self._scored = {name: self._labelled(images.get(name)) for name in ("validation", "test")}
+        self._groups = {name: _groups(images.get(name)) for name in self._scored}
         self._scorer: Network | None = None
         self._tested: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._scoring = Lock()
@@ -327,13 +328,23 @@ class TorchServerLearner:
             The model's outputs are not finite.
         """
         part: Literal["test", "validation"] = "validation" if self._scored["test"] is None else "test"
-        images, activated = self._scored[part], self._tested.get((model.digest, round_number))
+        scored = self._seen(part, model, round_number)
+        if scored is None:
+            return None
+        validation = None
+        if self._task.chooses_thresholds:
+            validation = scored if part == "validation" else self._seen("validation", model, round_number)
+        return self._task.assessment(scored, Draws(self._seed).numpy("resampling"), validation)
+
+    def _seen(self, part: Literal["test", "validation"], model: ModelBytes, round_number: int) -> Scored | None:
+        """Return what a model makes of a part's images, for an assessment; None where it is not scored on them."""
+        images = self._scored[part]
+        activated = self._tested.get((model.digest, round_number)) if part == "test" else None
         if activated is None and (outputs := self._outputs(model, part, round_number)) is not None:
             activated = outputs.activated
-        if activated is None or images is None:
-            return None
-        resampling = Draws(self._seed).numpy("resampling")
-        return self._task.assessment(part, images.labels, activated, resampling)
+        return (
+            None if activated is None or images is None else Scored(part, images.labels, activated, self._groups[part])
+        )
 
     def _score(self, model: ModelBytes, part: str, round_number: int) -> Report:
         outputs, images = self._outputs(model, part, round_number), self._scored[part]
@@ -429,3 +440,11 @@ class TorchServerLearner:
         write(self._network, layout, lambda nbytes: buffer, beside)
         written = ModelBytes.of(layout, buffer)
         return written if model is None else model.replaced(written)
+
+
+def _groups(images: ImageSet | None) -> NDArray[np.int64]:
+    """Return the number of each labelled image's patient or lesion, [n]."""
+    if images is None:
+        return np.zeros(0, np.int64)
+    names = np.array(images.groups, dtype=object)[is_known(images.labels)]
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)

@@ -248,13 +248,14 @@ class SiloRound:
         if contrast is None:
             plain = self.method.local_loss.per_image and not self.method.pseudo_labels.strong_views_too
             alone = plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.task) is None
-            return Work(self.labelled_losses(batching), steps, samples, per_image=alone, resumes=True, divides=True)
+            losses = self.labelled_losses(batching)
+            return Work(losses, steps, samples, per_image=alone, resumes=True, divides=self.task.mean_over_images)
         term, kept = CheckedLoss(self.method.regulariser, "contrast", contrast[0]), contrast[1]
         data, loss = self.labelled()
         losses = labelled_losses(
             self.network, data, loss, batching, self.draws, both_views=False, contrast=term, devices=self.devices
         )
-        return Work(losses, steps, samples, kept=kept, resumes=True, divides=True)
+        return Work(losses, steps, samples, kept=kept, resumes=True, divides=self.task.mean_over_images)
 
     def batching(self, smallest: int = 1) -> Batching:
         """Return the passes of this silo; batches below `smallest`, or that a batch normalisation cannot take, are skipped."""
@@ -268,7 +269,8 @@ class SiloRound:
     def labelled(self) -> tuple[Labelled, CheckedLoss]:
         """Return the images with labels, and the loss on them."""
         indices = self.images.labelled
-        data, piece = Labelled(self.images.views, indices, self.images.labels[indices]), self.method.local_loss
+        piece = self.method.local_loss
+        data = Labelled(self.images.views, indices, piece.targets(self, self.images.labels)[indices])
         return data, CheckedLoss(piece, "round_loss", piece.round_loss(self, data))
 
     def labelled_losses(self, batching: Batching) -> Iterator[Tensor]:

@@ -51,6 +51,11 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("FederationSpec", "warmUp"): "atomic",
     ("WarmUp", "set"): "atomic",
     ("Classification", "classes"): "atomic",
+    ("MultiLabel", "labels"): "atomic",
+    ("ServerData", "labelColumns"): "atomic",
+    ("ServerData", "noFinding"): "atomic",
+    ("SiloData", "labelColumns"): "atomic",
+    ("SiloData", "noFinding"): "atomic",
     ("ClassBudget", "mix"): "atomic",
 }
 """How server-side apply merges a list: by a key of its items, as a set, or not at all."""

@@ -72,9 +72,9 @@ WEIGHTS_UNUSABLE = failure(
 )
 TASK_UNSUPPORTED = failure(
     "ANC-1214 TaskUnsupported",
-    "Images have several findings each, or masks: Anchorage classifies one class per image, and trains nothing else yet.",
-    "Give each image one label, such as one finding against all others in a column of its own; or leave images with several findings out "
-    "(onBadImage: Skip). Of pairs of images and masks name the folder of the images alone.",
+    "Images have several findings each, or masks, which is not of the task: classification is of one class per image.",
+    "For several findings per image set `task: {multiLabel: {labels: [...]}}`; else give each image one label, or leave images with several findings "
+    "out (onBadImage: Skip). Of pairs of images and masks name the folder of the images alone.",
 )
 DATASET_UNUSABLE = failure(
     "ANC-1215 DatasetUnusable",

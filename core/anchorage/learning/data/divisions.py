@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import MANIFEST_WRONG, NO_IMAGES
+from anchorage.api.errors.data import MANIFEST_WRONG, NO_IMAGES, PARTITION_IMPOSSIBLE
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.fedmatch import labelled_rows
@@ -19,7 +19,7 @@ from anchorage.learning.data.folders import file_of
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
 from anchorage.learning.data.listing import TEST_ROW, TRAINING_ROW, VALIDATION_ROW, Listing
 from anchorage.learning.data.long_tail import long_tailed_rows
-from anchorage.learning.data.partitions import divide
+from anchorage.learning.data.partitions import deal_groups, divide
 from anchorage.learning.data.splits import Rows, anchor_rows, held_out_rows, keep_labels
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import ReaderHooks, TaskHooks
@@ -32,6 +32,10 @@ _POOL = {
     "manifest",
     "image_column",
     "label_column",
+    "label_columns",
+    "label_separator",
+    "no_finding",
+    "blank",
     "group_by",
     "split_column",
     "mask_files",
@@ -126,8 +130,10 @@ class Pools:
             As `pool`, and PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS, PARTITION_FILE_DIFFERS, or NO_IMAGES: the part is empty.
         """
         pool = self.pool(section, root, task, labelled)
+        if not task.one_of_several:
+            _refuse_by_class(section, task)
         name = _name_of(section)
-        share = self._share(section, root, seed, pool, name)
+        share = self._share(section, root, seed, pool, name, task)
         if not len(share.rows):
             remedy = "check use and partition"
             raise AnchorageError(
@@ -156,7 +162,7 @@ class Pools:
             self._listings[key] = _list(section, root, task, labelled)
         return self._listings[key]
 
-    def _share(self, section: DataSection, root: Path, seed: int, pool: Listing, name: str) -> _Share:
+    def _share(self, section: DataSection, root: Path, seed: int, pool: Listing, name: str, task: TaskHooks) -> _Share:
         partition = section.division
         if section.taken == "All":
             return _Share(np.arange(len(pool)) if pool.split is None else np.flatnonzero(pool.split == TRAINING_ROW))
@@ -168,13 +174,14 @@ class Pools:
             return _Share(*self._indexes[of].rows(name))
         key = (root, pool.stratum_names, seed, section.model_dump_json(exclude=_OF_ONE))
         if key not in self._shares:
-            self._shares[key] = _drawn(section, pool, seed)
+            self._shares[key] = _drawn(section, pool, seed, whole_groups=not task.one_of_several)
         return self._shares[key][name]
 
 
 def _list(section: DataSection, root: Path, task: TaskHooks, labelled: bool) -> Listing:
     reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
-    listing = reader.listing(section, root, task.label_reader(section.class_map, _unknown(section, labelled)))
+    labels = task.label_reader(section.class_map, _unknown(section, labelled)).reading(section)
+    listing = reader.listing(section, root, labels)
     refuse_empty(listing, section, root)
     if section.split and listing.split is None:  # a reader of another package
         raise AnchorageError(
@@ -225,7 +232,28 @@ def _name_of(section: DataSection) -> str:
     return {"Test": TEST, "Validation": VALIDATION, "Anchors": anchors}.get(section.taken, "all")
 
 
-def _drawn(section: DataSection, pool: Listing, seed: int) -> dict[str, _Share]:
+def _refuse_by_class(section: DataSection, task: TaskHooks) -> None:
+    """Refuse what divides a pool by classes, of which an image of the task has no single one.
+
+    Raises
+    ------
+    AnchorageError
+        PARTITION_IMPOSSIBLE.
+    """
+    found: dict[str, bool] = {}
+    if (partition := section.division) is not None:
+        found[f"the recipe {partition.recipe}"] = partition.recipe not in ("Iid", "File")
+        found["labelledPerClass"] = partition.labelled_per_class > 0
+        found["imbalanceFactor"] = partition.imbalance_factor > 1
+    remedies = {what: "divide by the recipe Iid or File alone" for what, holds in found.items() if holds}
+    if section.anchors and section.anchor_draw == "Balanced":
+        remedies["anchorDraw Balanced"] = "set anchorDraw: Random"
+    for what, remedy in remedies.items():
+        why = f"found {what}, which is by classes, but an image of the task {task.name} has no single class"
+        raise AnchorageError(PARTITION_IMPOSSIBLE, f"{why}; {remedy}")
+
+
+def _drawn(section: DataSection, pool: Listing, seed: int, *, whole_groups: bool) -> dict[str, _Share]:
     """Draw the test part, the validation part, the anchors, then the parts; each has a generator of its own."""
     shares: dict[str, _Share] = {}
     rest = np.arange(len(pool))
@@ -245,8 +273,17 @@ def _drawn(section: DataSection, pool: Listing, seed: int) -> dict[str, _Share]:
         shares["anchors"] = _Share(rows)
         rest = np.setdiff1d(rest, rows)
     if section.division is not None:
-        shares |= _parts(section.division, pool, rest, seed)
+        shares |= (
+            _grouped(section.division, pool, rest, seed) if whole_groups else _parts(section.division, pool, rest, seed)
+        )
     return shares
+
+
+def _grouped(partition: Partition, pool: Listing, rest: Rows, seed: int) -> dict[str, _Share]:
+    """Deal whole groups, such as patients, at random."""
+    groups = pool.select(rest).groups
+    divided = deal_groups(partition, groups, generator(seed, "partition"))
+    return {str(part): _Share(rest[rows]) for part, rows in enumerate(divided)}
 
 
 def _parts(partition: Partition, pool: Listing, rest: Rows, seed: int) -> dict[str, _Share]:

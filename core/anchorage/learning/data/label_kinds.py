@@ -1,4 +1,4 @@
-"""Labels of tasks that are not supported yet: several findings per image, and masks. They are recognised so that they do not become classes."""
+"""Labels of other tasks than classification: several findings per image, and masks. They are recognised so that they do not become classes."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -7,7 +7,10 @@ from pathlib import Path
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import TASK_UNSUPPORTED
 
-SEVERAL = "several findings per image are not supported yet; Anchorage classifies one class per image"
+SEVERAL = (
+    "several findings per image are no single class; the task multiLabel learns them (task: {multiLabel: {labels: [...]}}), "
+    "Anchorage classifies one class per image"
+)
 _IMAGES = frozenset({"image", "images", "img", "imgs"})
 _MASKS = frozenset(
     {"mask", "masks", "label", "labels", "annotation", "annotations", "segmentation", "segmentations", "groundtruth"}

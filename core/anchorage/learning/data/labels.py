@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.data import DataSection
 from anchorage.learning.data.tables import Table
 
 Labels = NDArray[Any]
@@ -67,6 +68,10 @@ class ReadLabels:
 
 class LabelReader(ABC):
     """How a task reads what a site writes about its images: folders' names, and a table's columns."""
+
+    def reading(self, section: DataSection) -> "LabelReader":
+        """Return what reads the labels of a section, whose fields may say how they are written; itself, unless it is overridden."""
+        return self
 
     @abstractmethod
     def read(self, names: Sequence[str], place: Path, kind: str) -> ReadLabels:

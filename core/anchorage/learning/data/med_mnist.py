@@ -16,7 +16,6 @@ from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, IMAGES_EXCEED_MEMORY, MANIFEST_WRONG, TASK_UNSUPPORTED
 from anchorage.learning.data.folders import file_of, folder_of
-from anchorage.learning.data.label_kinds import SEVERAL
 from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import TEST_ROW, TRAINING_ROW, VALIDATION_ROW, BadImage, Listing
 from anchorage.transport.memory import available_bytes
@@ -152,5 +151,6 @@ def _labels(array: NDArray[Any], count: int) -> NDArray[np.int64]:
     if array.dtype.kind not in "iu" or len(array) != count or array.ndim > 2:
         raise ValueError(f"labels of shape {array.shape} and type {array.dtype} for {count} images")
     if array.size != count:
-        raise AnchorageError(TASK_UNSUPPORTED, f"labels of shape {array.shape}: {SEVERAL}")
+        several = "several findings per image are read of tables, not of this format"
+        raise AnchorageError(TASK_UNSUPPORTED, f"labels of shape {array.shape}: {several}")
     return array.reshape(count).astype(np.int64)

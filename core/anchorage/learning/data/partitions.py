@@ -59,6 +59,37 @@ def _iid(partition: Partition, labels: Labels, rng: np.random.Generator) -> tupl
     return tuple(np.sort(rows) for rows in np.split(order, np.cumsum(sizes)[:-1]))
 
 
+def deal_groups(partition: Partition, groups: tuple[str, ...], rng: np.random.Generator) -> tuple[Rows, ...]:
+    """Deal whole groups, such as patients, at random into parts of about the asked sizes: each goes to the part that is furthest below its size.
+
+    Parameters
+    ----------
+    partition : Partition
+        Of the recipe Iid.
+    groups : tuple of str, length n
+        Whose image each is.
+    rng : Generator
+        Draws the order of the groups.
+
+    Raises
+    ------
+    AnchorageError
+        PARTITION_IMPOSSIBLE: there are fewer groups than parts.
+    """
+    parts = partition.parts or 1
+    names, group_of = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    if len(names) < parts:
+        raise AnchorageError(
+            PARTITION_IMPOSSIBLE, f"found {len(names)} patients or lesions for {parts} parts; lower partition.parts"
+        )
+    left = np.array(SIZES[partition.sizes](len(groups), parts), np.float64)
+    sizes, part_of = np.bincount(group_of), np.empty(len(names), np.int64)
+    for group in rng.permutation(len(names)):
+        part_of[group] = left.argmax()
+        left[part_of[group]] -= sizes[group]
+    return tuple(np.flatnonzero(part_of[group_of] == part) for part in range(parts))
+
+
 def _per_client(partition: Partition, labels: Labels, rng: np.random.Generator) -> tuple[Rows, ...]:
     return per_client(labels, partition.parts or 1, float(partition.alpha), rng)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -13,6 +12,7 @@ from anchorage.api.piece import piece
 from anchorage.api.task import ClassName, MetricName, OutputKind, Tally, TallyArray
 from anchorage.pieces.slots import ImageTask
 from anchorage.pieces.task.confusion import balanced_accuracy, micro_f1
+from anchorage.pieces.task.names import distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,24 +21,13 @@ if TYPE_CHECKING:
     from anchorage.api.model_card import Assessment
     from anchorage.learning.data.classes import SiteClasses
     from anchorage.learning.data.labels import ReadLabels
-    from anchorage.learning.model_hooks import Chart
+    from anchorage.learning.model_hooks import Chart, Scored
 
 _LEAST = 2
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise ValueError(f"found {', '.join(twice)} more than once; give every class a name of its own")
-    spelt: dict[str, str] = {}
-    for name in names:
-        other = spelt.setdefault(unicodedata.normalize("NFKC", name).casefold(), name)
-        if other != name:
-            raise ValueError(
-                f"found {other!a} and {name!a}, which people read as one class; give every class a name of its own"
-            )
-    if len(names) < _LEAST:
-        raise ValueError(f"found {', '.join(names) or 'no class'}, allowed are at least {_LEAST} classes")
-    return names
+    return distinct(names, _LEAST, "class", "classes")
 
 
 @piece("classification")
@@ -88,7 +77,7 @@ class Classification(ImageTask):
         """Return whether it counts 1 to `most` images, and none less than 0 times."""
         return super().is_sound(tally, most) and bool((tally["confusion"] >= 0).all())
 
-    def prediction(self, numbers: Sequence[float]) -> Mapping[str, Any]:
+    def prediction(self, numbers: Sequence[float], thresholds: Mapping[str, float] | None = None) -> Mapping[str, Any]:
         """Return the most probable class, with the probability of each."""
         return {"class": self.classes[int(np.argmax(numbers))], **super().prediction(numbers)}
 
@@ -129,17 +118,11 @@ class Classification(ImageTask):
 
         return classification_metrics(labels, activated)
 
-    def assessment(
-        self,
-        part: Literal["test", "validation"],
-        labels: NDArray[np.int64],
-        activated: NDArray[np.float64],
-        rng: np.random.Generator,
-    ) -> Assessment:
+    def assessment(self, scored: Scored, rng: np.random.Generator, validation: Scored | None = None) -> Assessment:
         """Score each class against the rest."""
         from anchorage.algorithms.assessment import assess
 
-        return assess(part, self.classes, labels, activated, rng)
+        return assess(scored.part, self.classes, scored.labels, scored.activated, rng)
 
     def true_and_predicted(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the true and the most probable class."""

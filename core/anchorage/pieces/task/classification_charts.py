@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from anchorage.api.model_card import Assessment, Calibration, ClassScores
+    from anchorage.api.model_card import Assessment, Calibration, ClassScores, FindingScores
 
 
 def assessment_charts(scored: Assessment) -> Iterator[Chart]:
@@ -71,8 +71,8 @@ def draw_reliability(axes: Axes, calibration: Calibration) -> None:
     axes.legend(loc="upper left", fontsize=9)
 
 
-def draw_roc(axes: Axes, classes: Sequence[ClassScores]) -> None:
-    """Draw the ROC curve of each class against the rest."""
+def draw_roc(axes: Axes, classes: Sequence[ClassScores | FindingScores]) -> None:
+    """Draw the ROC curve of each class against the rest, or of each finding."""
     from matplotlib import colormaps
 
     from anchorage.engine.tracking.figures import LEGEND_NAME, MOST_NAMED, legend_below, line_style, shortened

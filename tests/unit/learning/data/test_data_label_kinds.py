@@ -1,4 +1,4 @@
-"""Labels of tasks that are not supported yet are recognised, and labels that merely look like them are not."""
+"""Labels of other tasks than classification are recognised, and labels that merely look like them are not."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_run_does_not_begin_with_several_findings(site: Path) -> None:
     assert "Anchorage classifies one class per image; give each image one label" in caught.value.message
     report, _ = check(section, site.parent, model_of(CLASSES).task)
     assert {bad.reason for bad in report.bad} == {"SeveralFindings"} and len(report.bad) == 2
-    assert "several findings per image are not supported yet" in report.bad[0].detail
+    assert "the task multiLabel learns them" in report.bad[0].detail
 
 
 def test_several_findings_can_be_left_out_mapped_or_not_wanted(site: Path) -> None:
@@ -103,4 +103,4 @@ def test_a_row_of_several_classes_is_told_so(site: Path) -> None:
     write_table(site / "table.csv", ["image", *CLASSES], [(names[0], 1, 1, 0), (names[1], 0, 1, 0)])
     section = SiloData(format="CsvManifest", claim_name="site", manifest="table.csv")
     (bad,) = check(section, site.parent, model_of(CLASSES).task)[0].bad
-    assert bad.reason == "LabelAmbiguous" and "1,1,0: several findings per image are not supported yet" in bad.detail
+    assert bad.reason == "LabelAmbiguous" and "1,1,0: several findings per image are no single class" in bad.detail

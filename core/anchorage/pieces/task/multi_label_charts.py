@@ -1,0 +1,62 @@
+"""Pictures of how a model tells findings: a ROC curve of each, and whether probabilities are as often true as they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anchorage.learning.model_hooks import Chart
+from anchorage.pieces.task.classification_charts import draw_roc
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from anchorage.api.model_card import Assessment
+
+
+def assessment_charts(scored: Assessment) -> Iterator[Chart]:
+    """Yield the pictures of an assessment, as far as it has what they show."""
+    if (calibration := scored.calibration) is not None:
+        bins = [found for found in calibration.bins if found.images]
+        draw = partial(
+            draw_reliability,
+            means=[found.confidence or 0.0 for found in bins],
+            shares=[found.accuracy or 0.0 for found in bins],
+            counts=[found.images for found in bins],
+        )
+        yield Chart("reliability", "Reliability", f"Calibration error {calibration.expected_error:.3f}.", draw)
+    with_area = [found for found in scored.findings if found.roc]
+    if with_area:
+        macro = f"{scored.macro_auroc.value:.3f}" if scored.macro_auroc else "unknown"
+        says = f"Mean area under the curves {macro}, of {len(with_area)} of {len(scored.findings)} findings."
+        yield Chart("roc", "ROC of each finding", says, partial(draw_roc, classes=with_area))
+
+
+def tally_charts(counts: NDArray[np.int64], bins: int) -> Iterator[Chart]:
+    """Yield whether probabilities are as often true as they say, of histograms [2, L, bins]."""
+    found = counts.sum(1)
+    total = found.sum(0)
+    some = np.flatnonzero(total)
+    draw = partial(
+        draw_reliability,
+        means=list((some + 0.5) / bins),
+        shares=list(found[1, some] / total[some]),
+        counts=list(total[some]),
+    )
+    yield Chart("reliability", "Reliability", "How often findings are present of each probability.", draw)
+
+
+def draw_reliability(axes: Axes, means: Sequence[float], shares: Sequence[float], counts: Sequence[Any]) -> None:
+    """Draw how often findings of each mean probability are present; sizes are shares of the entries."""
+    axes.plot([0, 1], [0, 1], color="grey", linestyle="--", label="as often as it says")
+    share = np.array(counts) / max(sum(counts), 1)
+    axes.plot(means, shares, color="tab:blue", alpha=0.5)
+    axes.scatter(
+        means, shares, 15 + 250 * share, color="tab:blue", label="this model (size: share of entries)", zorder=3
+    )
+    axes.set(xlabel="probability of a finding", ylabel="finding is present", xlim=(0, 1), ylim=(0, 1.02))
+    axes.legend(loc="upper left", fontsize=9)
