@@ -228,7 +228,7 @@ def _run_once(
         )
         state.set_joined(samples)
         approved = partial(_approved, config, policy, review)
-        gate = OutboundGate(link, policy, audit, terms, state, approved, guard, witness.head)
+        gate = OutboundGate(link, policy, audit, terms, state, approved, guard, witness.head, run.model.task)
         secure = None
         if run.secure_aggregation is not None:
             secure = MaskingSilo(run, config.silo, samples, credentials, private=guard is not None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.piece_faults import without_text
+from anchorage.api.task import Task as PredictionTask
 from anchorage.engine.repeating import repetitions_of
 from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
 from anchorage.transport.link import ServerLink
@@ -34,7 +35,8 @@ _log = logging.getLogger(__name__)
 class OutboundGate:
     """A `ServerLink` that enforces the hospital's policy and records every outbound message in the audit log.
 
-    `terms` is what the run's description asks of the silo. `check_approval` raises AnchorageError while the hospital has not approved what it must
+    `terms` is what the run's description asks of the silo. `scored_by` is the run's prediction task, which knows what of a model's scores is of
+    too few images for the policy. `check_approval` raises AnchorageError while the hospital has not approved what it must
     approve. `guard` keeps the policy's privacy budget. `audit_head` returns the signed head of the audit log, which goes with what is sent.
     """
 
@@ -46,6 +48,7 @@ class OutboundGate:
     check_approval: Callable[[], None] = lambda: None
     guard: BudgetGuard | None = None
     audit_head: Callable[[], SignedHead | None] = lambda: None
+    scored_by: PredictionTask | None = None
     _tasks: dict[str, Request] = field(default_factory=dict, init=False)
     _progressing: str = field(default="", init=False)
     _steps: dict[str, tuple[str, str, str]] = field(default_factory=dict, init=False)
@@ -164,6 +167,7 @@ class OutboundGate:
             self.audit.record(kind, name, nbytes=len(evaluation.answer), digest=digest)
             self.link.report(replace(evaluation, audit_head=self.audit_head()))
             return
+        evaluation = self._suppressed(evaluation)
         task, tally, fewest = evaluation.task, evaluation.tally, evaluation.images
         asked = self._tasks.pop(task, None) or Request(RequestKind.SCORES, self.terms, task, digest="")
         request = replace(asked, auxiliary=frozenset(tally), fewest=fewest)
@@ -174,6 +178,13 @@ class OutboundGate:
         self.audit.record("evaluation", task, nbytes=nbytes, auxiliary=tuple(tally), digest=digest, facts=facts)
         self.link.report(replace(evaluation, audit_head=self.audit_head()))
         self.state.count("evaluated")
+
+    def _suppressed(self, evaluation: Evaluation) -> Evaluation:
+        """Return an evaluation without those parts of the prediction task's tally that are of fewer images than the policy demands."""
+        task, minimum = self.scored_by, self.policy.minimum_samples
+        if task is None or minimum is None or set(evaluation.tally) != {array.name for array in task.tally_arrays()}:
+            return evaluation
+        return replace(evaluation, tally=task.suppressed(evaluation.tally, minimum))
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Report a failed task to the server: in its own words where these tell of learning, transfer and policy, else in the catalogue's.

@@ -85,7 +85,9 @@ class Policy(Document):
     )
     minimum_samples: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Minimum number of images from which an announcement, a mean of images or an evaluation may be made. Left out: 16 for "
+        description="Minimum number of images from which an announcement, a mean of images or an evaluation may be made. Of several findings per "
+        "image (multiLabel) it holds for the images with each finding, and for those without it, that an evaluation counts; a finding of fewer is "
+        "left out of it. Left out: 16 for "
         "an update where no noise is stated, else none.",
     )
     maximum_rounds: Annotated[int, Field(ge=0)] | None = Field(

@@ -20,6 +20,9 @@ ClassName = Annotated[str, StringConstraints(strict=True, pattern=CLASS_PATTERN,
 CLASSIFICATION = frozenset({"classification"})
 """What a piece whose images are of one class each can serve (`anchorage.api.piece.Piece.tasks`)."""
 
+MULTI_LABEL = frozenset({"multiLabel"})
+"""What a piece can serve that is of several findings per image."""
+
 Tally = Mapping[str, NDArray[Any]]
 """Named sums over images by which a model is scored; those of parts of the images add up to those of all."""
 

@@ -14,6 +14,7 @@ from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.methods import PRESETS
+from anchorage.pieces.task.multi_label import MultiLabel
 from anchorage.transport.messages import Announcement, Assigned, Evaluation, Permit
 from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import Manifest
@@ -262,6 +263,22 @@ class TestGate:
         assert told[1] == "exit status -9"
         assert told[2] == CATALOGUE["ANC-1301"].title and told[-1] == "loss is nan"
         assert "patient-7" in caplog.text
+
+    @pytest.mark.parametrize(("minimum", "sent"), [(None, [20, 20]), (3, [20, 20]), (6, [20, 0])])
+    def test_a_finding_of_fewer_images_than_the_policy_demands_is_not_told(
+        self, link: FakeLink, audit: AuditLog, minimum: int | None, sent: list[int]
+    ) -> None:
+        task = MultiLabel(labels=("Mass", "Edema"))
+        labels = np.zeros((20, 2), np.int8)
+        labels[:10, 0], labels[:4, 1] = 1, 1
+        tally = task.tally(labels, np.full((20, 2), 0.5))
+        policy = Policy() if minimum is None else policy_of(minimumSamples=minimum)
+        gate = OutboundGate(link, policy, audit, terms_of("FedAvg"), joined(), scored_by=task)
+        scored = evaluate_task(TWO)
+        gate.admit(scored)
+        gate.report(Evaluation(scored.id, tally, 20))
+        (told,) = link.evaluations.values()
+        assert told.tally["score_counts"].sum((0, 2)).tolist() == sent and told.tally["images"] == 20
 
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
