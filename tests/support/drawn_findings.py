@@ -44,9 +44,14 @@ def draw_site(folder: Path, count: int, seed: int, columns: Sequence[str] = FIND
 
 
 def documents(
-    method: Mapping[str, Any], *, labels: Sequence[str] = ("All", "All"), rounds: int = 2, **spec: Any
+    method: Mapping[str, Any],
+    *,
+    labels: Sequence[str] = ("All", "All"),
+    claims: Sequence[str] = "abcde",
+    rounds: int = 2,
+    **spec: Any,
 ) -> list[dict[str, Any]]:
-    """Return a federation of the sites ``a``, ``b`` and so on below the data root, validated at the server on ``check``."""
+    """Return a federation of the sites ``a``, ``b`` and so on, of these folders below the data root, validated at the server on ``check``."""
     model = {"network": "LeafCnn", "imageSize": 8, "channels": 1}
     found: list[dict[str, Any]] = [
         {
@@ -62,8 +67,8 @@ def documents(
             },
         }
     ]
-    for name, has in zip("abcde", labels, strict=False):
-        silo = {"federation": "chests", "labels": has, "managed": {"data": section(name)}}
+    for name, has, claim in zip("abcde", labels, claims, strict=False):
+        silo = {"federation": "chests", "labels": has, "managed": {"data": section(claim)}}
         found.append({"kind": "Silo", "metadata": {"name": name}, "spec": silo})
     return found
 

@@ -303,10 +303,14 @@ class SiloRound:
         labelled, unlabelled = len(self.images.labelled), len(self.images.unlabelled)
         return {"train": labelled + unlabelled, "labelled": labelled, "unlabelled": unlabelled}
 
-    def beside_labelled(self, losses: Iterator[Tensor], batching: Batching) -> tuple[Iterator[Tensor], int]:
-        """Add the loss on labelled images to each step of the unlabelled images' losses; the shorter of the two starts again or is done."""
+    def beside_labelled(
+        self, losses: Iterator[Tensor], batching: Batching, guessed: int | None = None
+    ) -> tuple[Iterator[Tensor], int]:
+        """Add the loss on labelled images to each step of the losses of `guessed` images, by default all unlabelled ones; the shorter of the two
+        starts again or is done.
+        """
         labelled = batching.steps(len(self.images.labelled))
-        steps = max(batching.steps(len(self.images.unlabelled)), labelled)
+        steps = max(batching.steps(len(self.images.unlabelled) if guessed is None else guessed), labelled)
         return (self._together(self._cycled(steps), losses) if labelled else losses), steps
 
     @property
