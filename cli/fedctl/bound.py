@@ -39,4 +39,6 @@ def read_bound(folder: Path, card: ModelCard) -> Mapping[str, float]:
 
 
 def _scored_on(scored: Assessment) -> tuple[str, list[tuple[str, int]]]:
-    return scored.part, [(found.name, found.images) for found in scored.classes]
+    return scored.part, [(found.name, found.images) for found in scored.classes] + [
+        (found.name, found.positives) for found in scored.findings
+    ]

@@ -20,6 +20,7 @@ from anchorage.api.text import list_some
 from anchorage.learning.data import DataReport, Overlap, check, overlap, require_labels
 from anchorage.learning.data.decoders import shades_of
 from anchorage.learning.data.overlap import Contents
+from anchorage.learning.data.report import FindingCount
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import initial_of
 from fedctl.output import Format, counted, emit, people, plain_table, warn
@@ -160,7 +161,9 @@ def _reports_table(reports: dict[str, DataReport]) -> RenderableType:
         )
         cells = [report.listed, report.usable, report.unlabelled, report.groups, sizes, ", ".join(report.modes)]
         table.add_row(name, *map(str, cells))
-        if any(report.counts):
+        if report.findings:
+            lines.append(_findings_table(name, report))
+        elif any(report.counts):
             lines.append(Text(f"{name}: {_counted(report)}"))
         alike: dict[tuple[str, str], list[str]] = {}
         for bad in report.bad:
@@ -172,6 +175,14 @@ def _reports_table(reports: dict[str, DataReport]) -> RenderableType:
             lines.append(Text(f"{name}: and {hidden} more; -o json lists all", style="red"))
         lines += [Text(f"{name}: {note}") for note in _notes(report)]
     return Group(*lines)
+
+
+def _findings_table(name: str, report: DataReport) -> RenderableType:
+    """Write how many images have each finding, do not have it, may have it, or are not said to."""
+    table = plain_table(name, *FindingCount._fields, right=FindingCount._fields)
+    for finding, counts in islice(report.findings.items(), SHOWN_CLASSES):
+        table.add_row(finding, *map(str, counts))
+    return table
 
 
 def _notes(report: DataReport) -> Iterator[str]:

@@ -28,7 +28,8 @@ from anchorage.methods.pretrained import WeightsFolder
 from fedctl.first_file import FirstFile
 from fedctl.output import Format, counted, warn
 from fedctl.recipe import Labels, Weights
-from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look
+from fedctl.several_findings import recognised
+from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look, relisted
 from fedctl.validation import validate_file
 from fedctl.writing import writing
 
@@ -92,6 +93,12 @@ def begin_study(wanted: InitRequest) -> None:
         sites |= {role: _ask_column(sites[role], places[role], root, task) for role in wanting}
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
+    if task is None and not (request.classes or request.class_maps or columns) and (found := recognised(read, root)):
+        task, fields = found
+        typer.echo(f"images have several findings each, so the task is multiLabel: {', '.join(task.outputs)}")
+        sites |= {site.role: relisted(site, root, task, fields.get(site.role, {})) for site in read}
+        read = [sites[site.role] for site in read]
+        labels |= {name: _labels_of(sites[name], True) for name, labelled in labels.items() if labelled != "None"}
     if not any(site.names for site in read if site.role not in ("validation", "test")):
         raise AnchorageError(LABELS_MISSING, _no_labels(read))
     server = {role: sites[role] for role in request.server}

@@ -46,7 +46,8 @@ def _sentences(study: Study, silo: Silo, update_bytes: int) -> Iterator[str]:
         if expect(method.weighting, WeightingEngineHooks).weigher(spec.task).evaluated:
             yield f"how its own validation images are classified by every silo's update, as counts{during}"
     if spec.evaluation and spec.evaluation.silo_percent and silo.spec.labels != "None":
-        yield "counts by true and predicted class of the images that it keeps from training (siloPercent)"
+        for summed in spec.task.tally_arrays():
+            yield f"{summed.name}: {summed.meaning}, of the images that it keeps from training (siloPercent)"
     if silo.spec.managed and silo.spec.managed.policy:
         yield f"of all this, only what its policy allows ({silo.spec.managed.policy})"
 

@@ -1,6 +1,6 @@
 """``fedctl predict``: what a trained model says of images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +51,14 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
     told: list[dict[str, Any]] = []
     unusable: list[dict[str, str]] = []
     for start in range(0, len(names), BATCH):
-        told += _scored(model, names[start : start + BATCH], start, grad_cam, unusable)
+        told += _scored(model, names[start : start + BATCH], start, grad_cam, unusable, found.chosen.weights.thresholds)
     for bad in unusable:
         typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
     if output.for_people:
         typer.echo(str(found.chosen), err=True)
         people().print(_table(told, found.described.task, grad_cam, wide=output is Format.WIDE))
+        if found.chosen.weights.thresholds:
+            typer.echo("* reaches the finding's threshold (thresholds in -o json and in the model card)", err=True)
     else:
         emit(
             {"model": found.chosen.values(), "predictions": told, **({"unusable": unusable} if unusable else {})},
@@ -86,6 +88,7 @@ def _scored(
     start: int,
     grad_cam: Path | None,
     unusable: list[dict[str, str]],
+    thresholds: Mapping[str, float],
 ) -> Iterator[dict[str, Any]]:
     """Yield what is told of a batch's images; those that cannot be read are added to `unusable`."""
     from anchorage.learning.data.decoders import input_of
@@ -111,7 +114,8 @@ def _scored(
     files = [f"{start + row:04d}-{names[row].stem}.png" for row, _ in good]
     pictures = _draw(model, pixels, greatest, grad_cam, files) if grad_cam else [None] * len(good)
     for (row, _), score, picture in zip(good, scores, pictures, strict=True):
-        told = {"image": ids[row], **described.task.prediction(score.tolist())}
+        of_image = (score.tolist(), thresholds) if thresholds else (score.tolist(),)
+        told = {"image": ids[row], **described.task.prediction(*of_image)}
         yield {**told, "gradCam": picture} if picture else told
 
 
@@ -128,7 +132,7 @@ def _draw(model: "ImageModel", pixels: Any, outputs: Any, folder: Path, names: S
 
 
 def _table(told: Sequence[dict[str, Any]], task: "Task", grad_cam: Path | None, *, wide: bool) -> Table:
-    """Write a row per image: the class with its probability, `wide` with those of all; of other tasks every number."""
+    """Write a row per image: the class with its probability, `wide` with those of all; of other tasks every number, and a mark at what is present."""
     exclusive = task.output_kind is OutputKind.EXCLUSIVE
     names = task.outputs if wide or not exclusive else ()
     first = ("class", "probability") if exclusive else ()
@@ -136,6 +140,7 @@ def _table(told: Sequence[dict[str, Any]], task: "Task", grad_cam: Path | None, 
     for row in told:
         numbers = row.get("probabilities") or row["values"]
         class_cells = (row["class"], f"{numbers[row['class']]:.4f}") if exclusive else ()
-        cells = [f"{numbers[name]:.4f}" for name in names]
+        present = row.get("findings", ())
+        cells = [f"{numbers[name]:.4f}{' *' if name in present else ''}" for name in names]
         table.add_row(row["image"], *class_cells, *cells, *([row["gradCam"]] if grad_cam else []))
     return table

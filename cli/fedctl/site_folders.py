@@ -4,9 +4,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -226,11 +227,18 @@ def _no_column(place: Path, role: str, column: str) -> str:
 
 def _listed(section: SiloData, root: Path, task: TaskHooks | None) -> tuple[Listing, Counter[str]]:
     names = LocalNames()
-    reader = names if task is None else task.label_reader({}, "Unlabelled")
+    reader = names if task is None else task.label_reader({}, "Unlabelled").reading(section)
     listing = expect(PIECES.of("reader")[section.format](), ReaderHooks).listing(section, root, reader)
     if task is None:
         return listing, names.counts
     return listing, Counter(listing.stratum_names[stratum] for stratum in listing.strata if stratum >= 0)
+
+
+def relisted(site: SiteFolder, root: Path, task: TaskHooks, fields: Mapping[str, Any]) -> SiteFolder:
+    """Return a site whose labels another task reads, with these further fields of its section."""
+    section = site.section.model_copy(update=fields)
+    names = _listed(section, root, task)[1]
+    return replace(site, section=section, names=dict(sorted(names.items())))
 
 
 def _table_section(fields: Mapping[str, str], root: Path) -> SiloData:

@@ -158,7 +158,7 @@ MISTAKES = {
         masks, init(MAP), 3, "data/hospital-b has the folders images and masks, which look like images and their masks"
     ),
     "several findings per image": Mistake(
-        table("c000.png,CIRCLE", "c000.png,CIRCLE|SQUARE"), init(), 3, "Anchorage classifies one class per image"
+        table("c000.png,CIRCLE", "c000.png,CIRCLE|SQUARE"), init(MAP), 3, "Anchorage classifies one class per image"
     ),
     "a table of other images": Mistake(table("\nc0", "\nscan-0"), init(), 3, "hospital-c (first: scan-0"),
     "one class alone": Mistake(

@@ -19,6 +19,7 @@ from anchorage.algorithms.multi_label_metrics import (
     resampled_areas,
 )
 from anchorage.api.model_card import Assessment, Calibration, Concern, FindingScores, Interval, ReliabilityBin
+from anchorage.api.verdict import PAGE
 from anchorage.learning.model_hooks import Scored
 
 DEFAULT_THRESHOLD = 0.5
@@ -129,7 +130,8 @@ def _default_thresholds(findings: Sequence[FindingScores], validation: Scored | 
     if given:
         why = "there are no validation images" if validation is None else "the validation images have not both kinds"
         predicate = f"calls {given} present from a probability of {DEFAULT_THRESHOLD} on, because {why}: rare findings are missed so"
-        yield Concern(kind="DefaultThreshold", predicate=predicate)
+        page = f"{PAGE}#thresholds-without-validation-images"
+        yield Concern(kind="DefaultThreshold", predicate=predicate, page=page)
 
 
 def _interval(value: float, drawn: NDArray[np.float64]) -> Interval:

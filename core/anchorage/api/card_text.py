@@ -108,8 +108,9 @@ def _results(card: ModelCard) -> list[str]:
         *_alone(card),
         *(["*Supervised bound* is another run, which had every label."] if card.supervised_bound is not None else []),
         *(["### Classes, last round", _classes(final)] if final.classes else []),
+        *(["### Findings, last round", _findings(final)] if final.findings else []),
         *(["### Intervals, last round", _intervals(final)] if final.intervals else []),
-        *(_reliability(final.calibration) if final.calibration is not None else []),
+        *(_reliability(final.calibration, findings=bool(final.findings)) if final.calibration is not None else []),
     ]
 
 
@@ -142,23 +143,65 @@ def _classes(scored: Assessment) -> str:
     return f"{text}\n\nMean of the areas: {mean or 'unknown'}{how}."
 
 
+def _findings(scored: Assessment) -> str:
+    rows = (
+        (
+            plain(found.name),
+            str(found.positives),
+            str(found.negatives),
+            str(found.uncertain + found.unknown),
+            _interval(found.auroc, scored.resamples),
+            _number(found.average_precision),
+            f"{found.threshold:.4f}" + ("" if found.threshold_by == "Validation" else " (default)"),
+            _number(found.recall),
+            _number(found.specificity),
+            _number(found.f1),
+        )
+        for found in scored.findings
+    )
+    area = "AUROC (95 % interval)" if scored.resamples else "AUROC"
+    head = (
+        "finding",
+        "with",
+        "without",
+        "not known",
+        area,
+        "average precision",
+        "threshold",
+        "recall",
+        "specificity",
+        "F1",
+    )
+    with_area = sum(found.auroc is not None for found in scored.findings)
+    how = f", by {scored.resamples} bootstrap resamples of patients" if scored.resamples else ""
+    mean = _interval(scored.macro_auroc, scored.resamples) or "unknown"
+    thresholds = (
+        "Thresholds are those of the greatest sum of recall and specificity on the validation images"
+        + (", on which the figures are, too, so that they may be too good" if scored.part == "validation" else "")
+        + "; *default* is 0.5, where these do not have images with the finding and images without it."
+    )
+    return f"{table(head, rows)}\n\nMean of the areas of {with_area} of {len(scored.findings)} findings: {mean}{how}. {thresholds}"
+
+
 def _intervals(scored: Assessment) -> str:
     head = ("figure", "95 % interval" if scored.resamples else "")
     found = ((plain(name.replace("_", " ")), _interval(i, scored.resamples)) for name, i in scored.intervals.items())
     return table(head, found)
 
 
-def _reliability(calibration: Calibration) -> list[str]:
+def _reliability(calibration: Calibration, *, findings: bool) -> list[str]:
     rows = (
         (f"{found.low:.2f} to {found.high:.2f}", str(found.images), _number(found.confidence), _number(found.accuracy))
         for found in calibration.bins
         if found.images
     )
     head = ("probability of the predicted class", "images", "mean probability", "predicted rightly")
+    if findings:
+        head = ("probability of a finding", "known entries", "mean probability", "share that has it")
     return [
         "### Calibration, last round",
         f"Expected calibration error {calibration.expected_error:.4f} ({len(calibration.bins)} ranges of equal width), "
-        f"Brier score {calibration.brier:.4f} (0 is perfect, 2 the worst).",
+        f"Brier score {calibration.brier:.4f} (0 is perfect, {1 if findings else 2} the worst).",
         table(head, rows),
     ]
 

@@ -62,6 +62,8 @@ class Weights(_Recorded):
     """The round that it was committed in."""
     metrics: Mapping[str, float | None] = {}
     """Scores of that round on the validation images, else on those that silos held out, for information."""
+    thresholds: Mapping[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    """Probability from which on an output is called present, by its name; of tasks whose outputs are probabilities by themselves."""
 
 
 class Head(_Recorded):

@@ -85,7 +85,9 @@ class Calibration(Document):
     """Whether probabilities are as often right as they say."""
 
     expected_error: _Unit = Field(description="Expected calibration error.")
-    brier: Annotated[float, Field(ge=0, le=2)] = Field(description="Brier score: 0 is perfect, 2 the worst.")
+    brier: Annotated[float, Field(ge=0, le=2)] = Field(
+        description="Brier score: 0 is perfect, 2 the worst; of several findings per image, 1."
+    )
     bins: tuple[ReliabilityBin, ...] = Field(description="Reliability table.")
 
 
@@ -130,6 +132,11 @@ class Assessment(Document):
     concerns: tuple[Concern, ...] = Field(
         (), description="What the task finds wrong with the model, the gravest first."
     )
+
+
+def thresholds_of(assessment: Assessment | None) -> dict[str, float]:
+    """Return the threshold of each finding; empty for other tasks."""
+    return {found.name: found.threshold for found in assessment.findings} if assessment is not None else {}
 
 
 class TrainedModel(Document):

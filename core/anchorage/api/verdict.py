@@ -66,7 +66,9 @@ def _gain(card: ModelCard) -> Finding:
         sentence = f"The server scored no model, so nobody knows what the federation gained{where}."
         return Finding("NotScored", sentence, f"{PAGE}#not-scored")
     reached = final.metrics[metric]
-    told = f"The federation reaches {_article(metric)} of {reached:.3f} on {final.images} {final.part} images"
+    counted = final.metrics.get(f"{metric}_labels")
+    over = f" over {counted:.0f} of {len(final.findings)} findings" if counted is not None else ""
+    told = f"The federation reaches {_article(metric)} of {reached:.3f}{over} on {final.images} {final.part} images"
     others = [(f"{name} alone", metrics) for name, metrics in (card.sites_alone or {}).items()]
     others += [("the labels alone", card.labels_alone)] if card.labels_alone is not None else []
     compared = [
@@ -211,7 +213,7 @@ def _first(metrics: Mapping[str, float]) -> str | None:
 
 
 def _words(metric: str) -> str:
-    return "macro AUROC" if metric == "macro_auc" else metric.replace("_", " ")
+    return "macro AUROC" if metric in ("macro_auc", "macro_auroc") else metric.replace("_", " ")
 
 
 def _article(metric: str) -> str:

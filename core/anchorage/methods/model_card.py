@@ -276,23 +276,23 @@ def _limits(assessment: Assessment | None, silos: Sequence[SiloPart], classifier
         found.append(f"It was not scored at the server: {known}.")
     else:
         counts = {scores.name: scores.images for scores in assessment.classes}
+        counts |= {scores.name: scores.positives for scores in assessment.findings}
+        kind = "findings" if assessment.findings else "classes"
         if missing := ", ".join(name for name, images in counts.items() if not images):
-            found.append(
-                f"No image of these classes was scored, so how well they are recognised is unknown: {missing}."
-            )
+            found.append(f"No image of these {kind} was scored, so how well they are recognised is unknown: {missing}.")
         if few := ", ".join(f"{name} ({images})" for name, images in counts.items() if 0 < images < FEW_IMAGES):
             found.append(
-                f"These classes were scored on fewer than {FEW_IMAGES} images, so their scores are uncertain: {few}."
+                f"These {kind} were scored on fewer than {FEW_IMAGES} images, so their scores are uncertain: {few}."
             )
         if assessment.part == "validation":
             found.append(
                 "It was scored on the validation images, which also chose the best model: scores may be too good."
             )
         found.append("Scores are of the server's images. Scanners, patients and prevalence elsewhere differ.")
-        found.append(
-            "Intervals tell how scores vary with the images drawn, taken as independent; several images of a patient, and "
-            "another seed of the training, add to that."
-        )
+        drawn = "images drawn, taken as independent; several images of a patient, and another seed of the training, add"
+        if assessment.findings:
+            drawn = "patients drawn; another seed of the training adds"
+        found.append(f"Intervals tell how scores vary with the {drawn} to that.")
     if idle := ", ".join(silo.name for silo in silos if not silo.rounds):
         found.append(f"No update of these silos ever counted, so it learnt nothing from their images: {idle}.")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from anchorage.api.files import Study
 from anchorage.api.inference import DESCRIPTION, describe, head_of
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.model_card import TrainedModel
+from anchorage.api.model_card import TrainedModel, thresholds_of
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, metrics_of
 from anchorage.engine.interfaces import Checkpoint, ServerLearner
@@ -60,6 +60,7 @@ def write_models(
         name = Path(model.path).name
         found.append(TrainedModel(file=name, digest=model.digest, round=model.round, assessment=assessment))
     with storage_errors("write the model card", folder):
+        _add_thresholds(folder, dict(zip(("final", "best"), found, strict=True)))
         card = make_card(
             study,
             run,
@@ -114,6 +115,18 @@ def write_results(folder: Path, run: RunDescription, store: RoundStore) -> tuple
         write_atomically(folder / DESCRIPTION, json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
     return models[0], models[1]
+
+
+def _add_thresholds(folder: Path, models: Mapping[str, TrainedModel]) -> None:
+    """Write into ``model.json`` from which probabilities on each model's findings are present, where its task has such."""
+    given = {role: thresholds_of(model.assessment) for role, model in models.items()}
+    if not any(given.values()):
+        return
+    values = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    for role, thresholds in given.items():
+        values[role]["thresholds"] = thresholds
+    write_atomically(folder / DESCRIPTION, json.dumps(values, indent=2).encode())
+    sync(folder)
 
 
 def _trains_classifier(method: ResolvedMethod) -> bool:

@@ -135,7 +135,7 @@ def test_rare_findings_of_a_tally_are_held_back() -> None:
     labels[:20, 0], labels[:4, 1], labels[:, 2] = 1, 1, -1
     tally = TASK.tally(labels, np.random.default_rng(0).random((40, 3)))
     sent = TASK.suppressed(tally, 5)
-    assert sent["score_counts"].sum((0, 2)).tolist() == [40, 0, 0] and sent["images"] == 40
+    assert sent["score_counts"].sum((0, 2)).tolist() == [40, 0, 0] and sent["scored_images"] == 40
     assert TASK.is_sound(sent, 40) and tally["score_counts"].sum() == 80
     assert TASK.scores(sent)["macro_auroc_labels"] == 1
 
@@ -145,9 +145,9 @@ def test_rare_findings_of_a_tally_are_held_back() -> None:
     [
         lambda t: {**t, "score_counts": -t["score_counts"]},
         lambda t: {**t, "score_counts": 2 * t["score_counts"]},
-        lambda t: {**t, "images": np.array(0)},
+        lambda t: {**t, "scored_images": np.array(0)},
         lambda t: {**t, "score_counts": t["score_counts"][:, :2]},
-        lambda t: {"images": t["images"]},
+        lambda t: {"scored_images": t["scored_images"]},
     ],
 )
 def test_a_tally_that_cannot_be_is_refused(change) -> None:
@@ -176,3 +176,21 @@ def test_a_batch_without_a_known_entry_has_a_loss_and_a_gradient_of_zero() -> No
     loss = masked_cross_entropy(logits, torch.full((2, 3), -1, dtype=torch.int8))
     loss.backward()
     assert loss.item() == 0.0 and bool((logits.grad == 0).all())
+
+
+def test_a_round_and_an_assessment_are_drawn() -> None:
+    from matplotlib.figure import Figure
+
+    labels, probabilities = drawn(4)
+    labels[:, 2] = -1
+    charts = [
+        *TASK.tally_charts({"score_counts": TASK.tally(labels, probabilities)["score_counts"]}),
+        *TASK.charts(TASK.assessment(Scored("test", labels, probabilities, np.arange(80)), np.random.default_rng(0))),
+    ]
+    assert [chart.name for chart in charts] == ["reliability", "roc"] * 2
+    assert "2 of 3 findings" in charts[1].says and "of 2 of 3 findings" in charts[3].says
+    for chart in charts:
+        axes = Figure().subplots()
+        chart.draw(axes)
+        assert axes.lines
+    assert not [*TASK.tally_charts({"scored_images": np.array(3)})]

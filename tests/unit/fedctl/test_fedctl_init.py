@@ -14,7 +14,9 @@ from anchorage.api.errors import data as failures
 from anchorage.api.errors.documents import LABELS_MISSING, WRONG_FORM
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage.api.files import Study
+from anchorage.learning.data import check
 from anchorage.methods import validate_study
+from anchorage.pieces.task.multi_label import MultiLabel
 from fedctl.init import fold
 from fedctl.main import app
 
@@ -298,14 +300,18 @@ def labelled(folder: Path, labels: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("mark", ["|", ";", ", "])
-def test_several_findings_per_image_are_refused(data: Path, mark: str) -> None:
-    labels = ["mass", "edema", f"mass{mark}edema", "mass"]
+def test_labels_that_list_findings_are_of_the_task_multi_label(data: Path, mark: str) -> None:
+    labels = ["mass", "edema", f"mass{mark}edema", "healthy"]
     labelled(data / "hospital-d", labels)
-    message = refused(failures.TASK_UNSUPPORTED, *silo("d", "hospital-d", labels=True))
-    assert message.startswith(f'd (labels.csv): 1 images have labels such as "{labels[2]}": several findings per image')
-    assert "--label-column" in message
+    study = init(*silo("d", "hospital-d", labels=True))
+    assert study.federation.spec.task == MultiLabel(labels=("edema", "mass"))
+    section = study.silos[0].spec.managed.data
+    assert section.label_separator == mark.strip() and section.no_finding == ("healthy",)
+    report, _ = check(section, data, study.federation.spec.task)
+    assert report.findings == {"edema": (2, 2, 0, 0), "mass": (2, 2, 0, 0)}
+    Path("xray.yaml").unlink()
     study = init(*silo("d", "hospital-d", labels=True), "--class-map", f"d:{labels[2]}=mass")
-    assert study.federation.spec.task.classes == ("edema", "mass")
+    assert study.federation.spec.task.classes == ("edema", "healthy", "mass")
 
 
 def test_class_names_with_commas_are_no_several_findings(data: Path) -> None:
@@ -314,11 +320,24 @@ def test_class_names_with_commas_are_no_several_findings(data: Path) -> None:
     assert classes == ("atelectasis, left", "atelectasis, right", "effusion")
 
 
-def test_columns_with_more_ones_than_images_are_several_findings(data: Path) -> None:
+@pytest.mark.parametrize("cells", ["1,1,0,1", "1,0,-1,0"])
+def test_columns_of_findings_are_of_the_task_multi_label(data: Path, cells: str) -> None:
+    fill(data / "hospital-d", [""], 3)
+    rows = [f"{file.stem},{cells}" for file in sorted((data / "hospital-d").glob("*.png"))]
+    (data / "hospital-d" / "labels.csv").write_text("\n".join(["image,mass,edema,nodule,sex", *rows]) + "\n")
+    study = init(*silo("d", "hospital-d", labels=True))
+    assert study.federation.spec.task == MultiLabel(labels=("mass", "edema", "nodule"))
+    assert study.silos[0].spec.managed.data.label_columns == ("mass", "edema", "nodule")
+    assert study.silos[0].spec.labels == "All"
+
+
+def test_classes_that_were_asked_for_have_no_several_findings(data: Path) -> None:
     fill(data / "hospital-d", [""], 3)
     rows = [f"{file.stem},1,1,0" for file in sorted((data / "hospital-d").glob("*.png"))]
     (data / "hospital-d" / "labels.csv").write_text("\n".join(["image,mass,edema,nodule", *rows]) + "\n")
-    message = refused(failures.TASK_UNSUPPORTED, *silo("d", "hospital-d", labels=True))
+    message = refused(
+        failures.TASK_UNSUPPORTED, *silo("d", "hospital-d", labels=True), "--classes", "mass,edema,nodule"
+    )
     assert "hold 6 ones for 3 images: several findings" in message and "--label-column d:" in message
 
 

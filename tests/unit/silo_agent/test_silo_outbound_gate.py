@@ -278,7 +278,7 @@ class TestGate:
         gate.admit(scored)
         gate.report(Evaluation(scored.id, tally, 20))
         (told,) = link.evaluations.values()
-        assert told.tally["score_counts"].sum((0, 2)).tolist() == sent and told.tally["images"] == 20
+        assert told.tally["score_counts"].sum((0, 2)).tolist() == sent and told.tally["scored_images"] == 20
 
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -167,7 +167,7 @@ class SiteFindings(LabelReader):
         return self._labels(labels, wrong)
 
     def _labels(self, labels: NDArray[np.int8], wrong: dict[int, tuple[str, str]] | None = None) -> ReadLabels:
-        return ReadLabels(labels, rarest(labels), (*self._names, NO_FINDING), wrong or {})
+        return ReadLabels(labels, rarest(labels), (*self._names, NO_FINDING), wrong or {}, self._names)
 
     def _is_one(self, name: str) -> bool:
         return name.casefold() in self._position

@@ -52,12 +52,15 @@ class ReadLabels:
         Their names.
     wrong : dict of int to tuple of str
         Reason (one of `anchorage.learning.data.listing.REASONS`) and detail by image, of those that cannot be used.
+    findings : tuple of str
+        Names of the columns of labels [n, L] that are 1, 0, 2 (uncertain) or -1 (unknown); empty: labels are something else.
     """
 
     values: Labels
     strata: NDArray[np.int64]
     stratum_names: tuple[str, ...]
     wrong: dict[int, tuple[str, str]] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
 
     def select(self, rows: Sequence[int]) -> "ReadLabels":
         """Return the labels of some rows, in that order."""

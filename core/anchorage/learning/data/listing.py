@@ -112,6 +112,8 @@ class Listing:
         What each row is for (`TRAINING_ROW`, ...), where the pool comes divided.
     remarks : tuple of str
         What people should know of the pool, a sentence each.
+    findings : tuple of str
+        As in `anchorage.learning.data.labels.ReadLabels`.
     """
 
     ids: tuple[str, ...]
@@ -127,6 +129,7 @@ class Listing:
     without_masks: bool = False
     split: NDArray[np.int8] | None = None
     remarks: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -159,6 +162,7 @@ class Listing:
             without_masks,
             split,
             tuple(remarks),
+            labels.findings,
         )
 
     def __len__(self) -> int:

@@ -13,6 +13,15 @@ from anchorage.learning.data.labels import as_integers, is_known
 from anchorage.learning.data.listing import BadImage, Listing
 
 
+class FindingCount(NamedTuple):
+    """Images by what is said of a finding."""
+
+    present: int
+    absent: int
+    uncertain: int
+    unknown: int
+
+
 @dataclass(frozen=True, slots=True)
 class DataReport:
     """Findings of `anchorage.learning.data.check`; images that are bad count nowhere else.
@@ -53,6 +62,8 @@ class DataReport:
         As in `Listing`.
     facts : mapping of str to int
         Images by what their files say of themselves, such as ``modality CT``, the most frequent first.
+    findings : mapping of str to FindingCount
+        Of each finding, for labels of several per image: how many images have it, and so on; else empty.
     """
 
     listed: int
@@ -74,6 +85,7 @@ class DataReport:
     left_out: Mapping[str, tuple[str, ...]]
     remarks: tuple[str, ...]
     facts: Mapping[str, int]
+    findings: Mapping[str, FindingCount]
 
     @property
     def usable(self) -> int:
@@ -114,6 +126,7 @@ class DataReport:
             "listed": self.listed,
             "usable": self.usable,
             "classes": [{"name": name, "images": count} for name, count in zip(self.strata, self.counts, strict=True)],
+            **({"findings": [{"name": n, **of._asdict()} for n, of in self.findings.items()]} if self.findings else {}),
             "unlabelled": self.unlabelled,
             "groups": self.groups,
             "sizes": self.sizes,
@@ -283,7 +296,15 @@ class Findings:
             left_out=left_out,
             remarks=listing.remarks,
             facts=dict(self._facts.most_common()),
+            findings=self._findings(),
         )
+
+    def _findings(self) -> dict[str, FindingCount]:
+        labels = self._listing.labels[self._good]
+        counts = [(labels == value).sum(0).tolist() for value in (1, 0, 2, -1)] if self._listing.findings else []
+        return {
+            name: FindingCount(*of) for name, of in zip(self._listing.findings, zip(*counts, strict=True), strict=True)
+        }
 
     def _names(self, families: Iterable[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(self._listing.ids[row] for row in rows) for rows in families)

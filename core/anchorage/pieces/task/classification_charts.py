@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from anchorage.api.model_card import Assessment, Calibration, ClassScores, FindingScores
+    from anchorage.api.model_card import Assessment, Calibration, ClassScores, FindingScores, Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A ROC curve by name, where no more is known than its points."""
+
+    name: str
+    roc: Sequence[tuple[float, float]]
+    auroc: Interval | None = None
 
 
 def assessment_charts(scored: Assessment) -> Iterator[Chart]:
@@ -71,7 +81,7 @@ def draw_reliability(axes: Axes, calibration: Calibration) -> None:
     axes.legend(loc="upper left", fontsize=9)
 
 
-def draw_roc(axes: Axes, classes: Sequence[ClassScores | FindingScores]) -> None:
+def draw_roc(axes: Axes, classes: Sequence[ClassScores | FindingScores | Curve]) -> None:
     """Draw the ROC curve of each class against the rest, or of each finding."""
     from matplotlib import colormaps
 

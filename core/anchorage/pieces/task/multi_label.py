@@ -68,7 +68,7 @@ class MultiLabel(ImageTask):
         """Return the number of images, and histograms of the findings' probabilities."""
         meaning = "for each finding, how many images without it, and with it, have a probability in each of 100 ranges of equal width"
         return (
-            TallyArray("images", (), "int64", "number of images"),
+            TallyArray("scored_images", (), "int64", "number of images"),
             TallyArray("score_counts", (2, len(self.labels), _BINS), "int64", meaning),
         )
 
@@ -80,7 +80,7 @@ class MultiLabel(ImageTask):
 
     def images(self, tally: Tally) -> int:
         """Return the count."""
-        return int(tally["images"])
+        return int(tally["scored_images"])
 
     def is_sound(self, tally: Tally, most: int) -> bool:
         """Return whether it counts 1 to `most` images, and of each finding no more than these, and none less than 0 times."""
@@ -136,7 +136,7 @@ class MultiLabel(ImageTask):
         """Count images by the probability of each finding that is known of them."""
         from anchorage.algorithms.multi_label_metrics import histograms
 
-        return {"images": np.array(len(labels), np.int64), "score_counts": histograms(labels, activated)}
+        return {"scored_images": np.array(len(labels), np.int64), "score_counts": histograms(labels, activated)}
 
     def evaluate(self, labels: NDArray[np.int8], activated: NDArray[np.float64]) -> Mapping[str, float]:
         """Return the metrics of `anchorage.algorithms.multi_label_metrics.multi_label_metrics`."""
@@ -169,8 +169,8 @@ class MultiLabel(ImageTask):
         return assessment_charts(assessment)
 
     def tally_charts(self, tally: Tally) -> Iterator[Chart]:
-        """Yield the reliability of a round."""
+        """Yield the reliability of a round, and the ROC curves."""
         from anchorage.pieces.task.multi_label_charts import tally_charts
 
         counts = tally.get("score_counts")
-        return iter(()) if counts is None or not counts.any() else tally_charts(counts, _BINS)
+        return iter(()) if counts is None or not counts.any() else tally_charts(self.labels, counts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anchorage.learning.model_hooks import Chart
-from anchorage.pieces.task.classification_charts import draw_roc
+from anchorage.pieces.task.classification_charts import Curve, draw_roc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,9 +36,11 @@ def assessment_charts(scored: Assessment) -> Iterator[Chart]:
         yield Chart("roc", "ROC of each finding", says, partial(draw_roc, classes=with_area))
 
 
-def tally_charts(counts: NDArray[np.int64], bins: int) -> Iterator[Chart]:
-    """Yield whether probabilities are as often true as they say, of histograms [2, L, bins]."""
-    found = counts.sum(1)
+def tally_charts(names: Sequence[str], counts: NDArray[np.int64]) -> Iterator[Chart]:
+    """Yield reliability and ROC curves of a round, up to the width of a bin, of histograms [2, L, bins]."""
+    from anchorage.algorithms.multi_label_metrics import auroc, counts_of
+
+    found, bins = counts.sum(1), counts.shape[2]
     total = found.sum(0)
     some = np.flatnonzero(total)
     draw = partial(
@@ -48,6 +50,15 @@ def tally_charts(counts: NDArray[np.int64], bins: int) -> Iterator[Chart]:
         counts=list(total[some]),
     )
     yield Chart("reliability", "Reliability", "How often findings are present of each probability.", draw)
+    curves = []
+    for place, name in enumerate(names):
+        if (area := auroc(counts_of(counts, place))) is not None:
+            above, below = (np.append(0, each.cumsum() / each.sum()) for each in counts_of(counts, place))
+            points = tuple(zip(below.tolist(), above.tolist(), strict=True))
+            curves.append(Curve(f"{name} {area:.3f}", points))
+    if curves:
+        says = f"Areas under the curves of {len(curves)} of {len(names)} findings."
+        yield Chart("roc", "ROC of each finding", says, partial(draw_roc, classes=curves))
 
 
 def draw_reliability(axes: Axes, means: Sequence[float], shares: Sequence[float], counts: Sequence[Any]) -> None:
