@@ -87,7 +87,8 @@ def shift_of(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return log(share / (1 - share)) of positives, float32 [L], of counts [2, L]; 0 for a finding that nobody has told of."""
     total = counts.sum(0)
     share = np.where(total > 0, counts[1] / np.maximum(total, 1), 0.5).clip(LEAST_SHARE, 1 - LEAST_SHARE)
-    return np.log(share / (1 - share)).astype(np.float32)
+    shift: NDArray[np.float32] = np.log(share / (1 - share)).astype(np.float32)
+    return shift
 
 
 def _tensor(values: NDArray[np.float32]) -> Tensor:

@@ -210,7 +210,8 @@ class Guesses:
         images = self._round.images
         if images.stated_counts is not None:
             own = counted(images.labels[images.labelled])[1]
-            return np.maximum(images.stated_counts[: len(own)] - own, 0).astype(np.float64)
+            left: NDArray[np.float64] = np.maximum(images.stated_counts[: len(own)] - own, 0).astype(np.float64)
+            return left
         shares = self._totals[1] / np.maximum(self._totals.sum(0), 1)
         return np.asarray(shares * unknown.sum(0), np.float64)
 
@@ -250,6 +251,7 @@ class Guesses:
         self._network.eval()
         try:
             with torch.no_grad():
-                return self._network(views).sigmoid()
+                probabilities: Tensor = self._network(views).sigmoid()
+                return probabilities
         finally:
             self._network.train()
