@@ -145,7 +145,8 @@ def _volume(content: bytes, header: Any) -> NDArray[Any]:
     whole = _inflated(content, needed)
     if len(whole) < needed:
         raise RefusedImageError("Damaged", "it ends before its last value")
-    return np.frombuffer(whole, dtype, math.prod(shape), start).reshape(shape, order="F")
+    volume: NDArray[Any] = np.frombuffer(whole, dtype, math.prod(shape), start).reshape(shape, order="F")
+    return volume
 
 
 def _orientation(header: Any) -> NDArray[np.float64] | None:
