@@ -107,12 +107,12 @@ def _behind_its_gate(
     arrays = {array.name for method in terms.methods for array in PRESETS[method.name].up}
     policy = Policy(
         allowed_methods=tuple({method.name for method in terms.methods}),
-        allowed_auxiliary_data=(*arrays, *terms.extras, "confusion"),
+        allowed_auxiliary_data=(*arrays, *terms.extras, *(array.name for array in run.model.task.tally_arrays())),
         relative_noise="0",
     )
     audit, joined = AuditLog(folder / "audit.jsonl"), AgentState(folder / "silo.pem")
     joined.set_joined(images)
-    gate = OutboundGate(link, policy, audit, terms, joined)
+    gate = OutboundGate(link, policy, audit, terms, joined, scored_by=run.model.task)
     feedback = ErrorFeedback(folder / "feedback")
     return SiloWorker(gate, learner, MemoryBuffers(), threads=True, admit=gate.admit, feedback=feedback), audit
 
