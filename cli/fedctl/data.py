@@ -199,6 +199,7 @@ def _notes(report: DataReport) -> Iterator[str]:
         yield f"files that are not images, and not counted: {', '.join(kinds)}{more}"
     if report.facts:
         yield f"what files say of themselves: {', '.join(f'{fact} ({count})' for fact, count in report.facts.items())}"
+    yield from report.masks
     yield from report.all_remarks()
     if report.not_listed:
         yield f"images that the table does not name, and not counted: {report.not_listed}"

@@ -11,7 +11,7 @@ from refusal import ANCHORED, FEDERATION, SILO, Refusal, changed, spec
 
 
 def _paths() -> Iterator[Refusal]:
-    """Yield paths that leave their folder, at each place where one stands."""
+    """Yield paths that leave their folder, and values of masks that are none, at each place where one stands."""
     manifest = {"format": "CsvManifest", "claimName": "derm"}
     listed = {"format": "Digits", "partition": {"recipe": "File", "file": ".."}}
     for place, base, field_of_list, section_of_list in (
@@ -28,6 +28,9 @@ def _paths() -> Iterator[Refusal]:
         )
         for field, section in cases:
             yield spec(f"{place}.{field} elsewhere", {place: section}, f"{place}.{field}", "remove ..", base)
+        masks = {**manifest, "manifest": "m.csv", "maskValues": {"white": "lesion"}}
+        values = (f"{place}.maskValues", "a name here is a quoted value of pixels")
+        yield spec(f"{place}.maskValues of a word", {place: masks}, *values, base)
     yield spec("weights from elsewhere", {"model.initial": "../a"}, "model.initial", "remove ..")
     yield spec("a policy from elsewhere", {"managed.policy": "a/.."}, "managed.policy", "remove ..", SILO)
 

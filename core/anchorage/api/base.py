@@ -27,6 +27,7 @@ FRACTION_PATTERN = _form(r"^(0(\.[0-9]{1,12})?|1(\.0{1,12})?)$", 'a quoted decim
 SHARE_PATTERN = _form(
     r"^(0\.[0-9]{0,11}[1-9][0-9]{0,11}|1(\.0{1,12})?)$", 'a quoted decimal number above 0, at most 1, such as "0.6"'
 )
+MASK_VALUE_PATTERN = _form(r"^(0|[1-9][0-9]*)$", 'a quoted value of pixels such as "255"')
 CLASS_COUNTS_PATTERN = _form(
     r"^[1-9][0-9,x]*$", 'quoted numbers of classes such as "5", or "8x1,7x1,5x8" by number of parts'
 )

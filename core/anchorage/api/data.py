@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from anchorage.api.base import CLASS_COUNTS_PATTERN, PATH_PATTERN, Document, Name, PositiveDecimal
+from anchorage.api.base import CLASS_COUNTS_PATTERN, MASK_VALUE_PATTERN, PATH_PATTERN, Document, Name, PositiveDecimal
 from anchorage.api.piece import PIECES, Piece
 from anchorage.api.slot import Kind
 
@@ -14,6 +14,12 @@ def _stays_below(path: str) -> str:
     if ".." in path.split("/"):
         raise ValueError(f'found "{path}", allowed is a path that stays below its folder')
     return path
+
+
+def _is_value(value: str) -> str:
+    if int(value) > 65535:
+        raise ValueError(f"found {value}, allowed are values of pixels from 0 to 65535")
+    return value
 
 
 PathBelow = Annotated[
@@ -28,6 +34,10 @@ HEADER_GROUPS = ("PatientID", "StudyInstanceUID", "SeriesInstanceUID", "Accessio
 
 Column = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
 Label = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
+MaskValue = Annotated[
+    str, StringConstraints(strict=True, pattern=MASK_VALUE_PATTERN, max_length=5), AfterValidator(_is_value)
+]
+"""Value of a mask's pixels, 0 to 65535."""
 
 
 class Partition(Document):
@@ -239,6 +249,21 @@ class DataSection(Document):
         "Ignore",
         description="Treatment of files of the format ImageFolder that look like masks or thumbnails of other images, by their names or "
         "their few colours. Ignore: they are left out and named. Use: they are images like others.",
+    )
+    mask_column: Column | None = Field(
+        None,
+        description="Column with the file names of masks, for a segmentation; an image with an empty cell has no mask. Absent: the first of mask, "
+        "masks, mask_path, mask_file and segmentation that exists. Without a table, masks lie in a folder masks beside a folder images "
+        "under equal names, or beside the images as NAME_mask.png.",
+    )
+    mask_values: Annotated[dict[MaskValue, Label], Field(max_length=1000)] = Field(
+        {},
+        description='Class of each value that the pixels of masks have, such as {"255": lesion}; 0 is the first class, the background, unless it is '
+        "named, too. Absent: value 0 is the first class, 1 the second, and so on.",
+    )
+    ignored_value: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        None,
+        description="Value of pixels of masks that no loss and no score counts, such as those that nobody looked at. Absent: every pixel counts.",
     )
     class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
         {},

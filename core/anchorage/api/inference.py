@@ -70,7 +70,7 @@ class Head(_Recorded):
     """What stands behind the encoder."""
 
     width: Annotated[int, Field(ge=1)]
-    """Of the encoder's embeddings."""
+    """Of the encoder's embeddings, or channels of its maps."""
     projection: Annotated[int, Field(ge=1)] | None = None
     """Width of the projection head before the classifier; None: there is none."""
     hidden: Annotated[int, Field(ge=1)] | None = None
@@ -94,8 +94,9 @@ class Inference(_Recorded):
     """Height and width of an image in pixels."""
     channels: Literal[1, 3]
     """1 for grey, 3 for RGB."""
-    resizing: Literal["coverAndCrop"]
-    """The shorter side is resized to `image_size` (bilinear, antialiased), and the middle is cut out."""
+    resizing: Literal["coverAndCrop", "containAndPad"]
+    """Bilinear, antialiased. ``coverAndCrop``: the shorter side is resized to `image_size`, and the middle is cut out. ``containAndPad``: the longer
+    side is, and the image lies in the middle of black."""
     normalisation: Normalisation
     intensity: Annotated[IntensityKind, Slot("intensity")] | None = None
     """Which values of an image become black and white before that; None: by the bits of its file."""
@@ -129,6 +130,11 @@ class Inference(_Recorded):
         if rule in (PER_CHANNEL, PER_IMAGE):
             return self.image_size if rule == PER_CHANNEL else self.image_size * 3 // 4
         return augmentation(rule).view_side(self.image_size)
+
+    @property
+    def fitting(self) -> Literal["Crop", "Pad"]:
+        """How an image becomes square."""
+        return "Crop" if self.resizing == "coverAndCrop" else "Pad"
 
     def choose(self, *, best: bool) -> tuple[str, Weights]:
         """Return the role of the wanted model and its weights.
@@ -175,7 +181,7 @@ def describe(model: ModelDescription, federation: str, *, classifier_trained: bo
         "network": model.network,
         "imageSize": model.image_size,
         "channels": model.channels,
-        "resizing": "coverAndCrop",
+        "resizing": "coverAndCrop" if model.fitting == "Crop" else "containAndPad",
         "normalisation": dict(augmentation(model.augmentation).normalisation(model.channels)),
         "classifierTrained": classifier_trained,
     }

@@ -43,6 +43,11 @@ class NetworkKind(Piece):
 
     member: str = Field("", description="Name of the network in its library.")
 
+    @property
+    def gives_maps(self) -> bool:
+        """Whether it gives a map of features for each image, as segmentations need it, and not one vector."""
+        return False
+
     def takes(self, side: int) -> bool:
         """Return whether views may have this side in pixels."""
         return side >= self.least_side
@@ -50,6 +55,9 @@ class NetworkKind(Piece):
 
 class AugmentationKind(Piece):
     """What documents need to know of an augmentation."""
+
+    moves_masks: ClassVar[bool] = False
+    """Whether masks move with its views (`anchorage.learning.data.augmentation.Augmentation.with_masks`), which have the size of the images."""
 
     def view_side(self, image_size: int) -> int:
         """Return the side of a view of images of a side, in pixels."""
@@ -117,8 +125,12 @@ class ModelSpec(Document):
         "small images, ResNet18ImageNet the 7×7 stem for large ones."
     )
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(
-        description="Height and width of the network's input in pixels. The shorter side of an image is scaled to it, and the centre is "
-        "cropped."
+        description="Height and width of the network's input in pixels, to which images are fitted as `fit` says."
+    )
+    fit: Literal["Crop", "Pad"] | None = Field(
+        None,
+        description="How an image becomes square. Crop: its shorter side is scaled to imageSize, and the centre is cropped. Pad: its longer side is "
+        "scaled to it, and the rest is black, so that nothing is cut off. Absent: Pad for a segmentation, Crop for other tasks.",
     )
     channels: Literal[1, 3] = Field(
         3, description="Number of channels of the network's input: 1 for grey, 3 for RGB. Images are converted to it."
@@ -212,3 +224,8 @@ class ModelDescription(ModelSpec):
     def num_outputs(self) -> int:
         """Width of the head: classes, or whatever the task's outputs are."""
         return len(self.task.outputs)
+
+    @property
+    def fitting(self) -> Literal["Crop", "Pad"]:
+        """How an image becomes square."""
+        return self.fit or self.task.fit

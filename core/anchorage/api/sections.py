@@ -40,6 +40,9 @@ class _Use:
         yield ("groupBy",), section.group_by
         yield ("splitColumn",), section.split_column
         yield ("classMap",), section.class_map
+        yield ("maskColumn",), section.mask_column
+        yield ("maskValues",), section.mask_values
+        yield ("ignoredValue",), section.ignored_value
         yield ("validationPercent",), section.validation_percent
         if section.taken == "Part" and section.division is not None:
             yield ("anchors",), section.anchors
@@ -52,15 +55,19 @@ def check_sections(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mi
     uses = list(_uses(federation, silos))
     yield from _shared_pools(uses)
     for use in uses:
-        yield from _unknown_classes(use, federation.spec.task.label_names)
+        yield from _unknown_classes(use, federation.spec.task.label_names, federation.spec.task.outputs)
 
 
-def _unknown_classes(use: _Use, classes: Sequence[str]) -> Iterator[Mistake]:
+def _unknown_classes(use: _Use, classes: Sequence[str], outputs: Sequence[str]) -> Iterator[Mistake]:
     """Yield the names that lead to no class."""
     for local, name in use.section.class_map.items():
         if name not in classes:
             message = f"{unknown(name, classes)}, for {local!r}"
             yield Mistake(CLASSES_DIFFER, (*use.path, "classMap", local), message, silo=use.silo)
+    for value, name in use.section.mask_values.items():
+        if name not in outputs:
+            message = f"{unknown(name, outputs)}, for {value!r}"
+            yield Mistake(CLASSES_DIFFER, (*use.path, "maskValues", value), message, silo=use.silo)
     for name in use.section.stated_counts:
         if name not in classes:
             yield Mistake(CLASSES_DIFFER, (*use.path, "classCounts", name), unknown(name, classes), silo=use.silo)

@@ -62,6 +62,8 @@ class OutputKind(StrEnum):
     """A probability for each name by itself."""
     VALUES = "values"
     """A number for each name."""
+    MAPS = "maps"
+    """A probability for each name at each pixel; they add up to 1 there."""
 
 
 class Task(Piece):
@@ -80,6 +82,12 @@ class Task(Piece):
 
     mean_over_images: ClassVar[bool] = True
     """Whether the loss of a batch is the mean of those of its images, so that several devices may learn a part each."""
+
+    fit: ClassVar[Literal["Crop", "Pad"]] = "Crop"
+    """How images become square where the model's document does not say so."""
+
+    gives_maps: ClassVar[bool] = False
+    """Whether it has outputs for each pixel of an image, for which a network must give maps, and not for the image as a whole."""
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelSpec, network_called
 from anchorage.learning.data.augmentation import Augmentation, augmentation_of
 from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.draws import Draws
@@ -124,7 +124,8 @@ def views_of(
     `embeddings` is a folder where they are kept for other runs.
     """
     augmentation = augmentation_of(model.augmentation)
-    if model.trainable != "Head" or model.lora is not None or any(piece.needs_pixels for piece in method.pieces):
+    pixels = network_called(model.network).gives_maps or any(piece.needs_pixels for piece in method.pieces)
+    if model.trainable != "Head" or model.lora is not None or pixels:
         return Views(images, augmentation, device)
     kept = None if embeddings is None else KeptEmbeddings(embeddings)
     return EncodedViews(images, augmentation, device, draws, model, kept)

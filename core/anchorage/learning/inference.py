@@ -60,6 +60,7 @@ class ImageModel(nn.Module):
             projection=head.projection is not None,
             bias=head.bias,
             hidden=head.hidden,
+            map_width=head.width if kind.gives_maps else None,
         )
         if head.covariances is not None:
             whole = head.covariances == "classes"
@@ -76,7 +77,9 @@ class ImageModel(nn.Module):
         return self._plain(images)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return what the task makes of the outputs, float32 [n, outputs], for pixels uint8 [n, channels, size, size]."""
+        """Return what the task makes of the outputs, float32 [n, outputs], of maps [n, outputs, size, size], for pixels uint8
+        [n, channels, size, size].
+        """
         return self.task.activated(self.network(self.views(images)))
 
     def score(self, images: NDArray[np.uint8] | NDArray[np.uint16]) -> NDArray[np.float32]:

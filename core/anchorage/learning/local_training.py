@@ -1,6 +1,6 @@
 """The losses of labelled images, step by step; each generator yields a step's loss."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -14,7 +14,7 @@ from anchorage.learning.data.labels import Labels
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.models import Network
-from anchorage.learning.views import Views, batches_per_epoch, epoch_batches, grouped
+from anchorage.learning.views import Kind, Views, batches_per_epoch, epoch_batches, grouped
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Mean loss of the head's outputs [n, outputs] and labels [n, ...]."""
@@ -123,14 +123,38 @@ class Labelled:
         place : Place, optional
             Where to note that batches of the stream ``batches`` are taken.
         """
+        return self._split(batches, lambda indices, labels: (labels, *(view(indices) for view in views)), place)
+
+    def paired(
+        self, batches: Iterable[NDArray[np.int64]], kinds: Sequence[Kind], generator: torch.Generator, place: Place
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Yield each batch's labels and a view, float32 [b, channels, H, W], of one kind after the other; labels that are masks move with the view.
+
+        Parameters as of `viewed`.
+        """
+
+        def seen(indices: Tensor, labels: Tensor) -> Iterator[Tensor]:
+            for kind in kinds:
+                images, own = self.views.with_labels(kind, indices, labels, generator)
+                yield from (own, images)
+
+        return self._split(batches, seen, place)
+
+    def _split(
+        self,
+        batches: Iterable[NDArray[np.int64]],
+        seen: Callable[[Tensor, Tensor], Iterable[Tensor]],
+        place: Place | None,
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Yield each batch of what is seen of several at once, by their indices and labels."""
         for group in grouped(batches, self.views.ahead):
             indices, labels = self.batch(np.concatenate(group))
             sizes = [len(batch) for batch in group]
-            split = [torch.split(seen, sizes) for seen in (labels, *(view(indices) for view in views))]
-            for ahead, seen in zip(reversed(range(len(group))), zip(*split, strict=True), strict=True):
+            split = [torch.split(tensor, sizes) for tensor in seen(indices, labels)]
+            for ahead, of_batch in zip(reversed(range(len(group))), zip(*split, strict=True), strict=True):
                 if place is not None:
                     place.take(BATCHES, ahead)
-                yield seen
+                yield of_batch
 
 
 def _first(views: Views, both_views: bool) -> Callable[[Tensor, torch.Generator], Tensor]:
@@ -154,19 +178,17 @@ def labelled_losses(
     `contrast`, if given, is told the first views and their representations, and returns what is added (MOON). Each of `devices` learns its part.
     """
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
-    views = [lambda indices: _first(data.views, both_views)(indices, augmentation)]
-    if both_views:
-        views.append(lambda indices: data.views.strong(indices, augmentation))
-
-    for seen in data.viewed(batching.rest(len(data.indices), draws), *views, place=draws.place):
+    kinds: Sequence[Kind] = ("weak", "strong") if both_views else ("learnt",)
+    for seen in data.paired(batching.rest(len(data.indices), draws), kinds, augmentation, draws.place):
         part = devices.part(len(seen[0]), batching.smallest)
         labels, images, *strong = part.of(*seen)
         z = network.represent(images)
         value = loss(network.classifier(z), labels)
         if contrast is not None:
             value = value + contrast(images, z)
-        for other in strong:
-            value = (value + loss(network(other), labels)) / 2
+        if strong:
+            own, other = strong
+            value = (value + loss(network(other), own)) / 2
         yield part.weighted(value)
 
 
@@ -203,7 +225,7 @@ def strong_losses(
     devices = devices or DeviceGroup()
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     batches = batching.rest(len(data.indices), draws)
-    for seen in data.viewed(batches, lambda indices: data.views.strong(indices, augmentation), place=draws.place):
+    for seen in data.paired(batches, ("strong",), augmentation, draws.place):
         part = devices.part(len(seen[0]), batching.smallest)
         labels, images = part.of(*seen)
         yield part.weighted(loss(network(images), labels))
@@ -213,7 +235,5 @@ def weak_losses(network: Network, data: Labelled, loss: Loss, batching: Batching
     """Yield the loss on what a supervised loss sees, weak views: SemiFL's server (methods reference, 6.7)."""
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     batches = batching.rest(len(data.indices), draws)
-    for labels, images in data.viewed(
-        batches, lambda indices: data.views.learnt(indices, augmentation), place=draws.place
-    ):
+    for labels, images in data.paired(batches, ("learnt",), augmentation, draws.place):
         yield loss(network(images), labels)

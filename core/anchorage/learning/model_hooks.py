@@ -111,6 +111,11 @@ class TaskHooks(Task):
     def activated(self, logits: Tensor) -> Tensor:
         """Return what people are shown of the head's outputs [n, outputs], such as probabilities, in their shape and dtype."""
 
+    def scored(self, activated: Tensor) -> NDArray[Any]:
+        """Return what scores are calculated of, of what `activated` gave for some images: as a rule that itself, float64; of maps what is less."""
+        found: NDArray[Any] = activated.double().cpu().numpy()
+        return found
+
     @abstractmethod
     def tally(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> Tally:
         """Return the sums of `tally_arrays` over images with labels [n, ...], all known, and what `activated` gave for them; n may be 0."""

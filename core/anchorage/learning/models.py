@@ -76,6 +76,9 @@ class Network(nn.Module):
         Whether the classifier has one.
     hidden : int, optional
         Units of a rectified layer between encoder and classifier, of embeddings that are scaled to mean 0 and variance 1; without `projection`.
+    map_width : int, optional
+        Of an encoder of maps (`anchorage.learning.networks.unets`), their channels: images [n, channels, H, W] to maps [n, map_width, H, W], of
+        which the classifier makes logits [n, C, H, W] pixel by pixel.
     """
 
     def __init__(
@@ -88,15 +91,19 @@ class Network(nn.Module):
         *,
         bias: bool = True,
         hidden: int | None = None,
+        map_width: int | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.width = encoder, width
+        self.gives_maps = map_width is not None
         self.frozen: frozenset[str] = frozenset()
         """Names of the tensors that do not train."""
         self.front: tuple[bytes, ...] = ()
         """Digests of the frozen tensors' chunks that were loaded last (`Manifest.fixed`); empty where they are as drawn."""
         self.projection, seen = _before_classifier(width, projection, hidden)
         self.classifier = nn.Linear(seen, num_outputs, bias=bias)
+        if map_width is not None:
+            self.classifier = PixelClassifier(map_width, num_outputs, bias=bias)
         self.anchor_head = nn.Linear(width, ANCHOR_WIDTH) if anchor_head else None
         self.psi: Psi | None = None
         self.lora: Adapters | None = None
@@ -106,17 +113,26 @@ class Network(nn.Module):
         self.local: nn.Module | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits [n, C]."""
+        """Return logits [n, C], or of maps [n, C, H, W]."""
         logits: Tensor = self.classifier(self.represent(x))
         return logits
 
     def represent(self, x: Tensor) -> Tensor:
-        """Return what the classifier sees [n, d]: the encoder's output, behind the projection head or hidden layer where there is one."""
+        """Return what the classifier sees [n, d]: the encoder's output, behind the projection head or hidden layer where there is one.
+
+        Of an encoder of maps it is the map, [n, map_width, H, W].
+        """
+        if self.gives_maps:
+            features: Tensor = self.encoder(x)
+            return features
         z: Tensor = self.projection(self.embed(x))
         return z
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the embeddings [n, width] of images; of what a frozen encoder made of them before (`EncodedViews`) those themselves."""
+        if self.gives_maps:
+            vector: Tensor = self.encoder.embedded(x)  # type: ignore[operator]
+            return vector
         if x.ndim == _EMBEDDED and is_frozen(self.encoder):
             return x
         embedded: Tensor = self.encoder(x) if self.lora is None else self.lora.embed(self.encoder, x)
@@ -181,6 +197,14 @@ class Network(nn.Module):
             return 1
         reduction = getattr(self.encoder, "reduction", image_size)
         return 2 if -(-image_size // reduction) <= 1 else 1
+
+
+class PixelClassifier(nn.Linear):
+    """A linear map of the features of each pixel: a convolution of one pixel, [n, d, H, W] to [n, C, H, W]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits of maps."""
+        return nn.functional.conv2d(x, self.weight[:, :, None, None], self.bias)
 
 
 def _before_classifier(width: int, projection: bool, hidden: int | None) -> tuple[nn.Module, int]:
@@ -275,6 +299,16 @@ def _width(encoder: nn.Module, model: ModelSpec) -> int:
     return int(embedded.shape[1])
 
 
+def _map_width(encoder: nn.Module, kind: NetworkHooks) -> int:
+    """Return the channels of the maps that an encoder gives, as it says."""
+    width: object = getattr(encoder, "map_width", None)
+    if not isinstance(width, int):
+        raise wrong_result(
+            kind, "encoder", "an encoder of maps without map_width", "one that says how many channels its maps have"
+        )
+    return width
+
+
 def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
     """Fill a module's parameters: Kaiming normal by fan-out for convolutions without bias, else uniform by fan-in (methods reference, 5.1).
 
@@ -314,7 +348,14 @@ def build_model(model: ModelDescription, method: TrainingMethod, seed: int) -> N
     projection = any(piece.projection_head for piece in method.pieces) or kind.projects
     width = _width(encoder, model)
     network = Network(
-        encoder, width, model.num_outputs, anchor_head, projection, bias=kind.classifier_bias, hidden=model.hidden
+        encoder,
+        width,
+        model.num_outputs,
+        anchor_head,
+        projection,
+        bias=kind.classifier_bias,
+        hidden=model.hidden,
+        map_width=_map_width(encoder, kind) if kind.gives_maps else None,
     )
     for piece in method.pieces:
         piece.add_heads(network)

@@ -31,6 +31,7 @@ from anchorage.learning.hooks import ServerTrainer, expect
 from anchorage.learning.layer_outputs import layer_outputs, require_layer
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.loss_checks import suspecting
+from anchorage.learning.map_scores import scored_maps
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import Scored, TaskHooks
 from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, HIDDEN, Network, build_model, network_of
@@ -52,8 +53,8 @@ KEPT_TESTS = 2
 class _Outputs:
     """What a model makes of n images."""
 
-    activated: NDArray[np.float64]
-    """What the task makes of the head's outputs, [n, outputs]."""
+    activated: NDArray[Any]
+    """What the task makes of the head's outputs, float64 [n, outputs]; of maps what it scores them by."""
     loss: float
     """The task's mean loss."""
     features: NDArray[np.float32]
@@ -121,7 +122,7 @@ class TorchServerLearner:
         self._scored = {name: self._labelled(images.get(name)) for name in ("validation", "test")}
         self._groups = {name: _groups(images.get(name)) for name in self._scored}
         self._scorer: Network | None = None
-        self._tested: dict[tuple[str, int], NDArray[np.float64]] = {}
+        self._tested: dict[tuple[str, int], NDArray[Any]] = {}
         self._scoring = Lock()
         validation = self._labelled(images.get("validation")) if self._method.pseudo_labels.validated else None
         self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed, validation)
@@ -388,7 +389,27 @@ class TorchServerLearner:
                 piece.before_scoring(self._round, self._scorer)
             return self._forward(self._scorer, images, part, round_number)
 
+    def _forward_maps(self, network: Network, images: Labelled, part: str, round_number: int) -> "_Outputs":
+        """Do what `_forward` does where the network gives maps, of which only what the task scores by is kept."""
+        views, side = images.views, self._model.image_size
+        scored, loss, finite = scored_maps(network, views, self._task, images.indices, images.labels, side)
+        if not finite:
+            raise self._not_finite(part, round_number)
+        drawn = images.indices[self._drawn(part, len(images.labels))]
+        pictured = self._pictured if part == "validation" else None
+        outputs = network.embed if pictured is None else layer_outputs(network, pictured.layer)
+        rows = views.mapped(drawn, lambda i: outputs(views.plain(i)))
+        return _Outputs(scored, loss, rows.float().cpu().numpy())
+
+    def _not_finite(self, part: str, round_number: int) -> AnchorageError:
+        message = (
+            f"the model of round {round_number} gives NaN on the {part} images: lower learningRate or set clipNorm"
+        )
+        return AnchorageError(LOSS_NOT_FINITE, message)
+
     def _forward(self, network: Network, images: Labelled, part: str, round_number: int) -> "_Outputs | None":
+        if network.gives_maps:
+            return self._forward_maps(network, images, part, round_number)
         features = images.views.mapped(images.indices, lambda i: network.represent(images.views.plain(i)))
         classifier = self._probe(network, round_number) if self._probed else network.classifier
         if self._probed and not bool(classifier.weight.isfinite().all()):
@@ -407,10 +428,7 @@ class TorchServerLearner:
             if self._is_untrained(round_number) and all(bool(p.isfinite().all()) for p in network.parameters()):
                 found = "outputs that are not finite, of a network with finite weights that nobody trained"
                 raise wrong_result(network_of(self._model), "encoder", found, "an encoder with finite outputs")
-            message = (
-                f"the model of round {round_number} gives NaN on the {part} images: lower learningRate or set clipNorm"
-            )
-            raise AnchorageError(LOSS_NOT_FINITE, message)
+            raise self._not_finite(part, round_number)
         drawn = self._drawn(part, len(images.labels))
         if self._pictured is None or part != "validation":
             return _Outputs(activated, loss, features.cpu().numpy()[drawn])

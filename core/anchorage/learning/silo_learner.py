@@ -33,6 +33,7 @@ from anchorage.learning.encoded_views import views_of
 from anchorage.learning.hook_checks import checked, checked_arrays
 from anchorage.learning.hooks import expect
 from anchorage.learning.loss_checks import checked_losses, suspecting
+from anchorage.learning.map_scores import scored_maps
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.models import Network
@@ -264,7 +265,9 @@ class TorchSiloLearner:
 
     def _tally(self, network: Network, indices: NDArray[np.int64]) -> Tally:
         """Return the task's tally of labelled images."""
-        found = self._task.tally(self._images.labels[indices], self._activated(network, indices)[1])
+        labels = self._images.labels[indices]
+        scored = self._scored_maps(network, indices, labels)[0] if self._task.gives_maps else None
+        found = self._task.tally(labels, self._activated(network, indices)[1] if scored is None else scored)
         return checked_arrays(self._task, "tally", found)
 
     def _activated(self, network: Network, indices: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
@@ -274,6 +277,11 @@ class TorchSiloLearner:
             return torch.empty(0), np.empty((0, self._run.model.num_outputs))
         logits = views.mapped(indices, lambda i: network(views.plain(i))).double()
         return logits, self._task.activated(logits).cpu().numpy()
+
+    def _scored_maps(self, network: Network, indices: NDArray[np.int64], labels: Labels) -> tuple[NDArray[Any], float]:
+        """Return what the task scores maps by, and its loss."""
+        side = self._run.model.image_size
+        return scored_maps(network, self._images.views, self._task, indices, labels, side)[:2]
 
     def _layout_of(self, task: Task) -> Layout:
         return self._layouts.get(task.model.layout, self._down)
@@ -407,9 +415,12 @@ class TorchSiloLearner:
         """Return the task's mean loss on the validation split, 0 without a label there, what the weighting counts of it, and of how many images."""
         labels = self._validation_labels(round_number)
         known = is_known(labels)
-        logits, activated = self._activated(network, self._images.validation[known])
-        loss = 0.0
-        if known.any():
+        if self._task.gives_maps:
+            activated, loss = self._scored_maps(network, self._images.validation[known], labels[known])
+        else:
+            logits, activated = self._activated(network, self._images.validation[known])
+            loss = 0.0
+        if known.any() and not self._task.gives_maps:
             loss = float(self._task.loss(logits, self._images.views.to_device(labels[known])))
         piece = self._method.weighting
         counts = piece.tally(labels[known], activated)

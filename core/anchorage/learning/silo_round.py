@@ -246,7 +246,8 @@ class SiloRound:
         contrast = self.method.regulariser.contrast(self)
         checked(self.method.regulariser, "contrast", contrast, (tuple, NoneType), "a pair of functions or None")
         if contrast is None:
-            plain = self.method.local_loss.per_image and not self.method.pseudo_labels.strong_views_too
+            maps = self.network.gives_maps  # whose Dice is of a whole batch
+            plain = self.method.local_loss.per_image and not self.method.pseudo_labels.strong_views_too and not maps
             alone = plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.task) is None
             losses = self.labelled_losses(batching)
             return Work(losses, steps, samples, per_image=alone, resumes=True, divides=self.task.mean_over_images)

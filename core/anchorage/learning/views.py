@@ -1,8 +1,8 @@
 """Images as a network takes them."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,12 @@ from anchorage.learning.data.stored_pictures import Pictures, StoredPictures
 
 if TYPE_CHECKING:
     from anchorage.learning.models import Network
+
+Kind = Literal["learnt", "weak", "strong"]
+"""A view of an image: as a supervised loss sees it, weakly or strongly augmented."""
+
+_MASKS = 3
+"""Dimensions of a batch of masks [b, H, W]."""
 
 EVALUATION_BATCH = 256
 """Images per forward pass where nothing is learnt; part of what makes the same bytes."""
@@ -91,6 +97,19 @@ class Views:
     def strong(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         """Return strongly augmented images, float32 [b, channels, H, W]."""
         return self._augmentation.strong(self.unchanged(indices), generator)
+
+    def with_labels(
+        self, kind: Kind, indices: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return views of images, float32 [b, channels, H, W], and their labels: masks, uint8 [b, H, W], move with the images."""
+        if labels.ndim != _MASKS:
+            views: Mapping[Kind, Callable[[Tensor, torch.Generator], Tensor]] = {
+                "learnt": self.learnt,
+                "weak": self.weak,
+                "strong": self.strong,
+            }
+            return views[kind](indices, generator), labels
+        return self._augmentation.with_masks(self.unchanged(indices), labels, generator, strong=kind == "strong")
 
     def barlow(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return FedBarlow's two views, float32 [b, channels, H, W] each."""

@@ -7,12 +7,13 @@ from anchorage.api.fact import Fact
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.method import MethodSpec
 from anchorage.api.mistakes import Mistake
-from anchorage.api.model import network_called
+from anchorage.api.model import NetworkKind, network_called
+from anchorage.api.piece import PIECES
 from anchorage.api.plan import Plan
 from anchorage.api.stages import stage_method
 from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.engine.strategy import memory_of, sends_own_models
-from anchorage.learning.hooks import expect
+from anchorage.learning.hooks import LearningHooks, expect
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
 from anchorage.methods.stages import stages_fit
@@ -63,6 +64,7 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
     found: dict[tuple[object, ...], Mistake] = {}
     for mistake in (
         *_unmet(plan),
+        *_of_maps(plan),
         *_contradicted(plan),
         *_of_labels(plan),
         *_of_protocol(plan),
@@ -78,6 +80,41 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
     yield from found.values()
     if not any(mistake.path == _MODE for mistake in found.values()):
         yield from _of_preset(plan)
+
+
+def _of_maps(plan: Plan) -> Iterator[Mistake]:
+    """A task with outputs for each pixel needs a network that gives maps, views that masks can follow, and no head on vectors."""
+    model, task = plan.spec.model, plan.spec.task
+    network = network_called(model.network)
+    if network.gives_maps != task.gives_maps:
+        fitting = ", ".join(_networks(maps=task.gives_maps))
+        one = "a map for each image" if task.gives_maps else "one vector for each image"
+        message = f"found {model.network}, but the task {task.name} needs a network that gives {one}; choose such as {fitting}"
+        yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "network"), message)
+    if not task.gives_maps:
+        return
+    views = PIECES.of("augmentation")
+    if not getattr(views[model.augmentation], "moves_masks", False):
+        fitting = ", ".join(name for name, kind in views.items() if getattr(kind, "moves_masks", False))
+        message = f"found {model.augmentation}, whose views masks cannot follow; choose one of {fitting}"
+        yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "augmentation"), message)
+    for field, value in (("hidden", model.hidden), ("lora", model.lora)):
+        if value is not None:
+            message = f"found {field}, which serves networks that give one vector for each image; remove it"
+            yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", field), message)
+    for piece in plan.method.pieces():
+        if isinstance(piece, LearningHooks) and (piece.projection_head or piece.anchor_head):
+            message = f"found {piece.name}, whose head serves one vector for each image, but {task.name} has maps; choose another"
+            yield Mistake(MEANINGLESS_OVERRIDE, piece.path, message)
+
+
+def _networks(*, maps: bool) -> Iterator[str]:
+    """Yield names of networks that give maps, or vectors: all of the former, some of the latter."""
+    for name, kind in PIECES.of("network").items():
+        if not name.endswith("/") and network_called(name).gives_maps == maps:
+            yield name
+        elif maps and issubclass(kind, NetworkKind):
+            yield from (name + member for member in kind.members if network_called(name + member).gives_maps)
 
 
 def _of_average(plan: Plan) -> Iterator[Mistake]:

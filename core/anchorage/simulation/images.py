@@ -54,8 +54,11 @@ class DecodedImages:
             bad,
             listing.stratum_names,
             listing.without_masks,
+            *((map(_state_of, listing.masks.files)) if listing.masks is not None else ()),
+            b"" if listing.masks is None else listing.masks.table.tobytes(),
             model.image_size,
             model.channels,
+            model.fitting,
         )
         if key not in self._kept:
             pixels, findings = decoded(choice.given(), model)

@@ -56,7 +56,10 @@ class PlannedImages(SharedImages):
         read, kept = self._stands_for.stand_ins(count), np.arange(count) < count * section.kept_labels // 100
         names = tuple(f"{seed:x}-{row}" for row in range(count))
         pixels = rng.integers(0, 256, (count, *self._shape), np.uint8)
-        labels, strata = only_known(read.values, kept), np.where(kept, read.strata, -1)
+        values = read.values
+        if self._stands_for.gives_maps:
+            values = np.broadcast_to(values, (count, *self._shape[1:]))
+        labels, strata = only_known(values, kept), np.where(kept, read.strata, -1)
         digests = rng.integers(0, 2**63, count, np.uint64)
         return ImageSet(pixels, labels, names, names, strata, read.stratum_names, digests)
 

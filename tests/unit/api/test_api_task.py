@@ -57,7 +57,8 @@ def test_the_task_of_another_package_is_served(acme: object) -> None:
 
 
 def test_the_first_metric_of_each_task_decides(acme: object) -> None:
-    own = ("balanced_accuracy", "accuracy", "macro_auc", "macro_auroc", "mean_average_precision", "brier")
+    findings, masks = ("macro_auroc", "mean_average_precision", "brier"), ("dice", "dice_all", "pooled_dice")
+    own = ("balanced_accuracy", "accuracy", "macro_auc", *findings, *masks)
     assert metric_order() == (*own, "mean_absolute_error", "loss")
     assert lower_is_better("mean_absolute_error") and not lower_is_better("balanced_accuracy")
     better, worse = ({"loss": 0.1, "mean_absolute_error": years} for years in (4.0, 5.0))

@@ -56,6 +56,7 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("ServerData", "noFinding"): "atomic",
     ("SiloData", "labelColumns"): "atomic",
     ("SiloData", "noFinding"): "atomic",
+    ("Segmentation", "classes"): "atomic",
     ("ClassBudget", "mix"): "atomic",
 }
 """How server-side apply merges a list: by a key of its items, as a set, or not at all."""

@@ -74,7 +74,7 @@ TASK_UNSUPPORTED = failure(
     "ANC-1214 TaskUnsupported",
     "Images have several findings each, or masks, which is not of the task: classification is of one class per image.",
     "For several findings per image set `task: {multiLabel: {labels: [...]}}`; else give each image one label, or leave images with several findings "
-    "out (onBadImage: Skip). Of pairs of images and masks name the folder of the images alone.",
+    "out (onBadImage: Skip). Of pairs of images and masks set the task segmentation, or name the folder of the images alone.",
 )
 DATASET_UNUSABLE = failure(
     "ANC-1215 DatasetUnusable",

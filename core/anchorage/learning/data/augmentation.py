@@ -30,9 +30,11 @@ from torch.nn import functional
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.barlow import barlow_views
 from anchorage.learning.data.geometry import (
+    from_places,
     gathered,
     identities,
     maybe_mirrored,
+    pixel_places,
     resized_crop,
     shifts,
     to_device,
@@ -40,6 +42,7 @@ from anchorage.learning.data.geometry import (
     warped,
     windows,
 )
+from anchorage.learning.data.labels import UNKNOWN_PIXEL
 from anchorage.learning.data.rand_augment import RandAugment
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import AugmentationHooks
@@ -84,6 +87,35 @@ class Augmentation:
         """Augment weakly, then strongly, then normalise."""
         return self.normalise(RandAugment(2)(fractions(self._moved(images, generator)), generator))
 
+    def with_masks(
+        self, images: Tensor, masks: Tensor, generator: torch.Generator, *, strong: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return weak or strong views of images, and their masks, moved with them by the same draws.
+
+        Parameters
+        ----------
+        images : Tensor, shape [b, channels, h, w]
+            Images.
+        masks : Tensor of uint8, shape [b, h, w]
+            Classes; each pixel takes that of the nearest, and what comes from beyond the image, or is hidden, is not known.
+        generator : torch.Generator
+            Source of all draws, which goes on as after a view of the images alone.
+        strong : bool
+            Whether views are strong.
+        """
+        before = generator.get_state()
+        seen = self.strong(images, generator) if strong else self.weak(images, generator)
+        after = generator.get_state()
+        generator.set_state(before)
+        places = self.places(pixel_places(masks), generator, strong=strong)
+        generator.set_state(after)
+        return seen, from_places(masks, places, UNKNOWN_PIXEL)
+
+    def places(self, places: Tensor, generator: torch.Generator, *, strong: bool) -> Tensor:
+        """Do what a view's draws do to where pixels come from, float32 [b, 3, h, w]; a class with `weak` or `strong` of its own has its own."""
+        moved = self._moved(places, generator)
+        return RandAugment(2).places(moved, generator) if strong else moved
+
     def barlow(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return FedBarlow's two views, normalised."""
         first, second = barlow_views(fractions(images), generator)
@@ -103,6 +135,11 @@ class ResizedAugmentation(Augmentation):
         """Augment strongly, then weakly, then normalise."""
         changed = RandAugment(3, uniform=True, cut=True)(fractions(images), generator)
         return self.normalise(self._moved(changed, generator))
+
+    def places(self, places: Tensor, generator: torch.Generator, *, strong: bool) -> Tensor:
+        """Move as `strong` and `weak` do."""
+        changed = RandAugment(3, uniform=True, cut=True).places(places, generator) if strong else places
+        return self._moved(changed, generator)
 
     def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, _, height, width = images.shape
@@ -167,6 +204,11 @@ class DigitsAugmentation(Augmentation):
         """Shift, turn, scale and fade gently, and cut a square out."""
         return self.normalise(_distort(fractions(self._moved(images, generator)), generator))
 
+    def places(self, places: Tensor, generator: torch.Generator, *, strong: bool) -> Tensor:
+        """Move as `strong` and `weak` do."""
+        moved = self._moved(places, generator)
+        return _distort(moved, generator, colours=False) if strong else moved
+
     def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, _, height, width = images.shape
         down, rows = shifts(count, height, generator, images.device)
@@ -200,8 +242,11 @@ def levels(images: Tensor) -> Tensor:
     return images.float() / 65535 if images.dtype == torch.uint16 else images
 
 
-def _distort(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Turn by up to 15°, scale by up to a tenth, change contrast by 30 % and brightness by 0.1, cut out a square of a quarter."""
+def _distort(values: Tensor, generator: torch.Generator, *, colours: bool = True) -> Tensor:
+    """Turn by up to 15°, scale by up to a tenth, change contrast by 30 % and brightness by 0.1, cut out a square of a quarter.
+
+    Without `colours`, contrast and brightness are drawn and not changed.
+    """
     count, _, height, width = values.shape
     device = values.device
     angle = uniform(-radians(15), radians(15), (count,), generator)
@@ -213,7 +258,8 @@ def _distort(values: Tensor, generator: torch.Generator) -> Tensor:
     values = warped(values, to_device(matrices, device))
     gain = to_device(uniform(0.7, 1.3, (count, 1, 1, 1), generator), device)
     lift = to_device(uniform(-0.1, 0.1, (count, 1, 1, 1), generator), device)
-    values = (values * gain + lift).clamp_(0, 1)
+    if colours:
+        values = (values * gain + lift).clamp_(0, 1)
     rows, columns = (_within_cut(count, side, generator, device) for side in (height, width))
     return values.masked_fill(rows[:, None, :, None] & columns[:, None, None, :], 0.0)
 

@@ -15,7 +15,7 @@ from anchorage.learning.model_hooks import DecoderHooks, IntensityHooks
 
 if TYPE_CHECKING:
     from anchorage.api.inference import Inference
-    from anchorage.api.model import ModelSpec
+    from anchorage.api.model import ModelDescription, ModelSpec
 
 HEAD_BYTES = 512
 """Bytes at a file's beginning by which its decoder is found."""
@@ -42,9 +42,9 @@ def suffixes_with_headers() -> tuple[str, ...]:
     return tuple(suffix for decoder in telling for suffix in decoder.suffixes())
 
 
-def input_of(model: "ModelSpec | Inference") -> Input:
+def input_of(model: "ModelDescription | Inference") -> Input:
     """Return what a model takes of an image."""
-    return Input(model.image_size, model.channels, shades_of(model))
+    return Input(model.image_size, model.channels, shades_of(model), model.fitting)
 
 
 def shades_of(model: "ModelSpec | Inference") -> Intensity | None:
@@ -84,12 +84,7 @@ def decode_content(content: bytes, name: str, wanted: Input, frame: int = 0) -> 
     AnchorageError
         PIECE_WRONG: a decoder of another package returned no picture.
     """
-    if (version := decoder_for(content, name)) is None:
-        raise not_an_image(content)
-    decoder = decoders()[version]
-    picture = decoder.picture(content, wanted, frame)
-    with returned_by(decoder, "picture"):
-        _check(picture)
+    picture, version = picture_of(content, name, wanted, frame)
     return fitted(picture, wanted, digest_of(content, frame), version)
 
 
@@ -98,6 +93,17 @@ def digest_of(content: bytes, frame: int) -> bytes:
     digest = hashlib.blake2b(content)
     digest.update(frame.to_bytes(4) if frame else b"")
     return digest.digest()
+
+
+def picture_of(content: bytes, name: str, wanted: Input, frame: int = 0) -> tuple[Picture, str]:
+    """Return what a file shows, of any size, and what decoded it. Parameters and errors as of `decode_content`."""
+    if (version := decoder_for(content, name)) is None:
+        raise not_an_image(content)
+    decoder = decoders()[version]
+    picture = decoder.picture(content, wanted, frame)
+    with returned_by(decoder, "picture"):
+        _check(picture)
+    return picture, version
 
 
 def _check(picture: Picture) -> None:

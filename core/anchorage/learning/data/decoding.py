@@ -1,7 +1,8 @@
 """Image files and arrays to pixels of one size and kind. Imports nothing of this project: a registered model carries this file.
 
-An image is resized so that its shorter side fits and cropped in the centre, never squeezed: the shape of a lesion is one of its criteria,
-and lesions lie in the middle. Transparent pixels become black. Of several pages or frames, the first counts; EXIF orientation is applied.
+An image is resized so that its shorter side fits and cropped in the centre, or (`fit` Pad) so that its longer side fits, on black. It is never
+squeezed: the shape of a lesion is one of its criteria. Transparent pixels become black. Of several pages or frames, the first counts; EXIF
+orientation is applied.
 
 A picture of more than 8 bits keeps its levels until a network's input is made of it: 65,535 is white then. Grey images of more than 8 bits do not say
 how many of them they use, so it is taken from their largest value: the first of `WHITES` that is not below it becomes white, 0 black. Unlike the
@@ -18,7 +19,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import PIL
@@ -26,6 +27,9 @@ from numpy.typing import DTypeLike, NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, PLANAR_CONFIGURATION, TiffImageFile
+
+Fit = Literal["Crop", "Pad"]
+"""How an image becomes square: Crop cuts the middle out, Pad keeps all of it."""
 
 MOST_BYTES = 256 * 2**20
 """Largest file that is read."""
@@ -163,11 +167,14 @@ class Input:
         1 for grey, 3 for RGB.
     intensity : callable or None
         Which values become black and white; None: those that the file's bits can hold.
+    fit : str
+        How a picture becomes square: the middle of it is cropped, or all of it is padded with black.
     """
 
     side: int
     channels: int
     intensity: Intensity | None = None
+    fit: Fit = "Crop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,7 +513,8 @@ def _opaque(image: Image.Image, channels: int) -> NDArray[np.uint8]:
 
 
 def fitted(picture: Picture, wanted: Input, digest: bytes, decoder: str) -> Decoded:
-    """Fit a picture to a model: shades by the model's intensity, then shorter side fitted, centre cropped, bilinear with antialiasing.
+    """Fit a picture to a model: shades by the model's intensity, then bilinear with antialiasing: shorter side fitted and centre cropped, or longer
+    side fitted, on black.
 
     Parameters
     ----------
@@ -527,11 +535,11 @@ def fitted(picture: Picture, wanted: Input, digest: bytes, decoder: str) -> Deco
     few_values = _has_few_values(picture.pixels)
     shown, white = _shades(picture, wanted.intensity)
     deep = shown.pixels.dtype == np.uint16
-    pixels: NDArray[Any] = _planes_of_levels(shown, wanted.side, wanted.channels) if deep else shown.pixels
+    pixels: NDArray[Any] = _planes_of_levels(shown, wanted) if deep else shown.pixels
     if wanted.channels == 1 and pixels.ndim == 3:
         pixels = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))
     if pixels.shape[:2] != (wanted.side, wanted.side):
-        pixels = _fit(Image.fromarray(np.ascontiguousarray(pixels)), wanted.side)
+        pixels = _fit(Image.fromarray(np.ascontiguousarray(pixels)), wanted.side, wanted.fit, upright_size(picture))
     planar = (
         np.broadcast_to(pixels, (wanted.channels, *pixels.shape)) if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     )
@@ -601,18 +609,18 @@ def _is_blank(picture: Picture) -> bool:
     return True
 
 
-def _planes_of_levels(picture: Picture, image_size: int, channels: int) -> NDArray[np.uint8] | NDArray[np.uint16]:
+def _planes_of_levels(picture: Picture, wanted: Input) -> NDArray[np.uint8] | NDArray[np.uint16]:
     """Return a picture of more than 8 bits fitted, with as many levels as it may have."""
     most = 255 if picture.white <= 255 else 65535
     values = picture.pixels.astype(np.float32)
-    if values.ndim == 3 and channels == 1:
+    if values.ndim == 3 and wanted.channels == 1:
         values = values @ np.array(_LUMA, np.float32)
+    size = upright_size(picture)
     if values.ndim == 2:
-        sized = _fit(Image.fromarray(values), image_size)
+        sized = _fit(Image.fromarray(values), wanted.side, wanted.fit, size)
     else:
-        sized = np.stack(
-            [_fit(Image.fromarray(plane), image_size) for plane in np.ascontiguousarray(values.transpose(2, 0, 1))], 2
-        )
+        planes = np.ascontiguousarray(values.transpose(2, 0, 1))
+        sized = np.stack([_fit(Image.fromarray(plane), wanted.side, wanted.fit, size) for plane in planes], 2)
     levels = np.rint(sized.astype(np.float64) * most / picture.white).clip(0, most)
     return levels.astype(np.uint8) if most == 255 else levels.astype(np.uint16)
 
@@ -627,5 +635,32 @@ def with_levels_of(pixels: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     return np.rint(pixels / np.float32(257)).astype(np.uint8)
 
 
-def _fit(image: Image.Image, image_size: int) -> NDArray[Any]:
-    return np.asarray(ImageOps.fit(image, (image_size, image_size), Image.Resampling.BILINEAR))
+def upright_size(picture: Picture) -> tuple[int, int]:
+    """Return width and height of a picture as it is seen, in pixels of its file."""
+    height, width = picture.pixels.shape[:2]
+    wide, high = picture.size
+    return (wide, high) if (width > height) == (wide > high) else (high, wide)
+
+
+def fit_mask(mask: NDArray[np.uint8], image_size: int, fit: Fit, outside: int) -> NDArray[np.uint8]:
+    """Fit a mask uint8 [h, w] as the image that it is of, by the nearest pixel; `outside` is what lies beside the image."""
+    size = (mask.shape[1], mask.shape[0])
+    nearest = Image.Resampling.NEAREST
+    return np.asarray(_fitted(Image.fromarray(mask), image_size, fit, size, nearest, outside), np.uint8)
+
+
+def _fit(image: Image.Image, image_size: int, fit: Fit, size: tuple[int, int]) -> NDArray[Any]:
+    return np.asarray(_fitted(image, image_size, fit, size, Image.Resampling.BILINEAR, 0))
+
+
+def _fitted(
+    image: Image.Image, image_size: int, fit: Fit, size: tuple[int, int], method: Image.Resampling, outside: int
+) -> Image.Image:
+    """Return a square image; `size` is the file's width and height, which an image that was decoded smaller only has in proportion."""
+    if fit == "Crop":
+        return ImageOps.fit(image, (image_size, image_size), method)
+    longer = max(size)
+    width, height = (max(1, (2 * side * image_size + longer) // (2 * longer)) for side in size)
+    canvas = Image.new(image.mode, (image_size, image_size), (outside,) * len(image.getbands()))
+    canvas.paste(image.resize((width, height), method), ((image_size - width) // 2, (image_size - height) // 2))
+    return canvas

@@ -43,6 +43,9 @@ _POOL = {
     "frames",
     "burned_in_text",
     "for_processing",
+    "mask_column",
+    "mask_values",
+    "ignored_value",
     "class_map",
     "on_bad_image",
 }

@@ -15,6 +15,7 @@ from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.label_kinds import is_mask_folder
 from anchorage.learning.data.labels import LabelReader, is_known
 from anchorage.learning.data.listing import BadImage, Listing
+from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.table_columns import divided_paths, owner_in_path
 
 _DIRECTORY = "dicomdir"
@@ -208,6 +209,10 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
     AnchorageError
         DATA_MISSING, OUTSIDE_FOLDER, GROUP_UNKNOWN, PACKAGE_MISSING, or as of `LabelReader.read`.
     """
+    if isinstance(reader, MaskReader):
+        from anchorage.learning.data.mask_folders import list_pairs
+
+        return list_pairs(section, root, reader)
     found = find_files(section, root)
     if section.mask_files == "Ignore":
         _leave_out_besides(found)
@@ -249,17 +254,17 @@ def _leave_out_besides(found: Files) -> None:
     for name in found.images:
         if any(is_mask_folder(folder) for folder in name.split("/")[1:-1]):
             found.leave_out(MASK, name)
-        elif (what := _belongs(name.rpartition(".")[0].casefold(), stems)) is not None:
+        elif what := belongs_to(name.rpartition(".")[0].casefold(), stems)[0]:
             found.leave_out(what, name)
         else:
             kept.append(name)
     found.images[:] = kept
 
 
-def _belongs(path: str, stems: Set[str]) -> str | None:
-    """Return what a file is of another image, by its path without suffix in lower case and those of all; None: it is an image itself."""
+def belongs_to(path: str, stems: Set[str]) -> tuple[str, str]:
+    """Return what a file is of another image, and that image, by paths without suffix in lower case; two empty texts: it is an image itself."""
     folder, slash, stem = path.rpartition("/")
     for pattern in _BESIDE:
-        if (match := pattern.fullmatch(stem)) is not None and f"{folder}{slash}{match['image']}" in stems:
-            return MASK if match["mask"] else THUMBNAIL
-    return None
+        if (match := pattern.fullmatch(stem)) is not None and (image := f"{folder}{slash}{match['image']}") in stems:
+            return (MASK if match["mask"] else THUMBNAIL), image
+    return "", ""

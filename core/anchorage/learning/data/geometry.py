@@ -121,3 +121,35 @@ def _start(share: Tensor, side: int, generator: torch.Generator) -> Tensor:
     """Draw the first pixel of an interval of `share` of the side, as a share of the side."""
     free = (side * (1 - share)).round() + 1
     return (uniform(0, 1, tuple(share.shape), generator) * free).floor().clamp_(max=free - 1) / side
+
+
+def pixel_places(masks: Tensor) -> Tensor:
+    """Return row, column and 1 of each pixel of masks [b, h, w], float32 [b, 3, h, w].
+
+    Whatever moves pixels of images, moved in the same way these say where each pixel comes from: rows and columns are interpolated exactly, and what
+    comes from beyond the image is 0.
+    """
+    count, height, width = masks.shape
+    rows = torch.arange(height, dtype=torch.float32, device=masks.device).view(1, -1, 1).expand(count, -1, width)
+    columns = torch.arange(width, dtype=torch.float32, device=masks.device).view(1, 1, -1).expand(count, height, -1)
+    return torch.stack([rows, columns, torch.ones_like(rows)], 1)
+
+
+def from_places(masks: Tensor, places: Tensor, unknown: int) -> Tensor:
+    """Return masks of the nearest pixels, uint8 [b, h', w'].
+
+    Parameters
+    ----------
+    masks : Tensor of uint8, shape [b, h, w]
+        Classes.
+    places : Tensor, shape [b, 3, h', w']
+        What became of `pixel_places`.
+    unknown : int
+        Class of pixels that come mostly from beyond the image.
+    """
+    inside = places[:, 2]
+    rows, columns = (
+        (places[:, axis] / inside.clamp(min=0.5)).round().long().clamp(0, masks.shape[axis + 1] - 1) for axis in (0, 1)
+    )
+    batch = torch.arange(len(masks), device=masks.device).view(-1, 1, 1)
+    return masks[batch, rows, columns].masked_fill(inside < 0.5, unknown)

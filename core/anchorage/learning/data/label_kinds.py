@@ -60,6 +60,11 @@ def refuse_several(place: str, found: Mapping[str, int], remedy: str) -> None:
     raise AnchorageError(TASK_UNSUPPORTED, message, redacted=redacted)
 
 
+def is_image_folder(name: str) -> bool:
+    """Return whether a folder is called as one of images that have masks."""
+    return _word(name) in _IMAGES
+
+
 def is_mask_folder(name: str) -> bool:
     """Return whether a folder is called as one of masks."""
     return _word(name) in _MASKS
@@ -81,9 +86,9 @@ def refuse_masks(folder: Path, names: Collection[str]) -> None:
     masks = [name for name in sorted(set(names)) if is_mask_folder(name)]
     if images and masks:
         message = (
-            f"{folder} has the folders {images[0]} and {masks[0]}, which look like images and their masks: segmentation is not supported yet; "
-            f"Anchorage classifies one class per image; put images in a folder per class, or label them in a table; of images without labels "
-            f"name {folder / images[0]} alone"
+            f"{folder} has the folders {images[0]} and {masks[0]}, which look like images and their masks, but the task is another: for masks "
+            f"set task: {{segmentation: {{classes: [...]}}}}; else put images in a folder per class, or label them in a table; of images without "
+            f"labels name {folder / images[0]} alone"
         )
         redacted = "folders look like images and their masks: segmentation is not supported yet; name the folder of the images alone"
         raise AnchorageError(TASK_UNSUPPORTED, message, redacted=redacted)

@@ -1,4 +1,7 @@
-"""Labels of images as arrays, whatever the task: row i is image i, and what is not known is -1 in integers and NaN in floats."""
+"""Labels of images as arrays, whatever the task: row i is image i, and what is not known is -1 in integers and NaN in floats.
+
+Masks, a class for each pixel of an image, are uint8 [n, H, W], and 255 in them is not known: one byte per pixel.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
@@ -15,25 +19,34 @@ from anchorage.learning.data.tables import Table
 Labels = NDArray[Any]
 """Shape [n, ...], of the task's dtype."""
 
+UNKNOWN_PIXEL = 255
+"""Of a mask: no loss and no score counts the pixel."""
+
 LABEL_COLUMNS = ("label", "class", "target", "diagnosis", "dx")
 """Names under which a column of labels is found, in this order, in any case."""
 
 
 def is_known(labels: Labels) -> NDArray[np.bool_]:
     """Return which images have a label, bool [n]: one in which anything is known."""
-    entries: NDArray[np.bool_] = ~np.isnan(labels) if labels.dtype.kind == "f" else np.greater_equal(labels, 0)
+    if labels.dtype.kind == "u":
+        entries: NDArray[np.bool_] = np.not_equal(labels, UNKNOWN_PIXEL)
+    else:
+        entries = ~np.isnan(labels) if labels.dtype.kind == "f" else np.greater_equal(labels, 0)
     return entries if labels.ndim == 1 else np.any(entries, axis=tuple(range(1, labels.ndim)))
 
 
 def only_known(labels: Labels, kept: NDArray[np.bool_]) -> Labels:
     """Return labels [n, ...] without those of the images that do not keep theirs (`kept`, bool [n])."""
     masked = labels.copy()
-    masked[~kept] = np.nan if labels.dtype.kind == "f" else -1
+    masked[~kept] = {"f": np.nan, "u": UNKNOWN_PIXEL}.get(labels.dtype.kind, -1)
     return masked
 
 
 def as_integers(labels: Labels) -> NDArray[np.uint64]:
-    """Return labels as uint64 [n, m] for digests: equal labels give equal rows."""
+    """Return labels as uint64 [n, m] for digests: equal labels give equal rows; of masks digests of 8 bytes, [n, 1]."""
+    if labels.dtype.kind == "u":
+        digests = b"".join(blake3(np.ascontiguousarray(mask).data).digest(8) for mask in labels)
+        return np.frombuffer(digests, "<u8").reshape(-1, 1)
     rows = labels.reshape(len(labels), -1) if labels.size else labels.reshape(len(labels), 0)
     return rows.astype(np.float64).view(np.uint64) if labels.dtype.kind == "f" else rows.astype(np.uint64)
 

@@ -6,13 +6,23 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from anchorage.learning.data.decoders import decode_content
-from anchorage.learning.data.decoding import Decoded, Input, RefusedImageError, decode_array, read_content
+from anchorage.learning.data.decoders import decode_content, digest_of, picture_of
+from anchorage.learning.data.decoding import (
+    Decoded,
+    Input,
+    RefusedImageError,
+    decode_array,
+    fitted,
+    read_content,
+    upright_size,
+)
 from anchorage.learning.data.listing import BadImage, Listing, Source, file_and_frame
+from anchorage.learning.data.masks import DecodedMasks, Masks
 
 MOST_THREADS = 4
 _AHEAD = 4 * MOST_THREADS
@@ -21,7 +31,7 @@ _AHEAD = 4 * MOST_THREADS
 T = TypeVar("T")
 
 
-def decode(listing: Listing, wanted: Input) -> Iterator[Decoded | BadImage]:
+def decode(listing: Listing, wanted: Input, room: DecodedMasks | None = None) -> Iterator[Decoded | BadImage]:
     """Decode the images of a listing in its order, on up to `MOST_THREADS` threads.
 
     Parameters
@@ -30,10 +40,21 @@ def decode(listing: Listing, wanted: Input) -> Iterator[Decoded | BadImage]:
         Which images; rows known to be bad are not opened.
     wanted : Input
         What the model takes.
+    room : DecodedMasks, optional
+        Where the masks of images that have one go, a row before it is yielded.
     """
 
     def one(row: int) -> Decoded | BadImage:
-        return listing.bad.get(row) or _decode(listing.ids[row], listing.sources[row], wanted)
+        if (known := listing.bad.get(row)) is not None:
+            return known
+        name, source = listing.ids[row], listing.sources[row]
+        masks = listing.masks
+        if room is None or masks is None or masks.files[row] is None or not isinstance(source, Path):
+            return _decode(name, source, wanted)
+        try:
+            return _with_mask(source, row, wanted, masks, room)
+        except RefusedImageError as refused:
+            return BadImage(name, refused.reason, refused.detail)
 
     return in_order(one, range(len(listing)))
 
@@ -52,6 +73,22 @@ def in_order(function: Callable[[int], T], rows: Sequence[int]) -> Iterator[T]:
                 yield result
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _with_mask(source: Path, row: int, wanted: Input, masks: Masks, room: DecodedMasks) -> Decoded:
+    """Decode an image, and put its mask into a row of the room.
+
+    Raises
+    ------
+    RefusedImageError
+        One of them cannot be used, or they differ in size.
+    """
+    content = read_content(source)
+    picture, decoder = picture_of(content, source.name, wanted)
+    mask = masks.read(row, upright_size(picture))
+    decoded = not_blank(fitted(picture, wanted, digest_of(content, 0), decoder))
+    room.take(row, mask, wanted.fit)
+    return decoded
 
 
 def _decode(name: str, source: Source, wanted: Input) -> Decoded | BadImage:

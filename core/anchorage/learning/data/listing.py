@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.learning.data.labels import Labels, ReadLabels, only_known
+from anchorage.learning.data.masks import Masks
 
 Pixels = NDArray[np.uint8]
 
@@ -78,6 +79,12 @@ REASONS: Mapping[str, str] = {
     "ForProcessing": "DICOM with a detector's raw values",
     "SeveralFindings": "a label that names several findings",
     "DuplicateId": "listed twice",
+    "MaskAmbiguous": "several files that may be its mask",
+    "MaskMissing": "a mask that is not there",
+    "MaskUnreadable": "a mask that is no image, or damaged",
+    "MaskDiffers": "a mask of another size than the image",
+    "MaskInColour": "a mask in colour",
+    "MaskValues": "a mask with values that are no class",
 }
 """Why an image is bad, and what is said of it where nothing of its content may be said."""
 
@@ -110,6 +117,8 @@ class Listing:
         Whether pictures of few colours beside others are masks, which are left out when they are decoded.
     split : ndarray of int8, shape [n], or None
         What each row is for (`TRAINING_ROW`, ...), where the pool comes divided.
+    masks : Masks or None
+        Masks of a segmentation; until they are read, `labels` say which images have one.
     remarks : tuple of str
         What people should know of the pool, a sentence each.
     findings : tuple of str
@@ -130,6 +139,7 @@ class Listing:
     split: NDArray[np.int8] | None = None
     remarks: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    masks: Masks | None = None
 
     @classmethod
     def of(
@@ -146,6 +156,7 @@ class Listing:
         without_masks: bool = False,
         split: NDArray[np.int8] | None = None,
         remarks: Iterable[str] = (),
+        masks: Masks | None = None,
     ) -> Self:
         """Return the listing of images with the labels that a task read."""
         return cls(
@@ -163,6 +174,7 @@ class Listing:
             split,
             tuple(remarks),
             labels.findings,
+            masks,
         )
 
     def __len__(self) -> int:
@@ -184,4 +196,5 @@ class Listing:
             strata=self.strata[np.asarray(chosen, dtype=np.int64)],
             split=None if self.split is None else self.split[np.asarray(chosen, dtype=np.int64)],
             bad={place: self.bad[row] for place, row in enumerate(chosen) if row in self.bad},
+            masks=None if self.masks is None else self.masks.select(chosen),
         )

@@ -14,6 +14,8 @@ from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.labels import LABEL_COLUMNS, LabelReader, Labels, as_integers, is_known
 from anchorage.learning.data.listing import BadImage, Listing, Source
+from anchorage.learning.data.mask_folders import is_mask_path
+from anchorage.learning.data.masks import MaskReader, Masks
 from anchorage.learning.data.table_columns import divided_paths, group_column, owner_in_path, owner_remarks, split_of
 from anchorage.learning.data.tables import read_table
 
@@ -50,9 +52,14 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     taken = {image, label or image}
     asked = None if section.group_by in HEADER_GROUPS and section.group_by not in table.columns else section.group_by
     group = group_column(table, asked, taken) if asked == section.group_by else None
-    labels = reader.read_table(table, section.label_column, {image, group or image})
+    column = section.mask_column if isinstance(reader, MaskReader) else section.label_column
+    labels = reader.read_table(table, column, {image, group or image})
     split = split_of(table, section.split_column, {*taken, group or image})
     files = find_files(section, root)
+    masks: Masks | None = None
+    bad_masks: dict[int, tuple[str, str]] = {}
+    if isinstance(reader, MaskReader):
+        masks, bad_masks = _masks(files, reader, reader.names(table, column), section)
     if section.match == "Path":
         sources, bad = _find(files, names)
         rows: Sequence[int] = range(len(names))
@@ -60,6 +67,9 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         rows, sources, bad = _by_identifier(files, names, section.match)
         names, labels = [names[row] for row in rows], labels.select(rows)
         split = None if split is None else split[list(rows)]
+        masks = None if masks is None else masks.select(rows)
+        bad_masks = {place: bad_masks[row] for place, row in enumerate(rows) if row in bad_masks}
+    bad |= {row: BadImage(names[row], *reason) for row, reason in bad_masks.items() if row not in bad}
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
     bad |= dict(_repeated(sources, names, labels.values))
@@ -85,6 +95,7 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         left_out=files.left_out,
         split=split,
         remarks=remarks,
+        masks=masks,
     )
     return with_headers(listing, section, grouped=group is not None, named=True)
 
@@ -115,6 +126,36 @@ def _by_identifier(
         sources += matches or [None]
         rows += [row] * max(1, len(matches))
     return rows, sources, bad
+
+
+def _masks(
+    files: Files, reader: MaskReader, names: Sequence[str], section: DataSection
+) -> tuple[Masks, dict[int, tuple[str, str]]]:
+    """Find the file of each mask that a table names, in folders of masks first; what lies there is no image of `files` any more.
+
+    Returns
+    -------
+    masks : Masks
+        Files of the masks.
+    bad : dict of int to tuple of str
+        Reason and detail of masks that have no file of their own.
+    """
+    apart = [file for file in files.images if is_mask_path(file)]
+    found, every = _ByName(apart), _ByName(files.images)
+    files.images[:] = [file for file in files.images if not is_mask_path(file)]
+    paths: list[Path | None] = []
+    bad: dict[int, tuple[str, str]] = {}
+    for row, name in enumerate(names):
+        path = PurePosixPath(_slashes(name))
+        matches = (found.matches(path) or every.matches(path)) if name else []
+        paths.append(files.folder / matches[0] if len(matches) == 1 else None)
+        if len(matches) > 1:
+            bad[row] = ("MaskAmbiguous", f"several files may be its mask: {', '.join(matches[:3])}")
+        elif name and not matches:
+            bad[row] = ("MaskMissing", f"no such mask as {name[:80]} below {files.folder}")
+    named = {path for path in paths if path is not None}
+    files.images[:] = [file for file in files.images if files.folder / file not in named]
+    return Masks(tuple(paths), reader.values(section.mask_values, section.ignored_value), reader.classes), bad
 
 
 def _find(found: Files, names: list[str]) -> tuple[list[Source], dict[int, BadImage]]:

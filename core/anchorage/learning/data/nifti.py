@@ -197,10 +197,9 @@ def _plane(volume: NDArray[Any], orientation: NDArray[np.float64] | None, frame:
     first, second = (row for row in range(3) if row != axis)
     if orientation[first, 0] == 1:  # towards the front comes first
         plane, first, second = plane.T, second, first
-    plane = plane[
-        :: -int(orientation[first, 1]), :: -int(orientation[second, 1])
-    ]  # columns to the left, rows to the back
-    return plane.T
+    columns, rows = -int(orientation[first, 1]), -int(orientation[second, 1])  # to the left, and to the back
+    shown: NDArray[Any] = plane[::columns, ::rows].T
+    return shown
 
 
 def _measured(plane: NDArray[Any]) -> Measured:

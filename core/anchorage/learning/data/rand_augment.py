@@ -61,9 +61,16 @@ class RandAugment:
         """Return changed images; `values` is float32 [b, c, h, w] in 0 … 1 and stays as it is."""
         for _ in range(self.layers):
             values = self._layer(values, generator)
-        return _cut_out(values, generator) if self.cut else values
+        paint = torch.tensor(_CUT_COLOUR if values.shape[1] == 3 else (sum(_CUT_COLOUR) / 3,))
+        return _cut_out(values, generator, paint) if self.cut else values
 
-    def _layer(self, values: Tensor, generator: torch.Generator) -> Tensor:
+    def places(self, values: Tensor, generator: torch.Generator) -> Tensor:
+        """Do what the same draws do to where pixels come from, and nothing else; what comes from nowhere is 0 (`Augmentation.with_masks`)."""
+        for _ in range(self.layers):
+            values = self._layer(values, generator, colours=False)
+        return _cut_out(values, generator, torch.zeros(values.shape[1])) if self.cut else values
+
+    def _layer(self, values: Tensor, generator: torch.Generator, *, colours: bool = True) -> Tensor:
         count, device = len(values), values.device
         operation = integers(len(_GEOMETRIC) + len(_PHOTOMETRIC) + 1, (count,), generator)
         level = uniform(0, 1, (count,), generator) if self.uniform else integers(2, (count,), generator).float()
@@ -71,7 +78,7 @@ class RandAugment:
         moved = rows_where(operation < len(_GEOMETRIC), device)
         matrices = to_device(self._matrices(operation, level), device)
         changed[moved] = warped(values[moved], matrices[moved], mode="nearest")
-        for place, (apply, fixed, whole) in enumerate(_PHOTOMETRIC, start=len(_GEOMETRIC)):
+        for place, (apply, fixed, whole) in enumerate(_PHOTOMETRIC if colours else (), start=len(_GEOMETRIC)):
             chosen = operation == place
             if chosen.any():
                 rows = rows_where(chosen, device)
@@ -97,15 +104,14 @@ class RandAugment:
         return matrices
 
 
-def _cut_out(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Paint a square of up to half the side, which may reach over the border."""
-    count, channels, height, width = values.shape
+def _cut_out(values: Tensor, generator: torch.Generator, paint: Tensor) -> Tensor:
+    """Paint a square of up to half the side, which may reach over the border, with a value per channel."""
+    count, _, height, width = values.shape
     device = values.device
     half = to_device(uniform(0, 0.25, (count, 1), generator) * height, device)
     hidden = []
     for side in (height, width):
         centre = to_device(uniform(0, side, (count, 1), generator), device)
         hidden.append((torch.arange(side, device=device) + 0.5 - centre).abs() < half)
-    paint = torch.tensor(_CUT_COLOUR if channels == 3 else (sum(_CUT_COLOUR) / 3,))
     inside = hidden[0][:, None, :, None] & hidden[1][:, None, None, :]
     return torch.where(inside, to_device(paint, device).view(1, -1, 1, 1), values)

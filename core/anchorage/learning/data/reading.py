@@ -114,12 +114,12 @@ def _stored(
 ) -> tuple[Pictures, Findings]:
     """Return what `decoded` does; pictures of many images lie in the store."""
     needed = len(listing) * model.channels * model.image_size**2
-    in_memory = any(isinstance(source, np.ndarray) for source in listing.sources)
+    in_memory = listing.masks is not None or any(isinstance(source, np.ndarray) for source in listing.sources)
     if in_memory or needed <= min(IN_MEMORY_BYTES, available_bytes() // 4):  # half of it where pixels take two bytes
         return decoded(listing, model)
     try:
-        intensity = model.model_dump_json(include={"intensity"}, exclude_none=True)
-        name = f"{root.resolve()}\0{section.model_dump_json(include=_SET)}\0{intensity}"
+        shown = model.model_dump_json(include={"intensity"}, exclude_none=True)
+        name = f"{root.resolve()}\0{section.model_dump_json(include=_SET)}\0{shown}\0{model.fitting}"
         return store.read(name, listing, input_of(model))
     except StoreFullError as error:
         if needed > available_bytes():
@@ -129,7 +129,7 @@ def _stored(
 
 
 def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Findings]:
-    """Decode a listing's images; return those that can be used, [m, channels, H, W], and what was found of each.
+    """Decode a listing's images, and their masks; return those that can be used, [m, channels, H, W], and what was found of each.
 
     Pixels are uint8, or uint16 where any picture has more than 256 levels.
 
@@ -141,8 +141,9 @@ def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Fi
     shape = (len(listing), model.channels, model.image_size, model.image_size)
     images = _room(shape, np.uint8)
     findings = Findings(listing)
+    masks = None if listing.masks is None else listing.masks.room(model.image_size)
     try:
-        for row, outcome in enumerate(decode(listing, input_of(model))):
+        for row, outcome in enumerate(decode(listing, input_of(model), masks)):
             if isinstance(outcome, Decoded):
                 count = len(findings.good)
                 if outcome.pixels.dtype == np.uint16 and images.dtype == np.uint8:
@@ -154,6 +155,8 @@ def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Fi
             findings.add(row, outcome)
     except MemoryError as error:
         raise _no_memory(len(listing), images.nbytes) from error
+    if masks is not None:
+        findings.take_masks(masks)
     images = images[: len(findings.good)]
     kept = findings.without_masks()
     return (images if len(kept) == len(images) else images[kept]), findings
@@ -168,7 +171,8 @@ def assembled(
         for row, bad in zip(report.bad_rows, report.bad, strict=True):
             pseudonyms.remember(bad, row, len(choice.listing))
     _refuse_bad(section, report, len(choice.listing), pseudonyms)
-    good = choice.given().select(findings.good)
+    known = findings.with_masks(choice.listing).select(findings.good)
+    good = known.keeping(choice.labelled[findings.good])
     found = ImageSet(
         images,
         good.labels,
@@ -179,7 +183,7 @@ def assembled(
         findings.digests(),
         _stated(section, good.stratum_names),
     )
-    return found, report, choice.listing.labels[findings.good]
+    return found, report, known.labels
 
 
 def _stated(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] | None:
@@ -221,10 +225,13 @@ def check(
     every = section.model_copy(update={"on_bad_image": "Skip"})
     listing = Pools().choose(every, root, expect(task, TaskHooks), seed, labelled).given()
     findings, appearances = Findings(listing), []
-    for row, outcome in enumerate(decode(listing, Input(HASHED_SIZE, 1, intensity))):
+    masks = None if listing.masks is None else listing.masks.room(HASHED_SIZE)
+    for row, outcome in enumerate(decode(listing, Input(HASHED_SIZE, 1, intensity), masks)):
         findings.add(row, outcome)
         if isinstance(outcome, Decoded):
             appearances.append(appearance(with_levels_of(outcome.pixels, np.uint8)))
+    if masks is not None:
+        findings.take_masks(masks)
     appearances = [appearances[place] for place in findings.without_masks()]
     good = listing.select(findings.good)
     seen = np.array(appearances, np.uint64).reshape(-1, 4)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from anchorage.learning.data.labels import as_integers, is_known
 from anchorage.learning.data.listing import BadImage, Listing
+from anchorage.learning.data.masks import NO_FOREGROUND, DecodedMasks
 
 
 class FindingCount(NamedTuple):
@@ -64,6 +65,8 @@ class DataReport:
         Images by what their files say of themselves, such as ``modality CT``, the most frequent first.
     findings : mapping of str to FindingCount
         Of each finding, for labels of several per image: how many images have it, and so on; else empty.
+    masks : tuple of str
+        What the masks of a segmentation show, a sentence for each foreground class.
     """
 
     listed: int
@@ -86,6 +89,7 @@ class DataReport:
     remarks: tuple[str, ...]
     facts: Mapping[str, int]
     findings: Mapping[str, FindingCount]
+    masks: tuple[str, ...] = ()
 
     @property
     def usable(self) -> int:
@@ -142,6 +146,7 @@ class DataReport:
             "leftOut": {what: list(names) for what, names in self.left_out.items()},
             "remarks": list(self.remarks),
             "facts": dict(self.facts),
+            **({"masks": list(self.masks)} if self.masks else {}),
         }
 
 
@@ -214,6 +219,7 @@ class Findings:
         self._doubtful: dict[_Place, list[tuple[int, _Seen]]] = {}
         self._masks: tuple[int, ...] = ()
         self._facts: Counter[str] = Counter()
+        self._decoded_masks: DecodedMasks | None = None
 
     def add(self, row: int, outcome: Decodable | BadImage) -> None:
         """Count the outcome of one row of the listing."""
@@ -256,6 +262,19 @@ class Findings:
         self._good = [self._good[place] for place in kept]
         return np.array(kept, np.int64)
 
+    def take_masks(self, masks: DecodedMasks) -> None:
+        """Take the masks of the listing's images, of a segmentation."""
+        self._decoded_masks = masks
+
+    def with_masks(self, listing: Listing) -> Listing:
+        """Return a listing of the same images with their masks as labels, by which strata are made; as it is where labels are no masks."""
+        found, masks = self._decoded_masks, listing.masks
+        if found is None or masks is None:
+            return listing
+        known = listing.strata >= 0
+        strata = np.where(known, found.strata(), -1)
+        return replace(listing, labels=found.pixels, strata=strata, stratum_names=(NO_FOREGROUND, *masks.classes[1:]))
+
     @property
     def good(self) -> list[int]:
         """Rows that were decoded, in the order in which they came."""
@@ -268,7 +287,7 @@ class Findings:
 
     def report(self) -> DataReport:
         """Sum up."""
-        listing = self._listing
+        listing = self.with_masks(self._listing)
         labels = Counter(int(listing.strata[row]) for row in self._good)
         left_out = dict(listing.left_out)
         if self._masks:
@@ -297,6 +316,7 @@ class Findings:
             remarks=listing.remarks,
             facts=dict(self._facts.most_common()),
             findings=self._findings(),
+            masks=tuple(self._of_masks(listing)),
         )
 
     def _findings(self) -> dict[str, FindingCount]:
@@ -305,6 +325,19 @@ class Findings:
         return {
             name: FindingCount(*of) for name, of in zip(self._listing.findings, zip(*counts, strict=True), strict=True)
         }
+
+    def _of_masks(self, listing: Listing) -> Iterator[str]:
+        """Yield how much of the images with a mask each foreground class covers."""
+        if self._decoded_masks is None or listing.masks is None:
+            return
+        counts = self._decoded_masks.counts[[row for row in self._good if listing.strata[row] >= 0]]
+        if not len(counts):
+            return
+        shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+        for place, name in enumerate(listing.masks.classes[1:], start=1):
+            has = counts[:, place] > 0
+            of_those = f", mean {shares[has, place].mean():.1%} of the pixels of those" if has.any() else ""
+            yield f"masks: {name} in {has.sum()} of {len(counts)}{of_those}"
 
     def _names(self, families: Iterable[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(self._listing.ids[row] for row in rows) for rows in families)

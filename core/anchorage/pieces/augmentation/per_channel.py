@@ -22,6 +22,7 @@ class PerChannel(ImageAugmentation):
     mean: ClassVar[Three]
     std: ClassVar[Three]
     """Of the three channels of values in 0 … 1; grey images use their means."""
+    moves_masks: ClassVar[bool] = True
 
     def normalisation(self, channels: int) -> Mapping[str, Any]:
         """Return the numbers."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import Network
@@ -16,13 +17,28 @@ resnet10 resnet18 resnet34 resnet50 resnet101 resnet152 resnet200
 SEResNet50 SEResNet101 SEResNet152 SEResNext50 SEResNext101 SENet154
 """
 
+_MAPS: Mapping[str, tuple[str | None, int]] = {
+    "BasicUNet": ("final_conv", 16),
+    "UNet": (None, 16),
+    "SegResNet": ("conv_final.2", 8),
+    "DynUNet": ("output_block.conv.conv", 16),
+}
+"""Networks for segmentations: their last convolution, and what the sides of images are multiples of."""
+_MAP_WIDTH = 16
+"""Channels of the map of a network whose last convolution is more than one pixel wide, and stays."""
+
 
 @piece("monai/")
 class Monai(Network):
     """A two-dimensional network of MONAI, by MONAI's name."""
 
-    members: ClassVar[tuple[str, ...]] = tuple(_MEMBERS.split())
+    members: ClassVar[tuple[str, ...]] = (*_MEMBERS.split(), *_MAPS)
     package: ClassVar[str] = "monai"
+
+    @property
+    def gives_maps(self) -> bool:
+        """Whether it is a network for segmentations."""
+        return self.member in _MAPS
 
     def encoder(self, channels: int, side: int) -> nn.Module:
         """Return the encoder.
@@ -32,8 +48,13 @@ class Monai(Network):
         AnchorageError
             NETWORK_UNUSABLE: it cannot take these images.
         """
+        from anchorage.learning.networks.unets import checked_map_encoder
         from anchorage.learning.networks.zoo import checked_encoder
 
+        if self.gives_maps:
+            head, multiple = _MAPS[self.member]
+            name = self.name + self.member
+            return checked_map_encoder(name, lambda: self._segmenter(channels), head, multiple, channels, side)
         return checked_encoder(self.name + self.member, lambda: self._built(channels, side), channels, side)
 
     def _built(self, channels: int, side: int) -> nn.Module:
@@ -45,4 +66,15 @@ class Monai(Network):
         classes = "out_channels" if self.member.startswith("DenseNet") else "num_classes"
         network: nn.Module = getattr(nets, self.member)(**{"spatial_dims": 2, planes: channels, classes: 2})
         fit_stem(network, channels, side)
+        return network
+
+    def _segmenter(self, channels: int) -> nn.Module:
+        from monai.networks import nets
+
+        planes: dict[str, Any] = {"spatial_dims": 2, "in_channels": channels, "out_channels": _MAP_WIDTH}
+        sizes: Mapping[str, Mapping[str, Any]] = {
+            "UNet": {"channels": (16, 32, 64, 128, 256), "strides": (2, 2, 2, 2), "num_res_units": 2},
+            "DynUNet": {"kernel_size": [3] * 5, "strides": [1, 2, 2, 2, 2], "upsample_kernel_size": [2] * 4},
+        }
+        network: nn.Module = getattr(nets, self.member)(**planes, **sizes.get(self.member, {}))
         return network

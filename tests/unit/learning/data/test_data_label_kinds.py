@@ -86,7 +86,7 @@ def test_folders_of_images_and_masks_are_refused(site: Path, names: Sequence[str
     for name in names:
         fill(site / name, 2)
     section = SiloData(format="ImageFolder", claim_name="site")
-    with pytest.raises(AnchorageError, match=f"folders {names[0]} and {names[1]}.*segmentation is not") as caught:
+    with pytest.raises(AnchorageError, match=f"folders {names[0]} and {names[1]}.*for masks set task") as caught:
         choose(section, site, labelled=labelled)
     assert caught.value.failure is TASK_UNSUPPORTED
 

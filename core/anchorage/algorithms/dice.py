@@ -1,0 +1,37 @@
+"""Overlap of predicted and true masks as a loss; the first class is the background (torch)."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+SMOOTHING = 1e-5
+"""Added to both sides of a Dice's fraction, so that a class that is nowhere costs nothing."""
+
+
+def dice_cross_entropy(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
+    """Return cross entropy over the pixels that are known, plus 1 less the mean soft Dice of the foreground classes.
+
+    The sums of a class's Dice run over the whole batch (nnU-Net's batch Dice), so that a class which is absent from one image does not force its loss
+    to 1. Equal to MONAI's ``DiceCELoss(include_background=False, to_onehot_y=True, softmax=True, batch=True, smooth_nr=1e-5, smooth_dr=1e-5)``
+    where every pixel is known. Without a known pixel it is 0, with a gradient of 0.
+
+    Parameters
+    ----------
+    logits : Tensor of float, shape [n, C, H, W]
+        Raw outputs, at least two classes.
+    masks : Tensor of uint8, shape [n, H, W]
+        True classes.
+    ignored : int
+        Value of pixels that count in neither part.
+    """
+    classes = logits.shape[1]
+    known = (masks != ignored).unsqueeze(1).to(logits.dtype)
+    truth = functional.one_hot(masks.long().masked_fill(masks == ignored, 0), classes).movedim(-1, 1).to(logits.dtype)
+    truth = truth * known
+    entropy = -(truth * logits.log_softmax(1)).sum() / known.sum().clamp(min=1)
+    predicted = logits.softmax(1) * known
+    axes = (0, *range(2, logits.ndim))
+    overlap = (predicted * truth).sum(axes)[1:]
+    both = (predicted.sum(axes) + truth.sum(axes))[1:]
+    dice = (2 * overlap + SMOOTHING) / (both + SMOOTHING)
+    return entropy + 1 - torch.mean(dice)

@@ -1,0 +1,102 @@
+"""Folders of images with their masks: in folders ``images`` and ``masks`` under equal names, or beside each other as ``NAME_mask.png``."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from anchorage.api.data import DataSection
+from anchorage.learning.data.folders import MASK, THUMBNAIL, Files, belongs_to, find_files
+from anchorage.learning.data.label_kinds import is_image_folder, is_mask_folder
+from anchorage.learning.data.labels import ReadLabels
+from anchorage.learning.data.listing import BadImage, Listing
+from anchorage.learning.data.masks import MaskReader, Masks
+from anchorage.learning.data.table_columns import divided_paths, owner_in_path
+
+_ALONE = "mask without an image"
+
+
+def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
+    """List a folder of images with masks; an image without a mask has no label.
+
+    Raises
+    ------
+    AnchorageError
+        DATA_MISSING, OUTSIDE_FOLDER, or CLASSES_DIFFER: `maskValues` names no class.
+    """
+    found = find_files(section, root)
+    masks_of = _paired(found)
+    files = sorted([*found.images, *found.outside])
+    outside = set(found.outside)
+    masks = [masks_of.get(name, ()) for name in files]
+    bad = {row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
+    for row, several in enumerate(masks):
+        if len(several) > 1:
+            detail = f"several files may be its mask: {', '.join(several[:3])}"
+            bad.setdefault(row, BadImage(files[row], "MaskAmbiguous", detail))
+    labels: ReadLabels = reader.read([name[0] if name else "" for name in masks], found.folder, "mask")
+    table = reader.values(section.mask_values, section.ignored_value)
+    return Listing.of(
+        ids=tuple(files),
+        groups=tuple(files if section.group_by else (owner_in_path(file) or file for file in files)),
+        sources=tuple(None if name in outside else found.folder / name for name in files),
+        labels=labels,
+        bad=bad,
+        not_images=found.counts(),
+        left_out=found.left_out,
+        remarks=divided_paths(files),
+        masks=Masks(tuple(found.folder / name[0] if name else None for name in masks), table, reader.classes),
+    )
+
+
+def is_mask_path(path: str) -> bool:
+    """Return whether a file lies in a folder of masks."""
+    return any(is_mask_folder(folder) for folder in path.split("/")[:-1])
+
+
+def _paired(found: Files) -> Mapping[str, Sequence[str]]:
+    """Return the masks of each image that has any; what is a mask or a thumbnail is no image of `found` any more."""
+    stems = {name.rpartition(".")[0].casefold() for name in found.images}
+    images: dict[str, str] = {}
+    masks: dict[str, list[str]] = {}
+    kept: list[str] = []
+    for name in found.images:
+        what, image = belongs_to(name.rpartition(".")[0].casefold(), stems)
+        if what == THUMBNAIL:
+            found.leave_out(THUMBNAIL, name)
+        elif is_mask_path(name):
+            for key in _keys(name):
+                masks.setdefault(key, []).append(name)
+        elif what == MASK:
+            masks.setdefault(_key(image), []).append(name)
+        else:
+            kept.append(name)
+            images[_key(name.rpartition(".")[0].casefold())] = name
+    found.images[:] = kept
+    paired = {image: masks[key] for key, image in images.items() if key in masks}
+    used = {mask for several in paired.values() for mask in several}
+    for mask in sorted({mask for several in masks.values() for mask in several} - used):
+        found.leave_out(_ALONE, mask)
+    return paired
+
+
+def _keys(mask: str) -> set[str]:
+    """Return what the image of a mask in a folder of masks may be called: like the mask, or without what says that it is one."""
+    stem = mask.rpartition(".")[0].casefold()
+    own = _key(stem)
+    folder, slash, name = own.rpartition("/")
+    return {own, *(f"{folder}{slash}{shorter}" for shorter in _without_word(name))}
+
+
+def _without_word(name: str) -> Sequence[str]:
+    """Return a mask's name without the word that says that it is a mask, where it has one."""
+    return [
+        image
+        for word in ("_mask", "_segmentation", "_seg", "-mask", "-seg")
+        if (image := name.removesuffix(word)) != name
+    ]
+
+
+def _key(path: str) -> str:
+    """Return a path in lower case without the folders that say whether it holds images or masks."""
+    folders = PurePosixPath(path).parts
+    kept = [part for part in folders[:-1] if not is_image_folder(part) and not is_mask_folder(part)]
+    return "/".join([*kept, *folders[-1:]])

@@ -1,0 +1,209 @@
+"""Masks: a class for each pixel of an image, in a file of its own that has the image's size."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import CLASSES_DIFFER
+from anchorage.api.slot import unknown
+from anchorage.learning.data.decoding import FORMATS, MOST_PIXELS, Fit, RefusedImageError, fit_mask, read_content
+from anchorage.learning.data.labels import UNKNOWN_PIXEL, LabelReader, ReadLabels
+from anchorage.learning.data.tables import Table
+
+MASK_COLUMNS = ("mask", "masks", "mask_path", "mask_file", "segmentation")
+"""Names under which a column of masks is found, in this order, in any case."""
+NO_FOREGROUND = "no foreground"
+"""Stratum of images whose masks are empty."""
+
+_VALUES = 1 << 16
+_NO_CLASS = 254
+"""In a table of classes by value: a value that is no class."""
+_SHOWN = 5
+_GREY = ("1", "L", "P", "I", "I;16", "I;16B", "I;16L")
+"""Pillow's names of pixel formats that hold one whole number per pixel."""
+
+
+class MaskReader(LabelReader):
+    """Says which images have a mask; what the masks show is read with the images.
+
+    Parameters
+    ----------
+    classes : sequence of str
+        The federation's classes, background first.
+    """
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self.classes = tuple(classes)
+
+    def read(self, names: Sequence[str], place: Path, kind: str) -> ReadLabels:
+        """Return 0 for images with a mask and -1 for those without, int64 [n], of the masks' names."""
+        labels = np.array([0 if name else -1 for name in names], np.int64)
+        return ReadLabels(labels, labels, ("with a mask",))
+
+    def read_table(self, table: Table, column: str | None, taken: set[str]) -> ReadLabels:
+        """Return what `read` does for the column of masks.
+
+        Raises
+        ------
+        AnchorageError
+            MANIFEST_WRONG: the column that was asked for is not there.
+        """
+        return self.read(self.names(table, column), table.file, "mask")
+
+    def names(self, table: Table, column: str | None) -> Sequence[str]:
+        """Return the names of the masks in a table, empty where an image has none. Errors as of `read_table`."""
+        found = table.column(column, MASK_COLUMNS)
+        return table.columns[found] if found else [""] * len(next(iter(table.columns.values())))
+
+    def values(self, named: Mapping[str, str], ignored: int | None) -> NDArray[np.uint8]:
+        """Return the class of each value from 0 to 65535, uint8, `UNKNOWN_PIXEL` for the ignored one.
+
+        Parameters
+        ----------
+        named : mapping of str to str
+            Value to class. Empty: value i is class i. Else 0 is the background, unless it is named, too.
+        ignored : int or None
+            Value of pixels that no loss and no score counts.
+
+        Raises
+        ------
+        AnchorageError
+            CLASSES_DIFFER: a name is no class.
+        """
+        table = np.full(_VALUES, _NO_CLASS, np.uint8)
+        table[: 1 if named else len(self.classes)] = np.arange(1 if named else len(self.classes))
+        for value, name in named.items():
+            if name not in self.classes:
+                raise AnchorageError(CLASSES_DIFFER, f"maskValues: {unknown(name, self.classes)}, for {value}")
+            table[int(value)] = self.classes.index(name)
+        if ignored is not None:
+            table[ignored] = UNKNOWN_PIXEL
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class Masks:
+    """Where the masks of a listing's images lie, and what their values mean.
+
+    Parameters
+    ----------
+    files : tuple of Path or None
+        A file per image; None: it has no mask.
+    table : ndarray of uint8, shape [65536]
+        As of `MaskReader.values`.
+    classes : tuple of str
+        The federation's classes, background first.
+    """
+
+    files: tuple[Path | None, ...]
+    table: NDArray[np.uint8]
+    classes: tuple[str, ...]
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """Return those of some images, in that order."""
+        return type(self)(tuple(self.files[row] for row in rows), self.table, self.classes)
+
+    def room(self, size: int) -> "DecodedMasks":
+        """Return room for all masks at a model's size."""
+        count = len(self.files)
+        pixels = np.full((count, size, size), UNKNOWN_PIXEL, np.uint8)
+        return DecodedMasks(pixels, np.zeros((count, len(self.classes)), np.int64))
+
+    def read(self, row: int, size: tuple[int, int]) -> NDArray[np.uint8]:
+        """Return the classes of a mask's pixels, uint8 [h, w], of an image of this width and height.
+
+        Raises
+        ------
+        RefusedImageError
+            It cannot be used.
+        """
+        values = _opened(read_content(self.files[row]))
+        if values.shape != size[::-1]:
+            found = f"the mask has {values.shape[1]}×{values.shape[0]} pixels, the image {size[0]}×{size[1]}"
+            raise RefusedImageError("MaskDiffers", found)
+        classes: NDArray[np.uint8] = self.table[values]
+        if (classes == _NO_CLASS).any():
+            raise RefusedImageError("MaskValues", self._astray(values[classes == _NO_CLASS]))
+        return classes
+
+    def _astray(self, values: NDArray[Any]) -> str:
+        """Say which values are no class, and how many pixels have them."""
+        found, counts = np.unique(values, return_counts=True)
+        shown = ", ".join(f"{value} ({count} pixels)" for value, count in zip(found[:_SHOWN], counts, strict=False))
+        more = f" and {len(found) - _SHOWN} more values" if len(found) > _SHOWN else ""
+        if len(found) > _SHOWN:
+            return f"the values {shown}{more} are no classes; save the mask unchanged, without JPEG or smooth edges"
+        entry = f'{{"{found[-1]}": {self.classes[-1]}}}'
+        return f"the values {shown} are no classes; name them, such as maskValues: {entry}, or as ignoredValue"
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedMasks:
+    """Masks of a listing's images.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8, shape [n, size, size]
+        Classes, `UNKNOWN_PIXEL` where nothing is known.
+    counts : ndarray of int64, shape [n, C]
+        Pixels of each class in the files.
+    """
+
+    pixels: NDArray[np.uint8]
+    counts: NDArray[np.int64]
+
+    def take(self, row: int, mask: NDArray[np.uint8], fit: Fit) -> None:
+        """Fit a mask to the model as its image is fitted."""
+        self.pixels[row] = fit_mask(mask, self.pixels.shape[1], fit, UNKNOWN_PIXEL)
+        self.counts[row] = np.bincount(mask.ravel(), minlength=UNKNOWN_PIXEL + 1)[: self.counts.shape[1]]
+
+    def strata(self) -> NDArray[np.int64]:
+        """Return the foreground class with the most pixels of each image, int64 [n]: 0 where there is none, -1 without a mask."""
+        foreground = self.counts[:, 1:]
+        largest = np.where(foreground.any(1), foreground.argmax(1) + 1, 0)
+        return np.where(self.counts.any(1), largest, -1)
+
+
+def _opened(content: bytes) -> NDArray[Any]:
+    """Return the values of a mask's pixels, whole numbers from 0 to 65535, [h, w], upright.
+
+    Raises
+    ------
+    RefusedImageError
+        It is no image, damaged, too large, in colour, or has other numbers.
+    """
+    try:
+        with Image.open(io.BytesIO(content), formats=tuple(FORMATS)) as image:
+            if image.width * image.height > MOST_PIXELS:
+                found = f"the mask has {image.width}×{image.height} pixels, at most {MOST_PIXELS} are decoded"
+                raise RefusedImageError("TooLarge", found)
+            image.load()
+            return _whole_numbers(ImageOps.exif_transpose(image))
+    except (Image.DecompressionBombError, UnidentifiedImageError) as error:
+        raise RefusedImageError("MaskUnreadable", "the mask is no image that is read") from error
+    except (OSError, ValueError, ArithmeticError, LookupError, SyntaxError, EOFError, TypeError) as error:
+        raise RefusedImageError("MaskUnreadable", f"the mask is damaged: {error}") from error
+
+
+def _whole_numbers(image: Image.Image) -> NDArray[Any]:
+    if image.mode in _GREY:
+        values = np.asarray(image)
+        if values.dtype == np.bool_:
+            return values.astype(np.uint8)
+        if values.min() < 0 or values.max() >= _VALUES:
+            raise RefusedImageError("MaskValues", f"the mask has values from {values.min()} to {values.max()}")
+        return values.astype(np.uint16) if values.dtype.kind == "i" else values
+    bands = [np.asarray(band) for band in image.split()]
+    if image.mode in ("LA", "RGBA") and (bands[-1] == 255).all():
+        bands = bands[:-1]
+    if image.mode not in ("LA", "RGB", "RGBA") or any((band != bands[0]).any() for band in bands):
+        found = f"the mask has the pixel format {image.mode}; save it in grey, with a whole number per class"
+        raise RefusedImageError("MaskInColour", found)
+    return bands[0]

@@ -1,0 +1,178 @@
+"""Segmentation: every pixel of an image is of exactly one class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import AfterValidator, Field
+
+from anchorage.api.piece import piece
+from anchorage.api.task import ClassName, MetricName, OutputKind, Tally, TallyArray
+from anchorage.pieces.slots import ImageTask
+from anchorage.pieces.task.names import distinct
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from anchorage.api.model_card import Assessment
+    from anchorage.learning.data.labels import ReadLabels
+    from anchorage.learning.data.masks import MaskReader
+    from anchorage.learning.model_hooks import Chart, Scored
+
+_LEAST, _MOST = 2, 250
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    return distinct(names, _LEAST, "class", "classes")
+
+
+@piece("segmentation")
+class Segmentation(ImageTask):
+    """Segmentation: every pixel of an image is of exactly one class."""
+
+    metrics: ClassVar[Sequence[MetricName]] = (
+        MetricName("dice"),
+        MetricName("dice_all"),
+        MetricName("pooled_dice"),
+    )
+
+    output_kind: ClassVar[OutputKind] = OutputKind.MAPS
+    one_of_several: ClassVar[bool] = False
+    mean_over_images: ClassVar[bool] = False  # Dice is of a whole batch
+    fit: ClassVar[Literal["Crop", "Pad"]] = "Pad"
+    gives_maps: ClassVar[bool] = True
+
+    classes: Annotated[tuple[ClassName, ...], Field(max_length=_MOST), AfterValidator(_distinct)] = Field(
+        description="Names of the classes, in the order of the model's outputs. The first is the background, which is learnt but in no mean score. "
+        "Value i of a mask is class i, or as a section's maskValues says.",
+        json_schema_extra={"minItems": _LEAST},
+    )
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The classes: one logit for each, at each pixel."""
+        return self.classes
+
+    @property
+    def foreground(self) -> Sequence[str]:
+        """The classes but for the background."""
+        return self.classes[1:]
+
+    def tally_arrays(self) -> Sequence[TallyArray]:
+        """Return the sums by which Dice scores of several silos are one."""
+        shape = (len(self.foreground),)
+        of = "of each foreground class"
+        return (
+            TallyArray("images", (), "int64", "number of images"),
+            TallyArray("cases", shape, "int64", f"images that have the class, {of}"),
+            TallyArray("dice", shape, "float64", f"sum of the Dice scores of the images that have the class, {of}"),
+            TallyArray("dice_squared", shape, "float64", f"sum of their squares, {of}"),
+            TallyArray("empty_right", shape, "int64", f"images without the class where it is not predicted, {of}"),
+            TallyArray("empty_wrong", shape, "int64", f"images without the class where it is predicted, {of}"),
+            TallyArray("pixels", (*shape, 3), "int64", f"pixels rightly, wrongly and not predicted as the class, {of}"),
+        )
+
+    def scores(self, tally: Tally) -> Mapping[str, float]:
+        """Return means over the foreground classes of mean Dice, Dice with empty images, and Dice of all pixels together.
+
+        ``dice`` is the mean over the images that have the class; ``dice_all`` has 0 for each image without it where it is predicted, too.
+        """
+        from anchorage.pieces.task.segmentation_scores import class_means
+
+        found = {name: values[~np.isnan(values)] for name, values in class_means(tally).items()}
+        return {name: float(values.mean()) for name, values in found.items() if len(values)}
+
+    def images(self, tally: Tally) -> int:
+        """Return the count."""
+        return int(tally["images"])
+
+    def is_sound(self, tally: Tally, most: int) -> bool:
+        """Return whether counts add up, and no Dice is below 0 or above 1."""
+        if not super().is_sound(tally, most):
+            return False
+        cases, dice, squared = tally["cases"], tally["dice"], tally["dice_squared"]
+        counted = cases + tally["empty_right"] + tally["empty_wrong"]
+        whole = all((tally[name] >= 0).all() for name in ("cases", "empty_right", "empty_wrong", "pixels"))
+        slack = 1e-6 * (1 + cases)
+        within = (squared >= 0).all() and (squared <= dice + slack).all() and (dice <= cases + slack).all()
+        return whole and bool(within) and bool((counted == tally["images"]).all())
+
+    def prediction(self, numbers: Sequence[float], thresholds: Mapping[str, float] | None = None) -> Mapping[str, Any]:
+        """Return the share of an image's area that each foreground class covers; `numbers` are those of all classes."""
+        return {"area": dict(zip(self.foreground, numbers[1:], strict=True))}
+
+    def label_reader(
+        self, class_map: Mapping[str, str], unknown: Literal["Refuse", "Skip", "Unlabelled"] = "Refuse"
+    ) -> MaskReader:
+        """Read masks, whose values the section names."""
+        from anchorage.learning.data.masks import MaskReader
+
+        return MaskReader(self.classes)
+
+    def stand_ins(self, count: int) -> ReadLabels:
+        """Return masks of one class each, uint8 [n, 1, 1], which are enlarged to the images."""
+        from anchorage.learning.data.labels import ReadLabels
+
+        classes = np.arange(count) % len(self.classes)
+        return ReadLabels(classes.astype(np.uint8).reshape(-1, 1, 1), classes, self.classes)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return cross entropy plus 1 less the mean Dice of logits [n, C, H, W] and masks [n, H, W]."""
+        from anchorage.algorithms.dice import dice_cross_entropy
+        from anchorage.learning.data.labels import UNKNOWN_PIXEL
+
+        return dice_cross_entropy(logits, labels, UNKNOWN_PIXEL)
+
+    def activated(self, logits: Tensor) -> Tensor:
+        """Return the softmax of logits [n, C, H, W] over the classes."""
+        return logits.softmax(1)
+
+    def scored(self, activated: Tensor) -> NDArray[Any]:
+        """Return the most probable class of each pixel, uint8 [n, H, W]."""
+        import torch
+
+        return activated.argmax(1).to(torch.uint8).cpu().numpy()
+
+    def tally(self, labels: NDArray[np.uint8], activated: NDArray[Any]) -> Tally:
+        """Sum the scores of masks [n, H, W] and predicted classes [n, H, W]."""
+        from anchorage.pieces.task.segmentation_scores import overlaps, summed
+
+        return summed(overlaps(labels, activated, len(self.classes)))
+
+    def assessment(self, scored: Scored, rng: np.random.Generator, validation: Scored | None = None) -> Assessment:
+        """Score each foreground class, with distances between borders, and intervals by patient."""
+        from anchorage.pieces.task.segmentation_scores import assess_masks
+
+        return assess_masks(self, scored, rng)
+
+    def true_and_predicted(self, labels: NDArray[np.uint8], activated: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the shares of known pixels that are, and that are predicted as, foreground."""
+        from anchorage.learning.data.labels import UNKNOWN_PIXEL
+
+        known = labels != UNKNOWN_PIXEL
+        counted = np.maximum(known.sum((1, 2)), 1)
+        shares = [((mask > 0) & known).sum((1, 2)) / counted for mask in (labels, activated)]
+        return np.column_stack(shares).astype(np.float64)
+
+    def details(self, tally: Tally) -> Mapping[str, float]:
+        """Return Dice and cases of each foreground class, and how many images without it were rightly left empty."""
+        from anchorage.pieces.task.segmentation_scores import class_means
+
+        dice = class_means(tally)["dice"]
+        found: dict[str, float] = {}
+        for place, name in enumerate(self.foreground):
+            if tally["cases"][place]:
+                found[f"dice/{name}"] = float(dice[place])
+            found[f"cases/{name}"] = float(tally["cases"][place])
+            found[f"empty_right/{name}"] = float(tally["empty_right"][place])
+            found[f"empty_wrong/{name}"] = float(tally["empty_wrong"][place])
+        return found
+
+    def charts(self, assessment: Assessment) -> Iterator[Chart]:
+        """Yield the Dice scores of each foreground class."""
+        from anchorage.pieces.task.segmentation_charts import assessment_charts
+
+        return assessment_charts(assessment)

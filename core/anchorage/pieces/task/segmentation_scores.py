@@ -1,0 +1,213 @@
+"""Scores of masks, per image and foreground class (the background is in none); a class that an image does not have is told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from anchorage.api.model_card import Assessment, Concern, Interval
+from anchorage.learning.data.labels import UNKNOWN_PIXEL
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from anchorage.api.task import Tally
+    from anchorage.learning.model_hooks import Scored
+    from anchorage.pieces.task.segmentation import Segmentation
+
+TOLERANCE = 2.0
+"""Pixels within which a border counts as found, in the surface Dice."""
+RESAMPLES = 1000
+NOTHING_FOUND = 0.05
+"""Dice up to which a class is as good as never found."""
+
+
+class Overlaps(NamedTuple):
+    """Pixels of each image and foreground class, int64 [n, C - 1] each; pixels that are not known count nowhere."""
+
+    right: NDArray[np.int64]
+    """True and predicted (TP)."""
+    wrong: NDArray[np.int64]
+    """Predicted and not true (FP)."""
+    missed: NDArray[np.int64]
+    """True and not predicted (FN)."""
+
+    @property
+    def has(self) -> NDArray[np.bool_]:
+        """Whether the image has the class, bool [n, C - 1]."""
+        return (self.right + self.missed) > 0
+
+    @property
+    def painted(self) -> NDArray[np.bool_]:
+        """Whether the class is predicted somewhere, bool [n, C - 1]."""
+        return (self.right + self.wrong) > 0
+
+    @property
+    def dice(self) -> NDArray[np.float64]:
+        """Return 2 TP / (2 TP + FP + FN), float64 [n, C - 1]; NaN where the image does not have the class."""
+        whole = 2 * self.right + self.wrong + self.missed
+        return np.where(self.has, 2 * self.right / np.maximum(whole, 1), np.nan)
+
+
+def overlaps(masks: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int) -> Overlaps:
+    """Count pixels of true masks and predicted classes, uint8 [n, H, W] each."""
+    known = masks != UNKNOWN_PIXEL
+    counts = np.zeros((3, len(masks), classes - 1), np.int64)
+    for place in range(1, classes):
+        truth, found = masks == place, (predicted == place) & known
+        counts[:, :, place - 1] = [
+            pixels.sum((1, 2)) if len(masks) else 0 for pixels in (truth & found, found & ~truth, truth & ~found)
+        ]
+    return Overlaps(*counts)
+
+
+def summed(found: Overlaps) -> Tally:
+    """Return the tally of some images."""
+    has, painted = found.has, found.painted
+    dice = np.where(has, found.dice, 0.0)
+    return {
+        "images": np.array(len(has), np.int64),
+        "cases": has.sum(0, dtype=np.int64),
+        "dice": dice.sum(0),
+        "dice_squared": (dice**2).sum(0),
+        "empty_right": (~has & ~painted).sum(0, dtype=np.int64),
+        "empty_wrong": (~has & painted).sum(0, dtype=np.int64),
+        "pixels": np.stack([found.right.sum(0), found.wrong.sum(0), found.missed.sum(0)], 1),
+    }
+
+
+def class_means(tally: Tally) -> Mapping[str, NDArray[np.float64]]:
+    """Return each foreground class's mean Dice, the same with 0 for images in which it is wrongly predicted, and its Dice over all pixels.
+
+    NaN where nothing can be said: no image has the class and, of the latter two, none is predicted to have it.
+    """
+    right, wrong, missed = np.moveaxis(tally["pixels"], 1, 0)
+    parts: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] = {
+        "dice": (tally["dice"], tally["cases"]),
+        "dice_all": (tally["dice"], tally["cases"] + tally["empty_wrong"]),
+        "pooled_dice": (2 * right, 2 * right + wrong + missed),
+    }
+    return {name: np.where(whole > 0, part / np.maximum(whole, 1), np.nan) for name, (part, whole) in parts.items()}
+
+
+def assess_masks(
+    task: Segmentation,
+    scored: Scored,
+    rng: np.random.Generator,
+) -> Assessment:
+    """Score a model in full: Dice with intervals over patients, and distances between borders in pixels of the network's input.
+
+    Parameters
+    ----------
+    task : Segmentation
+        The classes.
+    scored : Scored
+        Images with true and predicted classes, uint8 [n, H, W] each.
+    rng : Generator
+        Draws the resamples: patients with replacement, each with all of its images.
+    """
+    masks, predicted = scored.labels, np.asarray(scored.activated, np.uint8)
+    found = overlaps(masks, predicted, len(task.classes))
+    tally = summed(found)
+    metrics = dict(task.scores(tally))
+    distances, surface, apart = _borders(masks, predicted, len(task.classes))
+    computed = ~np.isnan(distances)
+    for name, values in (("hausdorff_95", distances), ("surface_dice", surface)):
+        if (mean := _mean_of_classes(values)) is not None:
+            metrics[name] = mean
+    intervals = dict(_intervals(task, found.dice, scored.groups, rng))
+    for place, name in enumerate(task.foreground):
+        for title, values in (("hausdorff_95", distances), ("surface_dice", surface)):
+            if computed[:, place].any() or (title == "surface_dice" and (~np.isnan(values[:, place])).any()):
+                metrics[f"{title}/{name}"] = float(np.nanmean(values[:, place]))
+    cases = [tally["cases"], tally["empty_right"], tally["empty_wrong"], apart]
+    return Assessment(
+        part=scored.part,
+        images=len(masks),
+        metrics=metrics,
+        intervals=intervals,
+        resamples=RESAMPLES if intervals else 0,
+        counts={
+            f"cases/{name}": (tuple(int(count[place]) for count in cases),)
+            for place, name in enumerate(task.foreground)
+        },
+        concerns=tuple(_concerns(task, tally)),
+    )
+
+
+def _borders(
+    masks: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return Hausdorff distances (95th percentile) and surface Dice of each image and foreground class, float64 [n, C - 1].
+
+    Without the class in truth and prediction both are NaN. With it in one of them, the distance is NaN and the surface Dice 0 where the image has the
+    class, NaN where it does not; the third array counts those images by class.
+    """
+    from anchorage.algorithms.surfaces import border_distances, hausdorff_95, surface_dice
+
+    distances = np.full((len(masks), classes - 1), np.nan)
+    surface, apart = distances.copy(), np.zeros(classes - 1, np.int64)
+    known = masks != UNKNOWN_PIXEL
+    for place in range(classes - 1):
+        truths, founds = masks == place + 1, (predicted == place + 1) & known
+        for row, (truth, found) in enumerate(zip(truths, founds, strict=True)):
+            if truth.any() and found.any():
+                both = border_distances(truth, found, (1.0, 1.0))
+                distances[row, place], surface[row, place] = hausdorff_95(both), surface_dice(both, TOLERANCE)
+            elif truth.any() or found.any():
+                apart[place] += 1
+                surface[row, place] = 0.0 if truth.any() else np.nan
+    return distances, surface, apart
+
+
+def _mean_of_classes(values: NDArray[np.float64]) -> float | None:
+    """Return the mean over classes of the means over images; None where there is no number."""
+    means = [column[~np.isnan(column)].mean() for column in values.T if (~np.isnan(column)).any()]
+    return float(np.mean(means)) if means else None
+
+
+def _intervals(
+    task: Segmentation, dice: NDArray[np.float64], groups: NDArray[np.int64], rng: np.random.Generator
+) -> Iterator[tuple[str, Interval]]:
+    """Yield the mean Dice of each foreground class, and of all of them, with 95 % bootstrap intervals over patients (`groups`, [n], from 0)."""
+    present: NDArray[np.bool_] = np.any(~np.isnan(dice), axis=0)
+    if not present.any():
+        return
+    counted = ~np.isnan(dice)
+    filled = np.where(counted, dice, 0.0)
+    patients = int(groups.max()) + 1
+    of_patients = np.zeros((2, patients, dice.shape[1]))
+    np.add.at(of_patients[0], groups, filled)
+    np.add.at(of_patients[1], groups, counted)
+    drawn = rng.integers(0, patients, (RESAMPLES, patients))
+    sums, counts = (np.stack([each[rows].sum(0) for rows in drawn]) for each in of_patients)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    own = filled.sum(0) / np.maximum(counted.sum(0), 1)
+    for place, name in enumerate(task.foreground):
+        if present[place]:
+            yield f"dice/{name}", _interval(float(own[place]), means[:, place])
+    known = ~np.isnan(means)
+    overall = np.where(known, means, 0.0).sum(1)[known.any(1)] / known.sum(1)[known.any(1)]
+    yield "dice", _interval(float(own[present].mean()), overall)
+
+
+def _interval(value: float, resampled: NDArray[np.float64]) -> Interval:
+    low, high = np.percentile(resampled[~np.isnan(resampled)], [2.5, 97.5])
+    return Interval(value=value, low=float(low), high=float(high))
+
+
+def _concerns(task: Segmentation, tally: Tally) -> Iterator[Concern]:
+    """Yield what is wrong: a class that is found nowhere, and one that is painted into images that do not have it."""
+    dice = class_means(tally)["dice"]
+    for place, name in enumerate(task.foreground):
+        if tally["cases"][place] and dice[place] <= NOTHING_FOUND:
+            predicate = f'hardly finds the class "{name}": mean Dice {dice[place]:.2f} over the images that have it'
+            yield Concern(kind="NothingFound", predicate=predicate)
+        empty = tally["empty_right"][place] + tally["empty_wrong"][place]
+        if empty and 2 * tally["empty_wrong"][place] > empty:
+            predicate = (
+                f'predicts the class "{name}" in {tally["empty_wrong"][place]} of {empty} images that do not have it'
+            )
+            yield Concern(kind="PaintsEmptyImages", predicate=predicate)

@@ -1,0 +1,82 @@
+"""Dice with cross entropy as a loss, against MONAI's, and distances between borders, against known values."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from anchorage.algorithms.dice import dice_cross_entropy
+from anchorage.algorithms.surfaces import border_distances, hausdorff_95, surface_dice
+
+IGNORED = 255
+
+
+def drawn(seed=0, classes=3):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(4, classes, 6, 5, dtype=torch.float64, generator=generator)
+    masks = torch.randint(0, classes, (4, 6, 5), generator=generator).to(torch.uint8)
+    return logits, masks
+
+
+def reference(logits, masks):
+    losses = pytest.importorskip("monai.losses", reason="MONAI is not installed")
+    options = {"include_background": False, "to_onehot_y": True, "softmax": True, "batch": True}
+    return losses.DiceCELoss(**options, smooth_nr=1e-5, smooth_dr=1e-5)(logits, masks[:, None].long())
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_loss_is_that_of_monai(classes):
+    logits, masks = drawn(classes=classes)
+    masks[0] = 0
+    assert float(dice_cross_entropy(logits, masks, IGNORED)) == pytest.approx(float(reference(logits, masks)), abs=1e-6)
+    masks[:] = 0  # a class that is nowhere
+    assert float(dice_cross_entropy(logits, masks, IGNORED)) == pytest.approx(float(reference(logits, masks)), abs=1e-6)
+
+
+def test_the_loss_of_known_pixels_by_hand():
+    logits = torch.zeros(1, 2, 1, 2, dtype=torch.float64)
+    masks = torch.tensor([[[0, 1]]], dtype=torch.uint8)
+    dice = (2 * 0.5 + 1e-5) / (1 + 1 + 1e-5)
+    assert float(dice_cross_entropy(logits, masks, IGNORED)) == pytest.approx(np.log(2) + 1 - dice, abs=1e-12)
+
+
+def test_ignored_pixels_change_nothing():
+    logits, masks = drawn()
+    masks[:, :2] = IGNORED
+    loss = dice_cross_entropy(logits, masks, IGNORED)
+    other = logits.clone()
+    other[:, :, :2] = torch.randn_like(other[:, :, :2]) * 9
+    assert torch.equal(dice_cross_entropy(other, masks, IGNORED), loss)
+    own = dice_cross_entropy(logits[:, :, 2:], masks[:, 2:], IGNORED)
+    assert float(own) == pytest.approx(float(loss), abs=1e-12)
+    logits.requires_grad_()
+    dice_cross_entropy(logits, masks, IGNORED).backward()
+    assert logits.grad[:, :, :2].abs().max() == 0 < logits.grad[:, :, 2:].abs().min()
+
+
+def test_a_batch_without_known_pixels_is_no_loss():
+    logits, masks = drawn()
+    logits.requires_grad_()
+    loss = dice_cross_entropy(logits, torch.full_like(masks, IGNORED), IGNORED)
+    loss.backward()
+    assert float(loss.detach()) == 0 and logits.grad.abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    ("spacing", "hausdorff", "shares"),
+    [
+        ((1, 1), 1, {0: 2 / 9, 1: 1}),
+        ((2, 0.5), 0.5, {0.5: 1}),
+        ((0.5, 2), 2, {0.5: 1 / 3, 1: 4 / 9, 2: 1}),
+    ],
+)
+def test_distances_between_borders(spacing, hausdorff, shares):
+    truth, predicted = np.zeros((2, 16, 16), bool)
+    truth[4:12, 5:8] = predicted[4:12, 4:7] = True
+    found = border_distances(truth, predicted, spacing)
+    assert hausdorff_95(found) == pytest.approx(hausdorff)
+    for tolerance, share in shares.items():
+        assert surface_dice(found, tolerance) == pytest.approx(share)
+    assert hausdorff_95(border_distances(truth, truth, spacing)) == 0

@@ -1,0 +1,115 @@
+"""Scores of a segmentation, with every edge of masks and predictions that are empty."""
+
+import numpy as np
+import pytest
+
+from anchorage.api.task import pooled
+from anchorage.learning.model_hooks import Scored
+from anchorage.pieces.task.segmentation import Segmentation
+
+TASK = Segmentation(classes=("background", "lesion"))
+TWO = Segmentation(classes=("background", "lesion", "scar"))
+NONE = np.zeros((16, 16), np.uint8)
+
+
+def assessed(masks, predicted):
+    scored = Scored("test", masks, predicted, np.arange(len(masks)))
+    return TASK.assessment(scored, np.random.default_rng(0))
+
+
+def box(columns, value=1):
+    mask = NONE.copy()
+    mask[4:12, columns] = value
+    return mask
+
+
+TRUTH, SHIFTED = box(slice(5, 8)), box(slice(4, 7))
+
+
+def tally(*pairs, task=TASK):
+    masks, predicted = (np.stack(side) for side in zip(*pairs, strict=True))
+    return task.tally(masks, predicted)
+
+
+def test_dice_of_two_boxes():
+    assert TASK.scores(tally((TRUTH, SHIFTED))) == pytest.approx(
+        {"dice": 2 / 3, "dice_all": 2 / 3, "pooled_dice": 2 / 3}
+    )
+
+
+@pytest.mark.parametrize(
+    ("truth", "predicted", "scores", "counts"),
+    [
+        (NONE, NONE, {}, {"empty_right": 1, "empty_wrong": 0, "cases": 0}),
+        (NONE, TRUTH, {"dice_all": 0, "pooled_dice": 0}, {"empty_right": 0, "empty_wrong": 1, "cases": 0}),
+        (TRUTH, NONE, {"dice": 0, "dice_all": 0, "pooled_dice": 0}, {"empty_right": 0, "empty_wrong": 0, "cases": 1}),
+        (TRUTH, TRUTH, {"dice": 1, "dice_all": 1, "pooled_dice": 1}, {"empty_right": 0, "empty_wrong": 0, "cases": 1}),
+    ],
+)
+def test_empty_masks_and_predictions(truth, predicted, scores, counts):
+    found = tally((truth, predicted))
+    assert TASK.scores(found) == scores
+    assert {name: int(found[name][0]) for name in counts} == counts
+    assert TASK.images(found) == 1 and TASK.is_sound(found, 1)
+
+
+def test_painting_healthy_images_costs_in_the_one_mean_and_not_in_the_other():
+    found = tally((TRUTH, TRUTH), (NONE, TRUTH), (NONE, NONE))
+    assert TASK.scores(found) == pytest.approx({"dice": 1, "dice_all": 0.5, "pooled_dice": 2 * 24 / (2 * 24 + 24)})
+    assert TASK.details(found) == {
+        "dice/lesion": 1.0, "cases/lesion": 1.0, "empty_right/lesion": 1.0, "empty_wrong/lesion": 1.0
+    }  # fmt: skip
+
+
+def test_tallies_of_silos_add_up_to_that_of_all():
+    pairs = [(TRUTH, SHIFTED), (TRUTH, TRUTH), (NONE, SHIFTED), (box(slice(2, 4), 2), SHIFTED)]
+    whole = tally(*pairs, task=TWO)
+    parts = pooled([tally(*pairs[:1], task=TWO), tally(*pairs[1:], task=TWO)])
+    assert whole.keys() == {array.name for array in TWO.tally_arrays()} == parts.keys()
+    for array in TWO.tally_arrays():
+        assert np.array_equal(whole[array.name], parts[array.name])
+        assert whole[array.name].dtype == array.dtype and whole[array.name].shape == array.shape
+    assert TWO.scores(whole)["dice"] == pytest.approx((5 / 6 + 0) / 2)
+
+
+def test_pixels_that_are_not_known_count_nowhere():
+    masks = TRUTH.copy()
+    masks[:, 7:] = 255
+    painted = SHIFTED.copy()
+    painted[:, 10:] = 1
+    known = tally((masks, painted))
+    assert known["pixels"].tolist() == [[16, 8, 0]]
+
+
+def test_a_tally_from_elsewhere_is_bounded():
+    found = tally((TRUTH, SHIFTED), (NONE, NONE))
+    assert TASK.is_sound(found, 2) and not TASK.is_sound(found, 1)
+    for name, value in (("dice", 1.5), ("dice", -0.1), ("dice_squared", 0.9), ("cases", 2), ("empty_right", -1)):
+        wrong = {**found, name: np.array([value], found[name].dtype)}
+        assert not TASK.is_sound(wrong, 2), (name, value)
+
+
+def test_the_final_assessment_has_distances_and_says_where_there_are_none():
+    pairs = [(TRUTH, SHIFTED), (TRUTH, NONE), (NONE, TRUTH), (NONE, NONE)]
+    masks, predicted = (np.stack(side) for side in zip(*pairs, strict=True))
+    found = assessed(masks, predicted)
+    assert found.metrics["hausdorff_95"] == 1
+    assert found.metrics["surface_dice"] == pytest.approx((1 + 0) / 2)
+    assert found.metrics["dice"] == pytest.approx(1 / 3) and found.metrics["dice_all"] == pytest.approx(2 / 9)
+    assert found.counts == {"cases/lesion": ((2, 1, 1, 2),)}
+    interval = found.intervals["dice/lesion"]
+    assert interval.value == pytest.approx(1 / 3) and interval.low == 0 and interval.high == pytest.approx(2 / 3)
+    assert [concern.kind for concern in found.concerns] == []
+
+
+def test_an_assessment_without_any_foreground():
+    found = assessed(NONE[None], NONE[None])
+    assert found.metrics == {} and found.intervals == {} and found.resamples == 0
+
+
+def test_a_model_that_finds_nothing_and_one_that_paints_everything_are_named():
+    masks = np.stack([TRUTH, NONE])
+    blind = assessed(masks, np.stack([NONE, NONE]))
+    assert [concern.kind for concern in blind.concerns] == ["NothingFound"]
+    painter = assessed(masks, np.stack([TRUTH, TRUTH]))
+    assert [concern.kind for concern in painter.concerns] == ["PaintsEmptyImages"]

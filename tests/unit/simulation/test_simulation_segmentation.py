@@ -1,0 +1,143 @@
+"""Segmentation with the methods that carry over, in simulation; one silo alone is central training."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from drawn_masks import write_pairs
+
+from anchorage.api.mistakes import DocumentError
+from anchorage.methods import validate_study
+
+pytest.importorskip("torch")
+
+import torch
+
+from anchorage.api.model import ModelDescription
+from anchorage.learning.data import read
+from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.device import calculation, to_device
+from anchorage.learning.draws import Draws
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.models import build_model
+from anchorage.learning.views import epoch_batches
+from anchorage.methods.resolution import resolve
+from anchorage.simulation.run import simulate
+
+SIDE = 16
+METHODS: dict[str, dict[str, Any]] = {
+    "FedAvg": {},
+    "dice": {"name": "FedAvg", "localLoss": {"diceCrossEntropy": {}}},
+    "FedProx": {},
+    "FedAdam": {},
+    "SCAFFOLD": {"local": {"epochs": 1, "batchSize": 4, "optimiser": {"sgd": {"momentum": "0", "weightDecay": "0"}}}},
+    "FedBN": {"name": "FedAvg", "batchNorm": {"local": {}}, "serverTraining": {"anchors": {"epochs": 1}}},
+    "FedAsync": {},
+    "anchors": {"name": "FedAvg", "serverTraining": {"anchors": {"epochs": 1}}},
+}
+
+
+def write_study(
+    folder: Path, method: dict[str, Any], *, silos: int = 2, rounds: int = 2, labels: str = "All", **spec: Any
+) -> Path:
+    """Write a federation over drawn discs, and its images into `data`."""
+    for seed, name in enumerate(("server", "anchors", *(f"site-{silo}" for silo in range(silos)))):
+        write_pairs(folder / "data" / name, 6, seed, side=SIDE, empty=1)
+    server = {"format": "ImageFolder", "claimName": "server"}
+    name = method.get("name", "FedAvg")
+    federation = {
+        "kind": "Federation",
+        "metadata": {"name": "discs"},
+        "spec": {
+            "rounds": rounds,
+            "task": {"segmentation": {"classes": ["background", "disc"]}},
+            "model": {"network": "SmallUNet", "imageSize": SIDE},
+            "method": {"local": {"epochs": 1, "batchSize": 4}, **method},
+            "protocol": {"mode": "Asynchronous" if name == "FedAsync" else "Synchronous"},
+            "evaluation": {"validation": server},
+            **({"anchorData": {**server, "claimName": "anchors"}} if "serverTraining" in method else {}),
+            **spec,
+        },
+    }
+    sites = [
+        {
+            "kind": "Silo",
+            "metadata": {"name": f"site-{silo}"},
+            "spec": {
+                "federation": "discs",
+                "labels": labels,
+                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
+            },
+        }
+        for silo in range(silos)
+    ]
+    file = folder / "study.yaml"
+    file.write_text(yaml.safe_dump_all([federation, *sites]))
+    return file
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_trains_for_two_rounds(name: str, tmp_path: Path) -> None:
+    file = write_study(tmp_path, {"name": name, **METHODS[name]})
+    record, _ = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
+    assert {"dice", "dice_all", "pooled_dice", "loss"} <= record.metrics.keys()
+    assert all(np.isfinite(value) for value in record.metrics.values())
+    assert sum(silo.state == "Counted" for silo in record.silos) >= 1
+
+
+def test_one_silo_alone_is_central_training(tmp_path: Path) -> None:
+    optimiser = {"sgd": {"learningRate": "0.05", "momentum": "0", "weightDecay": "0"}}
+    method = {"name": "FedAvg", "local": {"epochs": 2, "batchSize": 4, "optimiser": optimiser}}
+    study = validate_study(write_study(tmp_path, method, silos=1, seed=3))
+    _, store = simulate(study, tmp_path / "data", tmp_path / "run")
+    trained = store.latest().model.arrays()
+
+    spec = study.federation.spec
+    training = TrainingMethod.of(resolve(spec.method))
+    described = ModelDescription(**spec.model.model_dump(), task=spec.task)
+    images, _ = read(study.silos[0].spec.managed.data, tmp_path / "data", described, 3)
+    network = to_device(build_model(described, training, 3), torch.device("cpu"))
+    steps = torch.optim.SGD(network.parameters(), lr=0.05)
+    views = augmentation_of("Natural")
+    pixels, masks = torch.from_numpy(images.images), torch.from_numpy(images.labels)
+    with calculation():
+        for number in (1, 2):
+            draws = Draws(3, number, "site-0")
+            order, augmentation = draws.numpy("batches"), draws.torch("augmentation")
+            batches = [rows for _ in range(2) for rows in epoch_batches(order, len(images), 4, 1)]
+            every = np.concatenate(batches)  # the product views several batches at once, too
+            seen, known = views.with_masks(pixels[every], masks[every], augmentation, strong=False)
+            start = 0
+            for rows in batches:
+                stop = start + len(rows)
+                steps.zero_grad()
+                spec.task.loss(network.train()(seen[start:stop]), known[start:stop]).backward()
+                steps.step()
+                start = stop
+    for name, tensor in network.state_dict().items():
+        assert np.array_equal(tensor.numpy(), trained[name]), name
+
+
+@pytest.mark.parametrize(
+    ("spec", "method", "words"),
+    [
+        ({"model": {"network": "SmallCnn", "imageSize": SIDE}}, {}, ("SmallCnn", "SmallUNet", "monai/UNet")),
+        ({"task": {"classification": {"classes": ["a", "b"]}}}, {}, ("SmallUNet", "one vector for each image")),
+        ({"model": {"network": "SmallUNet", "imageSize": SIDE, "augmentation": "CroppedNatural"}}, {}, ("Natural",)),
+        ({"model": {"network": "SmallUNet", "imageSize": SIDE, "hidden": 8}}, {}, ("found hidden",)),
+        ({}, {"name": "MOON"}, ("one vector for each image",)),
+        ({}, {"localLoss": {"balancedSoftmax": {}}}, ("serves classification, but the task is segmentation",)),
+        ({}, {"secondHead": {"personal": {}}}, ("serves classification, but the task is segmentation",)),
+        ({}, {"mixup": {"server": {}}}, ("serves classification, but the task is segmentation",)),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_the_run(
+    spec: dict[str, Any], method: dict[str, Any], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = write_study(tmp_path, {"name": "FedAvg", **method}, **spec)
+    with pytest.raises(DocumentError) as raised:
+        validate_study(file)
+    for word in words:
+        assert word in str(raised.value)
