@@ -315,12 +315,16 @@ def predict(
     grad_cam: Annotated[
         Path | None, typer.Option(help="Folder for a picture per image of where the class was seen.")
     ] = None,
+    masks: Annotated[
+        Path | None,
+        typer.Option(help="Folder for a PNG per image of the class of each pixel, by a model that segments."),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Predict what images show by a trained model."""
     from fedctl.prediction import predict_images
 
-    predict_images(model, images, best, grad_cam, output)
+    predict_images(model, images, best, grad_cam, output, masks)
 
 
 @app.command(rich_help_panel=RUNS)

@@ -16,14 +16,36 @@ from fedctl.trained_model import open_model
 from fedctl.writing import writing
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from anchorage.api.task import Task
+    from anchorage.learning.data.decoding import Decoded
     from anchorage.learning.inference import ImageModel
+
+_BACKGROUND = (0, 0, 0)
+_COLOURS = (
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (240, 228, 66),
+    (0, 114, 178),
+    (213, 94, 0),
+    (204, 121, 167),
+    (255, 255, 255),
+)
+"""Colours of classes that people with any colour vision tell apart (Okabe and Ito), again and again."""
 
 BATCH = 64
 """Images that are in memory at once."""
 
 
-def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Path | None, output: Format) -> None:
+MAPS_BATCH = 4
+"""The same of a model that segments, whose maps are large."""
+
+
+def predict_images(
+    where: str, images: Sequence[Path], best: bool, grad_cam: Path | None, output: Format, masks: Path | None = None
+) -> None:
     """Print what the model says of every image that can be read, such as its class.
 
     Parameters
@@ -36,6 +58,8 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
         Folder for pictures.
     output : Format
         How to print; ``wide`` has the probability of every class of a classification.
+    masks : Path or None
+        Folder for the masks of a segmentation.
 
     Raises
     ------
@@ -48,15 +72,32 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
         raise AnchorageError(NO_IMAGES, f"no images in {', '.join(map(str, images))}")
     if not found.described.classifier_trained:
         typer.echo("the method trained no classifier: only the encoder of this model is of use", err=True)
+    maps = found.described.task.gives_maps
+    if maps and grad_cam is not None:
+        raise typer.BadParameter(
+            "--grad-cam shows what speaks for a class of a whole image; a segmentation has --masks"
+        )
+    if masks is not None and not maps:
+        raise typer.BadParameter(f"--masks is of segmentations; the model's task is {found.described.task.name}")
     told: list[dict[str, Any]] = []
     unusable: list[dict[str, str]] = []
-    for start in range(0, len(names), BATCH):
-        told += _scored(model, names[start : start + BATCH], start, grad_cam, unusable, found.chosen.weights.thresholds)
+    size = MAPS_BATCH if maps else BATCH
+    for start in range(0, len(names), size):
+        some = names[start : start + size]
+        if maps:
+            told += _segmented(model, some, start, masks, unusable)
+        else:
+            told += _scored(model, some, start, grad_cam, unusable, found.chosen.weights.thresholds)
     for bad in unusable:
         typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
     if output.for_people:
         typer.echo(str(found.chosen), err=True)
-        people().print(_table(told, found.described.task, grad_cam, wide=output is Format.WIDE))
+        table = (
+            _areas(told, found.described.task, masks)
+            if maps
+            else _table(told, found.described.task, grad_cam, wide=output is Format.WIDE)
+        )
+        people().print(table)
         if found.chosen.weights.thresholds:
             typer.echo("* reaches the finding's threshold (thresholds in -o json and in the model card)", err=True)
     else:
@@ -91,24 +132,11 @@ def _scored(
     thresholds: Mapping[str, float],
 ) -> Iterator[dict[str, Any]]:
     """Yield what is told of a batch's images; those that cannot be read are added to `unusable`."""
-    from anchorage.learning.data.decoders import input_of
-    from anchorage.learning.data.decoding import Decoded, with_levels_of
-    from anchorage.learning.data.listed_images import decode
-    from anchorage.learning.data.listing import Listing
-
     described, ids = model.described, tuple(map(str, names))
-    none = np.full(len(ids), -1)
-    listing = Listing(ids, ids, tuple(names), none, none, (), {})
-    good: list[tuple[int, Any]] = []
-    for row, image in enumerate(decode(listing, input_of(described))):
-        if isinstance(image, Decoded):
-            good.append((row, image.pixels))
-        else:
-            unusable.append({"image": image.id, "reason": image.reason, "message": image.detail})
+    good = _decoded(model, names, unusable)
     if not good:
         return
-    deepest = max((image.dtype for _, image in good), key=lambda dtype: dtype.itemsize)
-    pixels = np.stack([with_levels_of(image, deepest) for _, image in good])
+    pixels = _pixels(good)
     scores = model.score(pixels)
     greatest = np.argsort(-scores, axis=1, kind="stable")[:, 0]
     files = [f"{start + row:04d}-{names[row].stem}.png" for row, _ in good]
@@ -117,6 +145,78 @@ def _scored(
         of_image = (score.tolist(), thresholds) if thresholds else (score.tolist(),)
         told = {"image": ids[row], **described.task.prediction(*of_image)}
         yield {**told, "gradCam": picture} if picture else told
+
+
+def _decoded(
+    model: "ImageModel", names: Sequence[Path], unusable: list[dict[str, str]]
+) -> Sequence[tuple[int, "Decoded"]]:
+    """Return the images of a batch that can be read, each behind its place; the others are added to `unusable`."""
+    from anchorage.learning.data.decoders import input_of
+    from anchorage.learning.data.decoding import Decoded
+    from anchorage.learning.data.listed_images import decode
+    from anchorage.learning.data.listing import Listing
+
+    described, ids = model.described, tuple(map(str, names))
+    none = np.full(len(ids), -1)
+    listing = Listing(ids, ids, tuple(names), none, none, (), {})
+    good: list[tuple[int, Decoded]] = []
+    for row, image in enumerate(decode(listing, input_of(described))):
+        if isinstance(image, Decoded):
+            good.append((row, image))
+        else:
+            unusable.append({"image": image.id, "reason": image.reason, "message": image.detail})
+    return good
+
+
+def _pixels(good: Sequence[tuple[int, "Decoded"]]) -> Any:
+    """Return the pixels of images together, of as many levels as any of them has."""
+    from anchorage.learning.data.decoding import with_levels_of
+
+    deepest = max((image.pixels.dtype for _, image in good), key=lambda dtype: dtype.itemsize)
+    return np.stack([with_levels_of(image.pixels, deepest) for _, image in good])
+
+
+def _segmented(
+    model: "ImageModel", names: Sequence[Path], start: int, folder: Path | None, unusable: list[dict[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """Yield which share of each image every class covers; masks on the images' own grids go into the folder."""
+    from anchorage.learning.data.decoding import unfit_mask
+
+    described = model.described
+    good = _decoded(model, names, unusable)
+    if not good:
+        return
+    classes = model.score(_pixels(good)).argmax(1).astype(np.uint8)
+    for (row, image), found in zip(good, classes, strict=True):
+        mask = unfit_mask(found, image.upright, described.fitting)
+        shares = np.bincount(mask.ravel(), minlength=len(described.outputs)) / mask.size
+        told = {"image": str(names[row]), **described.task.prediction(shares.tolist())}
+        if folder is None:
+            yield told
+            continue
+        file = folder / f"{start + row:04d}-{names[row].stem}.png"
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            _with_palette(mask).save(file)
+        yield {**told, "mask": str(file)}
+
+
+def _with_palette(mask: Any) -> "Image.Image":
+    """Return a mask as an image whose pixels are the classes, shown in a colour each; the background is black."""
+    from PIL import Image
+
+    picture = Image.fromarray(mask).convert("P")
+    picture.putpalette([channel for colour in (_BACKGROUND, *(_COLOURS * 32)[:255]) for channel in colour])
+    return picture
+
+
+def _areas(told: Sequence[dict[str, Any]], task: "Task", masks: Path | None) -> Table:
+    """Write a row per image: the share of it that each class but the background covers."""
+    table = plain_table("image", *task.outputs[1:], *(["mask"] if masks else []))
+    for row in told:
+        cells = [f"{share:.2%}" for share in row["area"].values()]
+        table.add_row(row["image"], *cells, *([row["mask"]] if masks else []))
+    return table
 
 
 def _draw(model: "ImageModel", pixels: Any, outputs: Any, folder: Path, names: Sequence[str]) -> Sequence[str | None]:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from anchorage.api.data import DataSection
-from anchorage.api.errors.data import CLASSES_DIFFER
+from anchorage.api.errors.data import CLASSES_DIFFER, PARTITION_IMPOSSIBLE
 from anchorage.api.errors.documents import POOLS_DIFFER
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import FieldPath, Mistake
 from anchorage.api.slot import unknown
 
 _PART_ONLY = {"part", "silo"}
+_WITHOUT_CLASSES = ("Iid", "File")
+"""Recipes that do not ask of which class an image is."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,28 @@ def check_sections(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mi
     yield from _shared_pools(uses)
     for use in uses:
         yield from _unknown_classes(use, federation.spec.task.label_names, federation.spec.task.outputs)
+        if federation.spec.task.gives_maps:
+            yield from _of_one_class(use, federation.spec.task.name)
+
+
+def _of_one_class(use: _Use, task: str) -> Iterator[Mistake]:
+    """Yield divisions by the class of an image, where every pixel has one."""
+    partition = use.section.division
+    if partition is None:
+        return
+    path = (*use.path, "partition")
+    if partition.recipe not in _WITHOUT_CLASSES:
+        message = f"found the recipe {partition.recipe}, which divides images by their class, but in a {task} every pixel has one; choose Iid or File"
+        yield Mistake(PARTITION_IMPOSSIBLE, (*path, "recipe"), message, silo=use.silo)
+    for field, value, none in (
+        ("labelledPerClass", partition.labelled_per_class, 0),
+        ("imbalanceFactor", partition.imbalance_factor, 1),
+    ):
+        if value != none:
+            message = (
+                f"found {value}, which is by the class of an image, but in a {task} every pixel has one; leave it out"
+            )
+            yield Mistake(PARTITION_IMPOSSIBLE, (*path, field), message, silo=use.silo)
 
 
 def _unknown_classes(use: _Use, classes: Sequence[str], outputs: Sequence[str]) -> Iterator[Mistake]:

@@ -141,3 +141,24 @@ def test_what_does_not_fit_is_refused_before_the_run(
         validate_study(file)
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        ({"recipe": "PerClass"}, "the recipe PerClass, which divides images by their class"),
+        ({"recipe": "Iid", "labelledPerClass": 2}, "found 2, which is by the class of an image"),
+        ({"recipe": "Iid", "imbalanceFactor": 10}, "found 10, which is by the class of an image"),
+    ],
+)
+def test_a_pool_is_not_divided_by_class(partition: dict[str, Any], words: str, tmp_path: Path) -> None:
+    file = write_study(tmp_path, {"name": "FedAvg"}, silos=1)
+    federation, silo = yaml.safe_load_all(file.read_text())
+    silo["spec"]["managed"]["data"] |= {"use": "Part", "partition": {**partition, "parts": 2, "part": 0}}
+    file.write_text(yaml.safe_dump_all([federation, silo]))
+    with pytest.raises(DocumentError, match=words):
+        validate_study(file)
+    silo["spec"]["managed"]["data"]["partition"] = {"recipe": "Iid", "parts": 2, "part": 0}
+    file.write_text(yaml.safe_dump_all([federation, silo]))
+    record, _ = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
+    assert np.isfinite(record.metrics["dice"])

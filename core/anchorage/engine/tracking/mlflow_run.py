@@ -352,10 +352,12 @@ def requirements() -> list[str]:
 
 
 def _signature(task: Task) -> ModelSignature:
-    numbers = Object([Property(name, DataType.double) for name in task.outputs])
-    columns: list[ColSpec | TensorSpec] = [
-        ColSpec(numbers, VALUES if task.output_kind is OutputKind.VALUES else PROBABILITIES)
-    ]
+    maps = task.output_kind is OutputKind.MAPS
+    numbers = Object([Property(name, DataType.double) for name in task.outputs[1 if maps else 0 :]])
+    named = {OutputKind.VALUES: VALUES, OutputKind.MAPS: "area"}.get(task.output_kind, PROBABILITIES)
+    columns: list[ColSpec | TensorSpec] = [ColSpec(numbers, named)]
+    if maps:
+        columns.append(ColSpec(DataType.string, "mask"))
     if task.output_kind is OutputKind.EXCLUSIVE:
         columns.insert(0, ColSpec(DataType.string, "class"))
     told = Schema(columns)

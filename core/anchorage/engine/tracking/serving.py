@@ -8,6 +8,7 @@ nothing of Anchorage.
 import base64
 import binascii
 import importlib.util
+import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,7 +40,8 @@ class ImageModel(PythonModel):
         self._program: Any = None
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
-        """Return a DataFrame with a row per image: ``probabilities`` by the outputs' names, with ``class`` where one is true; or ``values``.
+        """Return a DataFrame with a row per image: ``probabilities`` by the outputs' names, with ``class`` where one is true; or ``values``; or of a
+        segmentation ``area``, the share of the image that each class but the background covers, and ``mask``, a PNG of classes as base64 text.
 
         Parameters
         ----------
@@ -60,6 +62,8 @@ class ImageModel(PythonModel):
 
         if self._program is None:
             self._program = torch.export.load(self._artifacts["program"]).module()
+        if self._outputs()["kind"] == "maps":
+            return self._masks(_images(model_input[IMAGE]))
         images, outputs, rows = _images(model_input[IMAGE]), self._outputs(), []
         for start in range(0, len(images), BATCH):
             pixels = [self._pixels(start + row, image) for row, image in enumerate(images[start : start + BATCH])]
@@ -71,6 +75,29 @@ class ImageModel(PythonModel):
         classes = {"class": [max(row, key=row.__getitem__) for row in found]} if outputs["kind"] == "exclusive" else {}
         return pd.DataFrame({**classes, "probabilities": found})
 
+    def _masks(self, images: list[Any]) -> pd.DataFrame:
+        """Return the most probable class of each pixel of images, one after another: maps are large."""
+        import torch
+        from PIL import Image
+
+        names, found = self._outputs()["names"], []
+        for row, image in enumerate(images):
+            decoded = self._decoded(row, image)
+            pixels = torch.from_numpy(np.stack([self._decoding.with_levels_of(decoded.pixels, np.uint8)]))
+            with torch.no_grad():
+                mask = self._program(pixels).argmax(1)[0].to(torch.uint8).numpy()
+            mask = self._decoding.unfit_mask(mask, decoded.upright, self._fit())
+            content = io.BytesIO()
+            Image.fromarray(mask).save(content, "png")
+            shares = np.bincount(mask.ravel(), minlength=len(names)) / mask.size
+            area = {name: float(share) for name, share in zip(names[1:], shares[1:], strict=True)}
+            found.append({"area": area, "mask": base64.b64encode(content.getvalue()).decode()})
+        return pd.DataFrame(found)
+
+    def _fit(self) -> str:
+        """Return how images become square."""
+        return "Pad" if self._described.get("resizing") == "containAndPad" else "Crop"
+
     def _outputs(self) -> dict[str, Any]:
         """Return names and kind of the outputs; a description of an earlier version has classes alone."""
         described = self._described
@@ -79,6 +106,10 @@ class ImageModel(PythonModel):
 
     def _pixels(self, row: int, image: Any) -> Any:
         """Return pixels uint8 [channels, size, size]."""
+        return self._decoding.with_levels_of(self._decoded(row, image).pixels, np.uint8)
+
+    def _decoded(self, row: int, image: Any) -> Any:
+        """Return an image as it was decoded."""
         described, decoding = self._described, self._decoding
         try:
             shades = self._intensity.intensity_of(described.get("intensity"))
@@ -87,17 +118,15 @@ class ImageModel(PythonModel):
                 f"the intensity {error} is of another package; use fedctl predict, where that is installed",
                 error_code=INVALID_PARAMETER_VALUE,
             ) from error
-        wanted = decoding.Input(described["imageSize"], described["channels"], shades)
+        wanted = decoding.Input(described["imageSize"], described["channels"], shades, self._fit())
         try:
             if isinstance(image, Path):
                 image = decoding.read_content(image)
             elif isinstance(image, str):
                 image = _decode_base64(image, decoding.MOST_BYTES)
             if isinstance(image, bytes | bytearray):
-                decoded = decoding.decode_bytes(bytes(image), wanted)
-            else:
-                decoded = decoding.decode_array(_array(image), wanted)
-            return decoding.with_levels_of(decoded.pixels, np.uint8)
+                return decoding.decode_bytes(bytes(image), wanted)
+            return decoding.decode_array(_array(image), wanted)
         except (decoding.RefusedImageError, ValueError) as error:
             message = f"the image in row {row} cannot be used: {error}"
             raise MlflowException(message, error_code=INVALID_PARAMETER_VALUE) from error

@@ -205,6 +205,8 @@ class Decoded:
         Share of the pixels that were above `white` in the file.
     facts : tuple of str
         As of `Picture`.
+    upright : tuple of int
+        Width and height as it is seen, in pixels of the file.
     """
 
     pixels: NDArray[np.uint8] | NDArray[np.uint16]
@@ -218,6 +220,7 @@ class Decoded:
     blank: bool = False
     above: float = 0.0
     facts: tuple[str, ...] = ()
+    upright: tuple[int, int] = (0, 0)
 
 
 class RefusedImageError(Exception):
@@ -555,6 +558,7 @@ def fitted(picture: Picture, wanted: Input, digest: bytes, decoder: str) -> Deco
         _is_blank(shown),
         picture.above,
         picture.facts,
+        upright_size(picture),
     )
 
 
@@ -649,6 +653,36 @@ def fit_mask(mask: NDArray[np.uint8], image_size: int, fit: Fit, outside: int) -
     return np.asarray(_fitted(Image.fromarray(mask), image_size, fit, size, nearest, outside), np.uint8)
 
 
+def unfit_mask(mask: NDArray[np.uint8], size: tuple[int, int], fit: Fit) -> NDArray[np.uint8]:
+    """Return a mask uint8 [side, side] on the grid of the image that was fitted, uint8 [h, w], by the nearest pixel; what was cut off is 0.
+
+    Parameters
+    ----------
+    mask : ndarray
+        Of the fitted image.
+    size : tuple of int
+        The image's width and height, at most `MOST_PIXELS` together.
+    fit : str
+        How it became square.
+    """
+    side, nearest = mask.shape[0], Image.Resampling.NEAREST
+    image = Image.fromarray(mask)
+    if fit == "Pad":
+        left, top, width, height = _placed(size, side)
+        return np.asarray(image.crop((left, top, left + width, top + height)).resize(size, nearest), np.uint8)
+    shorter = min(size)
+    canvas = Image.new("L", size)
+    canvas.paste(image.resize((shorter, shorter), nearest), ((size[0] - shorter) // 2, (size[1] - shorter) // 2))
+    return np.asarray(canvas, np.uint8)
+
+
+def _placed(size: tuple[int, int], side: int) -> tuple[int, int, int, int]:
+    """Return left, top, width and height of a padded image of this width and height, whose longer side is the square's."""
+    longer = max(size)
+    width, height = (max(1, (2 * length * side + longer) // (2 * longer)) for length in size)
+    return (side - width) // 2, (side - height) // 2, width, height
+
+
 def _fit(image: Image.Image, image_size: int, fit: Fit, size: tuple[int, int]) -> NDArray[Any]:
     return np.asarray(_fitted(image, image_size, fit, size, Image.Resampling.BILINEAR, 0))
 
@@ -659,8 +693,7 @@ def _fitted(
     """Return a square image; `size` is the file's width and height, which an image that was decoded smaller only has in proportion."""
     if fit == "Crop":
         return ImageOps.fit(image, (image_size, image_size), method)
-    longer = max(size)
-    width, height = (max(1, (2 * side * image_size + longer) // (2 * longer)) for side in size)
+    left, top, width, height = _placed(size, image_size)
     canvas = Image.new(image.mode, (image_size, image_size), (outside,) * len(image.getbands()))
-    canvas.paste(image.resize((width, height), method), ((image_size - width) // 2, (image_size - height) // 2))
+    canvas.paste(image.resize((width, height), method), (left, top))
     return canvas
