@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from anchorage.api.base import NAME_PATTERN
+from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER, TASK_UNSUPPORTED
 from anchorage.api.errors.documents import LABELS_MISSING
@@ -26,10 +27,11 @@ from anchorage.learning.model_hooks import TaskHooks
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import WeightsFolder
 from fedctl.first_file import FirstFile
+from fedctl.masked_folders import classes_of, named_values, values_at
 from fedctl.output import Format, counted, warn
 from fedctl.recipe import Labels, Weights
 from fedctl.several_findings import recognised
-from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look, relisted
+from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look, plain_section, relisted
 from fedctl.validation import validate_file
 from fedctl.writing import writing
 
@@ -78,7 +80,6 @@ def begin_study(wanted: InitRequest) -> None:
     request = _interview(wanted) if asking else wanted
     out = request.out or DEFAULT_OUT
     _refuse_existing(out)
-    task = _task_of(request)
     silos = dict(map(_silo_of, request.silos))
     if len(silos) < len(request.silos):
         raise typer.BadParameter("two silos have the same name; give each a name of its own")
@@ -86,11 +87,23 @@ def begin_study(wanted: InitRequest) -> None:
     places = {role: Path(os.path.abspath(folder)) for role, folder in folders.items()}  # noqa: PTH100 (a claim may be a link)
     _refuse_shared(places)
     root = data_root(places)
+    wanting_masks = [role for role in places if role not in silos or silos[role][1]]
+    values = {} if request.task else _mask_values({role: places[role] for role in wanting_masks}, root)
+    if values:
+        classes = classes_of(list(values.values()), request.classes)
+        request = replace(request, task=yaml.safe_dump({"segmentation": {"classes": list(classes)}}), classes=())
+        typer.echo("Images have masks: the task is a segmentation.", err=True)
+    task = _task_of(request)
     columns = _label_columns(request.label_columns, places)
     sites = {role: look(role, place, root, columns.get(role), task) for role, place in places.items()}
     if asking:
         wanting = [*request.server, *(name for name, (_, labelled) in silos.items() if labelled)]
         sites |= {role: _ask_column(sites[role], places[role], root, task) for role in wanting}
+    if values and task is not None:
+        for role, found in values.items():
+            if named := named_values(found, task.outputs):
+                section = sites[role].section.model_copy(update={"mask_values": named})
+                sites[role] = replace(sites[role], section=section)
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
     if task is None and not (request.classes or request.class_maps or columns) and (found := recognised(read, root)):
@@ -125,6 +138,19 @@ def begin_study(wanted: InitRequest) -> None:
     typer.echo("Read it; then look at every image, and train:")
     for command in ("data check", "run"):
         typer.echo(f"  fedctl {command} {shlex.join(arguments)}")
+
+
+def _mask_values(places: Mapping[str, Path], root: Path) -> dict[str, tuple[int, ...]]:
+    """Return the values of the masks of each folder; empty unless the images of every one have masks."""
+    found: dict[str, tuple[int, ...]] = {}
+    for role, place in places.items():
+        if (
+            not place.is_dir()
+            or (values := values_at(SiloData.model_validate(plain_section(place, root)), root)) is None
+        ):
+            return {}
+        found[role] = values
+    return found
 
 
 def _task_of(request: InitRequest) -> TaskHooks | None:

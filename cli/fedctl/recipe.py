@@ -27,6 +27,10 @@ _ROUNDS = (
     "Rounds, each a global model. The learning rate falls to 0 over them, so the last ones hardly differ: for a longer training "
     "raise them before the first start."
 )
+_SMALL_UNET = (
+    "A small U-Net for a first run on a processor. For a result, with a GPU: network: monai/UNet and imageSize: 256 (docs/segmentation.md). Images "
+    "are padded, so that nothing is cut off."
+)
 _SMALL = (
     "A small network for a first run on a processor, without batch normalisation: its statistics differ between silos, and averaged "
     "they are what makes first models say one class to everything. For a result, with a GPU: network: ResNet18ImageNet, imageSize: 224 and "
@@ -140,7 +144,10 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task
     AnchorageError
         LABELS_MISSING: of another task than classification no silo has labels.
     """
-    model, model_reason, side, norm = _network(side, weights)
+    if task == "segmentation":
+        model, model_reason, side, norm = {"network": "SmallUNet"}, _SMALL_UNET, min(side, SMALL_SIDE), ()
+    else:
+        model, model_reason, side, norm = _network(side, weights)
     labelled = sum(each != "None" for each in labels)
     batch = max(4, min(POOLED_BATCH, POOLED_BATCH // max(1, labelled)))
     rate = "0.001" if weights else "0.003"

@@ -139,8 +139,7 @@ def look(
         column, or folders are those of images and masks.
     """
     folder = _folder(place)
-    claim, *below = folder.relative_to(root).parts
-    plain = {"format": "ImageFolder", "claim_name": claim, "path": "/".join(below) or "."}
+    plain = plain_section(folder, root)
     tables = [place.name] if place != folder else sorted(p.name for p in folder.glob("*.csv") if p.is_file())
     files = [place] if place != folder else sorted(folder.glob(f"*{SUFFIX}"))
     if packed := [file for file in files if is_med_mnist(file)]:
@@ -183,6 +182,12 @@ def look(
     sides, grey, facts = _sampled(listing)
     columns = _columns(section, root) if section.manifest is not None else ()
     return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns, facts)
+
+
+def plain_section(folder: Path, root: Path) -> dict[str, str]:
+    """Return the fields of a section of a folder of images below the data root."""
+    claim, *below = folder.relative_to(root).parts
+    return {"format": "ImageFolder", "claim_name": claim, "path": "/".join(below) or "."}
 
 
 def _refuse_unmatched(

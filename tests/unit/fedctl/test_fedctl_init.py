@@ -345,7 +345,7 @@ def test_classes_that_were_asked_for_have_no_several_findings(data: Path) -> Non
 def test_folders_of_images_and_masks_are_refused(data: Path, labels: bool) -> None:
     fill(data / "hospital-d", ["images", "masks"])
     message = refused(failures.TASK_UNSUPPORTED, *SERVER, *silo("d", "hospital-d", labels=labels))
-    assert "the folders images and masks" in message and "Anchorage classifies one class per image" in message
+    assert "the folders images and masks" in message and "for masks set task: {segmentation" in message
 
 
 UNMATCHED = "image,label\nscan-1.jpg,NORMAL\nscan-2.jpg,PNEUMONIA\n"

@@ -124,7 +124,7 @@ class Masks:
         RefusedImageError
             It cannot be used.
         """
-        values = _opened(read_content(self.files[row]))
+        values = mask_values(self.files[row])
         if values.shape != size[::-1]:
             found = f"the mask has {values.shape[1]}×{values.shape[0]} pixels, the image {size[0]}×{size[1]}"
             raise RefusedImageError("MaskDiffers", found)
@@ -169,6 +169,17 @@ class DecodedMasks:
         foreground = self.counts[:, 1:]
         largest = np.where(foreground.any(1), foreground.argmax(1) + 1, 0)
         return np.where(self.counts.any(1), largest, -1)
+
+
+def mask_values(file: Path | None) -> NDArray[Any]:
+    """Return the values of a mask's pixels, whole numbers from 0 to 65535, [h, w], upright.
+
+    Raises
+    ------
+    RefusedImageError
+        As `Masks.read`.
+    """
+    return _opened(read_content(file))
 
 
 def _opened(content: bytes) -> NDArray[Any]:
