@@ -24,6 +24,19 @@ def dice_cross_entropy(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
     ignored : int
         Value of pixels that count in neither part.
     """
+    entropy, dice = _entropy_and_dice(logits, masks, ignored)
+    return entropy + 1 - dice
+
+
+def confident_loss(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
+    """Return `dice_cross_entropy` of masks of pseudo-labels; the Dice counts only where any known pixel is foreground. Parameters as there."""
+    entropy, dice = _entropy_and_dice(logits, masks, ignored)
+    foreground = ((masks != ignored) & (masks > 0)).any().to(logits.dtype)
+    return entropy + foreground * (1 - dice)
+
+
+def _entropy_and_dice(logits: Tensor, masks: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """Return mean cross entropy over the known pixels, and the mean soft Dice of the foreground classes."""
     classes = logits.shape[1]
     known = (masks != ignored).unsqueeze(1).to(logits.dtype)
     truth = functional.one_hot(masks.long().masked_fill(masks == ignored, 0), classes).movedim(-1, 1).to(logits.dtype)
@@ -34,4 +47,4 @@ def dice_cross_entropy(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
     overlap = (predicted * truth).sum(axes)[1:]
     both = (predicted.sum(axes) + truth.sum(axes))[1:]
     dice = (2 * overlap + SMOOTHING) / (both + SMOOTHING)
-    return entropy + 1 - torch.mean(dice)
+    return entropy, torch.mean(dice)

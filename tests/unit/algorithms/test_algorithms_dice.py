@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from anchorage.algorithms.dice import dice_cross_entropy
+from anchorage.algorithms.dice import confident_loss, dice_cross_entropy
 from anchorage.algorithms.surfaces import border_distances, hausdorff_95, surface_dice
 
 IGNORED = 255
@@ -80,3 +80,14 @@ def test_distances_between_borders(spacing, hausdorff, shares):
     for tolerance, share in shares.items():
         assert surface_dice(found, tolerance) == pytest.approx(share)
     assert hausdorff_95(border_distances(truth, truth, spacing)) == 0
+
+
+def test_pseudo_labels_without_foreground_do_not_push_it_down():
+    logits, masks = drawn()
+    whole = float(dice_cross_entropy(logits, masks, IGNORED))
+    assert float(confident_loss(logits, masks, IGNORED)) == pytest.approx(whole, abs=1e-12)
+    masks[masks > 0] = IGNORED
+    known = (masks == 0).unsqueeze(1)
+    entropy = -(logits.log_softmax(1)[:, :1] * known).sum() / known.sum()
+    assert float(confident_loss(logits, masks, IGNORED)) == pytest.approx(float(entropy), abs=1e-12)
+    assert float(dice_cross_entropy(logits, masks, IGNORED)) > float(entropy) + 0.9

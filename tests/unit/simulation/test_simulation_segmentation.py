@@ -162,3 +162,45 @@ def test_a_pool_is_not_divided_by_class(partition: dict[str, Any], words: str, t
     file.write_text(yaml.safe_dump_all([federation, silo]))
     record, _ = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
     assert np.isfinite(record.metrics["dice"])
+
+
+def test_confident_pixels_of_images_without_masks_are_learnt(tmp_path: Path) -> None:
+    fix_match = {"name": "FedAvgFixMatch", "pseudoLabels": {"fixMatch": {"threshold": "0.5"}}}
+    file = write_study(tmp_path, fix_match, labels="Partial", rounds=2)
+    for silo in (0, 1):
+        for row in range(2, 6):
+            (tmp_path / "data" / f"site-{silo}" / "masks" / f"{row:03d}.png").unlink()
+    record, _ = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
+    assert np.isfinite(record.metrics["dice"])
+    for silo in record.silos:
+        assert silo.samples["labelled"] == 2 and silo.samples["unlabelled"] == 4
+        assert silo.samples["selected"] == 4  # with two classes every pixel reaches one half
+        shares = silo.metrics["accepted_foreground"], silo.metrics["accepted_background"]
+        assert sum(shares) == pytest.approx(1) and min(shares) >= 0
+
+
+def test_the_half_of_the_weight_that_goes_by_pseudo_labels(tmp_path: Path) -> None:
+    method = {
+        "name": "FedAvgSemi",
+        "localLoss": {"taskLoss": {}},
+        "pseudoLabels": {"fixMatch": {"threshold": "0.5"}},
+        "local": {"epochs": 1, "batchSize": 4},
+    }
+    file = write_study(tmp_path, method, labels="Partial", rounds=1)
+    for silo in (0, 1):
+        (tmp_path / "data" / f"site-{silo}" / "masks" / "005.png").unlink()
+    record, _ = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
+    assert [round(silo.weight, 6) for silo in record.silos] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["uda", "flexMatch", "meanTeacher", "receivedModel"])
+def test_pseudo_labels_of_single_classes_are_refused(name: str, tmp_path: Path) -> None:
+    file = write_study(tmp_path, {"name": "FedAvg", "pseudoLabels": {name: {}}})
+    with pytest.raises(DocumentError, match=f"found {name}, which serves classification, but the task is segmentation"):
+        validate_study(file)
+
+
+def test_thresholds_by_class_of_an_image_are_refused(tmp_path: Path) -> None:
+    method = {"name": "FedAvgFixMatch", "pseudoLabels": {"fixMatch": {"calibration": "Validation"}}}
+    with pytest.raises(DocumentError, match="found Validation, which is for one class per image"):
+        validate_study(write_study(tmp_path, method))
