@@ -144,10 +144,7 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task
     AnchorageError
         LABELS_MISSING: of another task than classification no silo has labels.
     """
-    if task == "segmentation":
-        model, model_reason, side, norm = {"network": "SmallUNet"}, _SMALL_UNET, min(side, SMALL_SIDE), ()
-    else:
-        model, model_reason, side, norm = _network(side, weights)
+    model, model_reason, side, norm = _network(side, weights, maps=task == "segmentation")
     labelled = sum(each != "None" for each in labels)
     batch = max(4, min(POOLED_BATCH, POOLED_BATCH // max(1, labelled)))
     rate = "0.001" if weights else "0.003"
@@ -223,8 +220,10 @@ def _supervised(labels: Sequence[Labels], task: str) -> str:
     return "FedAvg" if all(each == "All" for each in labels) else "LowerBound"
 
 
-def _network(side: int, weights: Weights | None) -> tuple[dict[str, Any], str, int, Sequence[Choice]]:
-    """Return the fields of the model, why, the images' side, and what the method needs for the network's normalisation."""
+def _network(side: int, weights: Weights | None, *, maps: bool) -> tuple[dict[str, Any], str, int, Sequence[Choice]]:
+    """Return the fields of the model, why, the images' side, and what the method needs for the network's normalisation; `maps`: it segments."""
+    if maps:
+        return {"network": "SmallUNet"}, _SMALL_UNET, min(side, SMALL_SIDE), ()
     if weights is not None:
         fields: dict[str, Any] = {"network": weights.network, "weights": weights.name, "trainable": "Head"}
         network = network_called(weights.network)

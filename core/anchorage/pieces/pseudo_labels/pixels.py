@@ -85,7 +85,8 @@ class PixelLosses:
         foreground = confident & (labels > 0)
         used = confident.flatten(1).any(1).sum()
         self._counts.append(torch.stack([foreground.sum(), confident.sum(), torch.tensor(confident.numel()), used]))
-        return labels.to(torch.uint8).masked_fill(~confident, UNKNOWN_PIXEL)
+        masks: Tensor = labels.to(torch.uint8).masked_fill(~confident, UNKNOWN_PIXEL)
+        return masks
 
     def images(self) -> int:
         """Return how many images had enough confident pixels."""
