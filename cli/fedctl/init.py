@@ -106,8 +106,8 @@ def begin_study(wanted: InitRequest) -> None:
                 sites[role] = replace(sites[role], section=section)
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
-    if task is None and not (request.classes or request.class_maps or columns) and (found := recognised(read, root)):
-        task, fields = found
+    if task is None and not (request.classes or request.class_maps or columns) and (several := recognised(read, root)):
+        task, fields = several
         typer.echo(f"images have several findings each, so the task is multiLabel: {', '.join(task.outputs)}")
         sites |= {site.role: relisted(site, root, task, fields.get(site.role, {})) for site in read}
         read = [sites[site.role] for site in read]
