@@ -117,10 +117,14 @@ def _expanded(images: Sequence[Path]) -> list[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    from anchorage.learning.data.decoders import image_suffixes
+    from anchorage.learning.data.decoders import is_image
 
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in image_suffixes())
-    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    shown = (
+        path
+        for path in sorted(folder.rglob("*"))
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    return [path for path in shown if path.is_file() and is_image(str(path), path.name)]
 
 
 def _scored(

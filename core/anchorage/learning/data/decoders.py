@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 512
 """Bytes at a file's beginning by which its decoder is found."""
+DIRECTORY = "dicomdir"
+"""How a directory of DICOM files is called, in lower case; it is no image."""
 _DUE = f"a Picture: uint8 or uint16, [h, w] or [h, w, 3], or float32 [h, w] with what it measures, 1 to {MOST_PIXELS} pixels, white of 1 to 65535"
 
 
@@ -33,6 +36,21 @@ def decoders() -> Mapping[str, DecoderHooks]:
 def image_suffixes() -> frozenset[str]:
     """Return how names of files end that are listed as images, in lower case."""
     return frozenset(suffix for decoder in decoders().values() for suffix in decoder.suffixes())
+
+
+def is_image(path: str, name: str) -> bool:
+    """Return whether a file is an image by its suffix, or by its content where it has none, or a number, as the end of an identifier is."""
+    name = name.lower()
+    if name.endswith(tuple(image_suffixes())):
+        return name not in image_suffixes()
+    suffix = PurePath(name).suffix
+    if (suffix and not suffix[1:].isdigit()) or name == DIRECTORY:
+        return False
+    try:
+        with Path(path).open("rb") as file:
+            return decoder_for(file.read(HEAD_BYTES), name) is not None
+    except OSError:
+        return False
 
 
 @cache

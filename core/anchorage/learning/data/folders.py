@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, OUTSIDE_FOLDER
-from anchorage.learning.data.decoders import HEAD_BYTES, decoder_for, image_suffixes
+from anchorage.learning.data.decoders import DIRECTORY, image_suffixes, is_image
 from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.label_kinds import is_mask_folder
 from anchorage.learning.data.labels import LabelReader, is_known
@@ -18,8 +18,6 @@ from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.table_columns import divided_paths, owner_in_path
 
-_DIRECTORY = "dicomdir"
-"""How a directory of DICOM files is called, in lower case; it is no image."""
 _SYSTEM = frozenset(
     {
         "@eadir", "@recycle", "@recently-snapshot", "@tmp", "#recycle", "#snapshot", "#trash", "$recycle.bin", "recycler", "recycled",
@@ -141,7 +139,7 @@ def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool
         found.leave_out(SYSTEM_FOLDER, f"{name}/")
         return False
     stem = entry.name.rpartition(".")[0]
-    image = not folder and (link or entry.is_file()) and _is_image(entry, link=link)
+    image = not folder and (_called_image(entry.name) if link else entry.is_file() and is_image(entry.path, entry.name))
     if link and (folder or image) and _leads_out(Path(entry.path), claim):
         found.outside.append(name)
     elif image and _THUMBNAIL.search(stem):
@@ -153,33 +151,20 @@ def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool
     return folder and not link
 
 
-def _is_image(entry: os.DirEntry[str], *, link: bool) -> bool:
-    """Return whether a file is an image by its suffix, or where it has none by its content; a link is not opened."""
-    name = entry.name.lower()
-    if name.endswith(tuple(image_suffixes())):
-        return name not in image_suffixes()
-    return (
-        not (link or name == _DIRECTORY or _suffix_of(name)) and decoder_for(_head(Path(entry.path)), name) is not None
-    )
+def _called_image(name: str) -> bool:
+    """Return whether a link is called as an image is; what it leads to is not opened."""
+    return name.lower().endswith(tuple(image_suffixes())) and name.lower() not in image_suffixes()
 
 
 def _kind_of(entry: os.DirEntry[str]) -> str:
     name = entry.name.lower()
-    return "DICOMDIR" if name == _DIRECTORY else _suffix_of(name) or "no suffix"
+    return "DICOMDIR" if name == DIRECTORY else _suffix_of(name) or "no suffix"
 
 
 def _suffix_of(name: str) -> str:
     """Return the suffix of a name; a number is none, but the end of an identifier, as of DICOM."""
     suffix = PurePath(name).suffix
     return "" if suffix[1:].isdigit() else suffix
-
-
-def _head(file: Path) -> bytes:
-    try:
-        with file.open("rb") as content:
-            return content.read(HEAD_BYTES)
-    except OSError:
-        return b""
 
 
 def _tables(section: DataSection) -> list[str]:

@@ -90,5 +90,5 @@ def refuse_masks(folder: Path, names: Collection[str]) -> None:
             f"set task: {{segmentation: {{classes: [...]}}}}; else put images in a folder per class, or label them in a table; of images without "
             f"labels name {folder / images[0]} alone"
         )
-        redacted = "folders look like images and their masks: segmentation is not supported yet; name the folder of the images alone"
+        redacted = "folders look like images and their masks, but the task is no segmentation; name the folder of the images alone"
         raise AnchorageError(TASK_UNSUPPORTED, message, redacted=redacted)
