@@ -169,7 +169,7 @@ def look(
             section, listing, names = by_folder, classes, counts
     if section.format == "ImageFolder" and _is_export(listing):
         section = SiloData.model_validate({**plain, "format": "DicomFolder"})
-        (listing, _), names = _listed(section, root, task), Counter()
+        listing, _ = _listed(section, root, task)
     if section.format == "ImageFolder":
         refuse_masks(folder, names)
     if label_column is not None:

@@ -460,6 +460,18 @@ def test_a_pacs_export_becomes_a_section_of_dicom_and_an_intensity(
     assert (found and found.name) == intensity
 
 
+def test_an_export_below_folders_of_classes_is_labelled_by_them(data: Path) -> None:
+    for number in range(4):
+        pixels = np.random.default_rng(number).integers(0, 4000, (24, 20)).astype(np.uint16)
+        write_dicom(
+            data / "pacs" / ("NORMAL" if number % 2 else "PNEUMONIA") / f"P{number}" / "ST1" / f"I{number}", pixels
+        )
+    study = init(*silo("b", "pacs", labels=True))
+    assert study.federation.spec.task.label_names == ("NORMAL", "PNEUMONIA")
+    (member,) = study.silos
+    assert member.spec.managed is not None and member.spec.managed.data.format == "DicomFolder"
+
+
 def test_volumes_in_class_folders_get_an_intensity_without_a_unit(data: Path) -> None:
     for number in range(4):
         volume = np.random.default_rng(number).normal(900, 80, (12, 12, 3)).astype(np.float32)
