@@ -15,7 +15,7 @@ from PIL import Image
 from anchorage.api.inference import describe, head_of, parse_inference
 from anchorage.api.model import ModelDescription
 from anchorage.engine.tracking import serving
-from anchorage.learning.data import decoding
+from anchorage.learning.data import decoding, intensity
 from anchorage.learning.exporting import save_onnx, save_program, save_torchscript
 from anchorage.learning.inference import ImageModel
 from anchorage.learning.method import TrainingMethod
@@ -53,7 +53,7 @@ def by_brightness() -> ImageModel:
 def shown(monkeypatch: pytest.MonkeyPatch) -> ImageModel:
     """Have commands find the model."""
     model = by_brightness()
-    chosen = SimpleNamespace(values=dict, described=model.described)
+    chosen = SimpleNamespace(values=dict, described=model.described, weights=SimpleNamespace(thresholds={}))
     found = SimpleNamespace(image_model=lambda: model, described=model.described, chosen=chosen)
     monkeypatch.setattr("fedctl.prediction.open_model", lambda where, best: found)
     return model
@@ -98,7 +98,7 @@ def test_grad_cam_is_refused(shown: ImageModel, tmp_path: Path) -> None:
 def test_a_registered_model_gives_masks_as_pictures(size: tuple[int, int], tmp_path: Path) -> None:
     program = serving.ImageModel()
     program._described = describe(MODEL, "discs", classifier_trained=True)
-    program._decoding, program._program = decoding, by_brightness()
+    program._decoding, program._intensity, program._program = decoding, intensity, by_brightness()
     (row,) = program.predict(None, {"image": [picture(tmp_path, size)]}).to_dict("records")
     mask = Image.open(io.BytesIO(base64.b64decode(row["mask"])))
     assert row["area"] == {"bright": 0.5} and mask.size == size

@@ -27,7 +27,9 @@ def stored(images: ImageSet, folder: Path) -> ImageSet:
     with PictureWriter(folder / "x.pictures", images.images.shape[1:], images.images.dtype) as writer:
         for row in order:
             digest = int(row).to_bytes(64, "little")
-            writer.append(images.images[row], Entry(str(row), 1, 1, digest, (8, 8), "L", None, False, "x", False, 0.0))
+            writer.append(
+                images.images[row], Entry(str(row), 1, 1, digest, (8, 8), "L", None, False, "x", False, 0.0, ())
+            )
         writer.finish()
     return replace(images, images=StoredPictures(PictureFile(folder / "x.pictures"), order.argsort()))
 

@@ -84,7 +84,8 @@ class PixelLosses:
         confident &= (confident.float().mean((1, 2)) >= LEAST_SHARE)[:, None, None]
         foreground = confident & (labels > 0)
         used = confident.flatten(1).any(1).sum()
-        self._counts.append(torch.stack([foreground.sum(), confident.sum(), torch.tensor(confident.numel()), used]))
+        every = used.new_tensor(confident.numel())
+        self._counts.append(torch.stack([foreground.sum(), confident.sum(), every, used]))
         masks: Tensor = labels.to(torch.uint8).masked_fill(~confident, UNKNOWN_PIXEL)
         return masks
 
