@@ -16,7 +16,7 @@ from anchorage.api.card_text import headline_table, markdown, plain, table, verd
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import load_federation
-from anchorage.api.model_card import CARD, ModelCard
+from anchorage.api.model_card import CARD, EXAMPLES, ModelCard
 from anchorage.engine.tracking import Outbox, Sender, what_is_sent
 from anchorage.methods.model_card import write_card
 from anchorage.transport.files import write_atomically
@@ -179,6 +179,9 @@ def _page(source: Source) -> str:
             [*figures.assessment_pictures(scored, document["spec"]["task"])] if scored else [],
         ),
     ]
+    if isinstance(source, LocalSource):
+        file = source.run.model / EXAMPLES.format(role="final")
+        sections.append(("Validation images", [*figures.example_pictures(file)]))
     for title, pictures in sections:
         if pictures:
             parts.append(f"<h2>{title}</h2>\n<div class='figures'>{''.join(map(_figure, pictures))}</div>")

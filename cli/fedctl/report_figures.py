@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ MOST_POINTS = 500
 """Rounds that a curve shows; of more, evenly chosen ones."""
 MOST_LINES = 10
 """Silos with a line of their own; of more, their median and range are drawn."""
+MOST_PICTURE_BYTES = 8 << 20
+"""Largest picture of images that a page holds."""
 _SIZE = (4.8, 3.4)
 """Inches: text stays readable where a picture is as wide as a telephone."""
 _STYLE: dict[Any, Any] = {
@@ -87,6 +90,14 @@ def assessment_pictures(scored: Assessment, task: Mapping[str, Any]) -> Iterator
     """Draw what the task shows of an assessment, such as the confusion matrix; `task` is ``spec.task`` of the federation."""
     for chart in expect(read_piece("task", task), TaskHooks).charts(scored):
         yield render_picture(f"{chart.title}, {scored.part} images", chart.says, chart.draw, size=(4.8, 4.8))
+
+
+def example_pictures(file: Path) -> Iterator[Picture]:
+    """Yield the picture of validation images that the server left, where it did."""
+    if file.is_file() and file.stat().st_size <= MOST_PICTURE_BYTES:
+        says = "Some validation images of the federation: as they are, with the true classes, and with those that the last model predicts."
+        title = "Images (above), true classes (middle), predicted classes (below)"
+        yield Picture(title, says, f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}")
 
 
 def _over_rounds(rounds: Sequence[Round], value: Callable[[Round], float | None]) -> list[tuple[int, float]]:

@@ -125,6 +125,9 @@ class FileModel:
     def assess(self, model: ModelBytes, round_number: int) -> None:
         """Return nothing."""
 
+    def examples(self, model: ModelBytes, round_number: int) -> None:
+        """Return nothing."""
+
 
 def require_memory(model_bytes: int) -> None:
     """See that a run with a model of this size fits.

@@ -14,6 +14,8 @@ from anchorage.api.status import Timestamp
 FORMAT: Final = "anchorage-model-card-1"
 CARD = "model-card.json"
 CARD_TEXT = "model-card.md"
+EXAMPLES = "examples-{role}.png"
+"""Picture of validation images with what is true and what a model predicts, beside the card, of tasks that draw one."""
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Unit = Annotated[float, Field(ge=0, le=1)]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.model_card import Assessment
@@ -124,6 +125,9 @@ class ServerLearner(Protocol):
 
     def assess(self, model: ModelBytes, round_number: int) -> Assessment | None:
         """Score a model in full on the test images, else the validation images; None where there are none."""
+
+    def examples(self, model: ModelBytes, round_number: int) -> NDArray[np.uint8] | None:
+        """Return a picture of some of the server's validation images with what is true and predicted, uint8 [h, w, 3]; None: the task draws none."""
 
 
 class SiloLearner(Protocol):

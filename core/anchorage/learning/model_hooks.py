@@ -85,6 +85,9 @@ class TaskHooks(Task):
     chooses_thresholds: ClassVar[bool] = False
     """Whether `assessment` needs the validation images, too."""
 
+    draws_examples: ClassVar[bool] = False
+    """Whether it shows validation images of the federation with what is true and what is predicted."""
+
     @abstractmethod
     def label_reader(
         self, class_map: Mapping[str, str], unknown: Literal["Refuse", "Skip", "Unlabelled"] = "Refuse"
@@ -143,6 +146,10 @@ class TaskHooks(Task):
     @abstractmethod
     def true_and_predicted(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one number for what is true and one for what is predicted of each image, [n, 2], by which pictures colour it."""
+
+    def examples(self, pixels: NDArray[np.uint8], labels: NDArray[Any], scored: NDArray[Any]) -> NDArray[np.uint8]:
+        """Return a picture of images [k, channels, H, W] with their labels and what `scored` gave, uint8 [h, w, 3]; asked where `draws_examples`."""
+        raise NotImplementedError
 
     def details(self, tally: Tally) -> Mapping[str, float]:
         """Return further figures of a tally for MLflow, by name, such as the recall of each class."""

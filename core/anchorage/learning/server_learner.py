@@ -45,6 +45,8 @@ from anchorage.transport.tensors.model import ModelBytes
 
 EMBEDDED_IMAGES = 500
 """Images whose embeddings a report carries."""
+EXAMPLES = 6
+"""Validation images that a picture of a task's predictions shows."""
 KEPT_TESTS = 2
 """Models whose outputs on the test images are kept: the final and the best one are assessed after they were tested."""
 
@@ -336,6 +338,24 @@ class TorchServerLearner:
         if self._task.chooses_thresholds:
             validation = scored if part == "validation" else self._seen("validation", model, round_number)
         return self._task.assessment(scored, Draws(self._seed).numpy("resampling"), validation)
+
+    def examples(self, model: ModelBytes, round_number: int) -> NDArray[np.uint8] | None:
+        """Return a picture of `EXAMPLES` validation images with what is true and predicted, uint8 [h, w, 3]; None: there are none, or none are drawn.
+
+        Raises
+        ------
+        AnchorageError
+            The model's outputs are not finite.
+        """
+        images = self._scored["validation"]
+        if images is None or not self._task.draws_examples:
+            return None
+        if (outputs := self._outputs(model, "validation", round_number)) is None:
+            return None
+        rows = np.unique(np.linspace(0, len(images.labels) - 1, EXAMPLES).astype(np.int64))
+        shades = images.views.fractions(images.views.to_device(images.indices[rows])).cpu().numpy()
+        pixels = np.rint(shades * 255).astype(np.uint8)
+        return self._task.examples(pixels, images.labels[rows], outputs.activated[rows])
 
     def _seen(self, part: Literal["test", "validation"], model: ModelBytes, round_number: int) -> Scored | None:
         """Return what a model makes of a part's images, for an assessment; None where it is not scored on them."""

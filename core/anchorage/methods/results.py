@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from anchorage.api.files import Study
 from anchorage.api.inference import DESCRIPTION, describe, head_of
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.model_card import TrainedModel, thresholds_of
+from anchorage.api.model_card import EXAMPLES, TrainedModel, thresholds_of
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, metrics_of
 from anchorage.engine.interfaces import Checkpoint, ServerLearner
@@ -51,12 +55,13 @@ def write_models(
     """
     final, best = stored = write_results(folder, run, store)
     found: list[TrainedModel] = []
-    for model, read in zip(stored, (store.latest, store.best), strict=True):
+    for role, model, read in zip(("final", "best"), stored, (store.latest, store.best), strict=True):
         if found and best.digest == final.digest:
             assessment = found[0].assessment
         else:
             checkpoint = _present(read)
             assessment = learner.assess(checkpoint.model, checkpoint.record.round)
+            _write_examples(folder / EXAMPLES.format(role=role), learner.examples(checkpoint.model, model.round))
         name = Path(model.path).name
         found.append(TrainedModel(file=name, digest=model.digest, round=model.round, assessment=assessment))
     with storage_errors("write the model card", folder):
@@ -115,6 +120,19 @@ def write_results(folder: Path, run: RunDescription, store: RoundStore) -> tuple
         write_atomically(folder / DESCRIPTION, json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
     return models[0], models[1]
+
+
+def _write_examples(file: Path, picture: NDArray[np.uint8] | None) -> None:
+    """Write a picture of validation images with what is true and predicted; None: what lies there of a run before goes."""
+    if picture is None:
+        file.unlink(missing_ok=True)
+        return
+    from PIL import Image
+
+    content = BytesIO()
+    Image.fromarray(picture).save(content, "png")
+    with storage_errors("write examples", file):
+        write_atomically(file, content.getvalue())
 
 
 def _add_thresholds(folder: Path, models: Mapping[str, TrainedModel]) -> None:

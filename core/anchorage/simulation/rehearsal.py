@@ -304,6 +304,9 @@ class RehearsedServer:
         """Nothing is assessed."""
         return None
 
+    def examples(self, model: ModelBytes, round_number: int) -> None:
+        """Nothing is drawn."""
+
     def _work(self, what: str, round_number: int, earnest: Callable[[], Any]) -> Any:
         """Do something in earnest, a few times, else take what came out last."""
         times, seconds, result = self._done.get(what, (0, 0.0, None))

@@ -113,3 +113,19 @@ def test_a_model_that_finds_nothing_and_one_that_paints_everything_are_named():
     assert [concern.kind for concern in blind.concerns] == ["NothingFound"]
     painter = assessed(masks, np.stack([TRUTH, TRUTH]))
     assert [concern.kind for concern in painter.concerns] == ["PaintsEmptyImages"]
+
+
+def test_examples_show_images_then_truth_then_prediction_in_colours():
+    pixels = np.full((2, 1, 8, 8), 100, np.uint8)
+    masks, predicted = np.zeros((2, 8, 8), np.uint8), np.zeros((2, 8, 8), np.uint8)
+    masks[0, 2:6, 2:6], masks[1] = 1, 255
+    picture = TASK.examples(pixels, masks, predicted)
+    height, width = picture.shape[0] // 3, picture.shape[1] // 2
+    assert picture.dtype == np.uint8 and picture.shape[2] == 3
+    tile = lambda row, column: picture[
+        row * height + 2 : (row + 1) * height - 2, column * width + 2 : (column + 1) * width - 2
+    ]
+    assert (tile(0, 0) == 100).all() and (tile(2, 0) == 100).all()
+    coloured = (tile(1, 0) != 100).any(2)
+    assert coloured.mean() == 16 / 64 and not (tile(1, 1) != 100).any()
+    assert (tile(1, 0)[coloured][:, 0] > tile(1, 0)[coloured][:, 2]).all()

@@ -30,7 +30,7 @@ from PIL import Image
 
 from anchorage.api.card_text import verdict
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
-from anchorage.api.model_card import CARD, CARD_TEXT, Assessment, ModelCard
+from anchorage.api.model_card import CARD, CARD_TEXT, EXAMPLES, Assessment, ModelCard
 from anchorage.api.slot import read_piece
 from anchorage.api.task import OutputKind, Task
 from anchorage.engine.tracking import figures
@@ -223,6 +223,8 @@ class MlflowRun:
         for role, model in (("final", card.final), ("best", card.best)):
             if model.assessment is not None and (role == "final" or model.digest != card.final.digest):
                 self._log_figures(role, model.assessment)
+            if (picture := models / EXAMPLES.format(role=role)).is_file():
+                self._client.log_artifact(self.run_id, str(picture), f"figures/{role}")
 
     def _log_figures(self, role: str, scored: Assessment) -> None:
         title = f"{self._federation}, {role} model, {scored.part} images"

@@ -44,6 +44,7 @@ class Segmentation(ImageTask):
     mean_over_images: ClassVar[bool] = False  # Dice is of a whole batch
     fit: ClassVar[Literal["Crop", "Pad"]] = "Pad"
     gives_maps: ClassVar[bool] = True
+    draws_examples: ClassVar[bool] = True
 
     classes: Annotated[tuple[ClassName, ...], Field(max_length=_MOST), AfterValidator(_distinct)] = Field(
         description="Names of the classes, in the order of the model's outputs. The first is the background, which is learnt but in no mean score. "
@@ -156,6 +157,12 @@ class Segmentation(ImageTask):
         counted = np.maximum(known.sum((1, 2)), 1)
         shares = [((mask > 0) & known).sum((1, 2)) / counted for mask in (labels, activated)]
         return np.column_stack(shares).astype(np.float64)
+
+    def examples(self, pixels: NDArray[np.uint8], labels: NDArray[np.uint8], scored: NDArray[Any]) -> NDArray[np.uint8]:
+        """Return the images with true and predicted classes laid over them."""
+        from anchorage.pieces.task.segmentation_charts import example_picture
+
+        return example_picture(pixels, labels, np.asarray(scored, np.uint8))
 
     def details(self, tally: Tally) -> Mapping[str, float]:
         """Return Dice and cases of each foreground class, and how many images without it were rightly left empty."""
