@@ -20,6 +20,7 @@ from anchorage.learning.data import read
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
+from anchorage.learning.learners import build_server_learner
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.learning.views import epoch_batches
@@ -204,3 +205,21 @@ def test_thresholds_by_class_of_an_image_are_refused(tmp_path: Path) -> None:
     method = {"name": "FedAvgFixMatch", "pseudoLabels": {"fixMatch": {"calibration": "Validation"}}}
     with pytest.raises(DocumentError, match="found Validation, which is for one class per image"):
         validate_study(write_study(tmp_path, method))
+
+
+def test_the_server_draws_its_validation_images(tmp_path: Path) -> None:
+    study = validate_study(write_study(tmp_path, {"name": "FedAvg"}))
+    spec = study.federation.spec
+    described = ModelDescription(**spec.model.model_dump(), task=spec.task)
+    validation, _ = read(spec.server_data["validation"], tmp_path / "data", described, 1)
+    learner = build_server_learner(model=described, method=resolve(spec.method), seed=1, validation=validation)
+    picture = learner.examples(learner.initialise(), 0)
+    assert picture is not None and picture.dtype == np.uint8
+    tile = picture.shape[0] // 3
+    assert picture.shape == (3 * tile, 6 * tile, 3)
+    above, truth = picture[2 : tile - 2, 2 : tile - 2], picture[tile + 2 : 2 * tile - 2, 2 : tile - 2]
+    coloured = (above != truth).any(2)
+    assert abs(coloured.mean() - (validation.labels[0] == 1).mean()) < 0.05
+    _, store = simulate(study, tmp_path / "data", tmp_path / "run")
+    without = build_server_learner(model=described, method=resolve(spec.method), seed=1)
+    assert without.examples(store.latest().model, 2) is None
