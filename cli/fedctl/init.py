@@ -107,11 +107,14 @@ def begin_study(wanted: InitRequest) -> None:
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
     if task is None and not (request.classes or request.class_maps or columns) and (several := recognised(read, root)):
-        task, fields = several
-        typer.echo(f"images have several findings each, so the task is multiLabel: {', '.join(task.outputs)}")
-        sites |= {site.role: relisted(site, root, task, fields.get(site.role, {})) for site in read}
-        read = [sites[site.role] for site in read]
-        labels |= {name: _labels_of(sites[name], True) for name, labelled in labels.items() if labelled != "None"}
+        findings, fields = several
+        again = {site.role: relisted(site, root, findings, fields.get(site.role, {})) for site in read}
+        if all(site.names for site in again.values()):  # else some are of other labels, and are refused below
+            task = findings
+            typer.echo(f"images have several findings each, so the task is multiLabel: {', '.join(task.outputs)}")
+            sites |= again
+            read = [*again.values()]
+            labels |= {name: _labels_of(sites[name], True) for name, labelled in labels.items() if labelled != "None"}
     if not any(site.names for site in read if site.role not in ("validation", "test")):
         raise AnchorageError(LABELS_MISSING, _no_labels(read))
     server = {role: sites[role] for role in request.server}

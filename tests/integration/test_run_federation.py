@@ -199,7 +199,8 @@ def test_every_silo_made_its_own_key_and_the_authoritys_stays_in_its_folder(
     workdir, _, _ = undisturbed
     keys = sorted(path for path in workdir.rglob("*.key"))
     assert [path.relative_to(workdir).parts[0] for path in keys].count("authority") == 1
-    assert len(keys) == 6 and len({path.read_bytes() for path in keys}) == 6  # a silo has one for its audit log, too
+    # a silo has one for its audit log, and one for the names of its images, too
+    assert len(keys) == 8 and len({path.read_bytes() for path in keys}) == 8
     assert all(path.stat().st_mode & 0o077 == 0 for path in keys)
     assert (workdir / "authority").stat().st_mode & 0o077 == 0
     for log in (workdir / "logs").iterdir():

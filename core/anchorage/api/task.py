@@ -23,6 +23,9 @@ CLASSIFICATION = frozenset({"classification"})
 MULTI_LABEL = frozenset({"multiLabel"})
 """What a piece can serve that is of several findings per image."""
 
+UNKNOWN_PIXEL = 255
+"""Of a mask of classes: no loss and no score counts the pixel."""
+
 Tally = Mapping[str, NDArray[Any]]
 """Named sums over images by which a model is scored; those of parts of the images add up to those of all."""
 

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data import read
-from anchorage.learning.data.labels import UNKNOWN_PIXEL, is_known
+from anchorage.learning.data.labels import is_known
 from anchorage.methods import validate_study
 from anchorage.simulation.run import simulate
 

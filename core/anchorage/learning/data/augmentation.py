@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from anchorage.api.piece import PIECES
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.barlow import barlow_views
 from anchorage.learning.data.geometry import (
     from_places,
@@ -42,7 +43,6 @@ from anchorage.learning.data.geometry import (
     warped,
     windows,
 )
-from anchorage.learning.data.labels import UNKNOWN_PIXEL
 from anchorage.learning.data.rand_augment import RandAugment
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import AugmentationHooks

@@ -14,13 +14,11 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.tables import Table
 
 Labels = NDArray[Any]
 """Shape [n, ...], of the task's dtype."""
-
-UNKNOWN_PIXEL = 255
-"""Of a mask: no loss and no score counts the pixel."""
 
 LABEL_COLUMNS = ("label", "class", "target", "diagnosis", "dx")
 """Names under which a column of labels is found, in this order, in any case."""

@@ -13,8 +13,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER
 from anchorage.api.slot import unknown
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.decoding import FORMATS, MOST_PIXELS, Fit, RefusedImageError, fit_mask, read_content
-from anchorage.learning.data.labels import UNKNOWN_PIXEL, LabelReader, ReadLabels
+from anchorage.learning.data.labels import LabelReader, ReadLabels
 from anchorage.learning.data.tables import Table
 
 MASK_COLUMNS = ("mask", "masks", "mask_path", "mask_file", "segmentation")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anchorage.api.task import UNKNOWN_PIXEL
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
@@ -56,7 +58,6 @@ class PixelLosses:
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
         """Yield the loss of each batch."""
         from anchorage.algorithms.dice import confident_loss
-        from anchorage.learning.data.labels import UNKNOWN_PIXEL
 
         stream, augmentation = draws.numpy("batches-unlabelled"), draws.torch("augmentation-unlabelled")
         in_pass = batching.in_pass(len(self._indices))
@@ -71,8 +72,6 @@ class PixelLosses:
     def masks(self, indices: Tensor) -> Tensor:
         """Return the confident pixels' classes of some images, uint8 [b, H, W], and count them; what is not confident is not known."""
         import torch
-
-        from anchorage.learning.data.labels import UNKNOWN_PIXEL
 
         self._network.eval()
         try:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from anchorage.api.piece import piece
-from anchorage.api.task import ClassName, MetricName, OutputKind, Tally, TallyArray
+from anchorage.api.task import UNKNOWN_PIXEL, ClassName, MetricName, OutputKind, Tally, TallyArray
 from anchorage.pieces.slots import ImageTask
 from anchorage.pieces.task.names import distinct
 
@@ -123,7 +123,6 @@ class Segmentation(ImageTask):
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return cross entropy plus 1 less the mean Dice of logits [n, C, H, W] and masks [n, H, W]."""
         from anchorage.algorithms.dice import dice_cross_entropy
-        from anchorage.learning.data.labels import UNKNOWN_PIXEL
 
         return dice_cross_entropy(logits, labels, UNKNOWN_PIXEL)
 
@@ -151,8 +150,6 @@ class Segmentation(ImageTask):
 
     def true_and_predicted(self, labels: NDArray[np.uint8], activated: NDArray[Any]) -> NDArray[np.float64]:
         """Return the shares of known pixels that are, and that are predicted as, foreground."""
-        from anchorage.learning.data.labels import UNKNOWN_PIXEL
-
         known = labels != UNKNOWN_PIXEL
         counted = np.maximum(known.sum((1, 2)), 1)
         shares = [((mask > 0) & known).sum((1, 2)) / counted for mask in (labels, activated)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anchorage.learning.data.labels import UNKNOWN_PIXEL
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.model_hooks import Chart
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from anchorage.api.model_card import Assessment, Concern, Interval
-from anchorage.learning.data.labels import UNKNOWN_PIXEL
+from anchorage.api.task import UNKNOWN_PIXEL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 import torch
 
 from anchorage.api.piece import PIECES
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.augmentation import augmentation_of
-from anchorage.learning.data.labels import UNKNOWN_PIXEL
 
 MOVING = [name for name, kind in PIECES.of("augmentation").items() if kind.moves_masks]
 

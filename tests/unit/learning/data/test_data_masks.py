@@ -10,9 +10,10 @@ from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
 from anchorage.api.model import ModelDescription
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data import check, read
 from anchorage.learning.data.decoding import fit_mask
-from anchorage.learning.data.labels import UNKNOWN_PIXEL, as_integers, is_known, only_known
+from anchorage.learning.data.labels import as_integers, is_known, only_known
 from anchorage.pieces.task.segmentation import Segmentation
 
 TASK = Segmentation(classes=("background", "lesion", "scar"))
