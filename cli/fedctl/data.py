@@ -192,7 +192,8 @@ def _notes(report: DataReport) -> Iterator[str]:
         counted = ", ".join(f"{window} ({count})" for window, count in report.windows.items())
         yield f"grey values that become black to white, of images with more than 8 bits: {counted}{several}"
     if report.paged:
-        yield f"several pages or frames, of which the first counts: {len(report.paged)} images, such as {report.paged[0]}"
+        counted = "of DICOM and NIfTI frames says which count, of others the first does"
+        yield f"several pages or frames ({counted}): {len(report.paged)} images, such as {report.paged[0]}"
     if report.not_images:
         kinds = [f"{count} {kind}" for kind, count in islice(report.not_images.items(), SHOWN_KINDS)]
         more = f" and {len(report.not_images) - SHOWN_KINDS} more kinds" if len(report.not_images) > SHOWN_KINDS else ""
