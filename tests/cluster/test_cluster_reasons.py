@@ -46,13 +46,13 @@ def test_an_image_that_does_not_exist(started: Namespace) -> None:
 
 
 def test_a_failure_of_the_catalogue_in_a_pod(started: Namespace) -> None:
-    """The agents' part does not exist: data that nobody can read is told by its name, not as a crash."""
+    """The agents' folder does not exist: that is told, not as a crash, and without the path, which may name somebody."""
     data = {**IMAGES, "use": "Part", "claimName": "empty", "format": "ImageFolder", "path": "no-such-folder"}
     data = {key: value for key, value in data.items() if key not in ("testPercent", "anchors", "use")}
     started.apply(_empty_claim("empty"))
     started.apply(federation(), managed_silo("silo-a", 0, data=data), managed_silo("silo-b", 1))
     found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "DataMissing")
-    assert "no-such-folder" in found["message"]
+    assert "the folder of the images is not there" in found["message"] and "no-such-folder" not in found["message"]
 
 
 def _empty_claim(name: str) -> dict[str, Any]:
