@@ -59,9 +59,19 @@ def decode_by_gdcm(coded: bytes, expected: int, **request: Any) -> bytes:
 
 
 def _write(pipe: int, content: bytes) -> None:
+    """Write bytes.
+
+    Raises
+    ------
+    ValueError
+        The process takes none for `PATIENCE` seconds.
+    """
     left = memoryview(content)
     while left:
-        left = left[os.write(pipe, left) :]
+        _, ready, _ = select.select([], [pipe], [], PATIENCE)
+        if not ready:
+            raise ValueError("no answer")
+        left = left[os.write(pipe, left[: select.PIPE_BUF]) :]  # so much never waits where a pipe is ready
 
 
 def _read(pipe: int, nbytes: int) -> bytes:
