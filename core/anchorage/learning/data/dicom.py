@@ -52,6 +52,7 @@ _IMAGES = frozenset(
     )
 )  # fmt: skip
 """Classes of objects (SOP classes) that are images."""
+_MAY_HAVE_TEXT = frozenset(_STORAGE + end for end in _WITH_TEXT)
 _TILES = _STORAGE + "77.1.6"
 _MODALITIES = frozenset(
     (
@@ -92,7 +93,7 @@ def header_of(file: BinaryIO) -> Header:
             accession=text["AccessionNumber"],
             frames=min(max(1, int(text["NumberOfFrames"] or 1)), MOST_FRAMES),
             cautions=frozenset(cautions),
-            may_have_text=kind in {_STORAGE + end for end in _WITH_TEXT} and not text["BurnedInAnnotation"],
+            may_have_text=kind in _MAY_HAVE_TEXT and not text["BurnedInAnnotation"],
         )
     except UNREADABLE as error:
         raise _damaged(error) from None

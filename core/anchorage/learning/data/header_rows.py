@@ -47,9 +47,13 @@ def with_headers(listing: Listing, section: DataSection, *, grouped: bool, named
     AnchorageError
         GROUP_UNKNOWN: the section asks for an attribute that images lack. PACKAGE_MISSING.
     """
-    rows = [row for row, source in enumerate(listing.sources) if isinstance(source, Path) and may_have_header(source)]
-    read = read_headers([source for source in listing.sources if isinstance(source, Path) and may_have_header(source)])
-    headers = {row: header for row, header in zip(rows, read, strict=True) if header is not None}
+    files = {
+        row: source
+        for row, source in enumerate(listing.sources)
+        if isinstance(source, Path) and may_have_header(source)
+    }
+    read = read_headers([*files.values()])
+    headers = {row: header for row, header in zip(files, read, strict=True) if header is not None}
     attribute = section.group_by if not grouped and section.group_by in HEADER_GROUPS else None
     if attribute is not None:
         _require(listing, headers, attribute)
