@@ -1,6 +1,8 @@
 """Draws DICOM and NIfTI files."""
 
+import sys
 from pathlib import Path
+from subprocess import run
 from typing import Any
 
 import nibabel
@@ -61,3 +63,20 @@ def write_nifti(file: Path, values: NDArray[Any], affine: NDArray[np.float64] | 
         image.header[name] = value
     nibabel.save(image, file)
     return file
+
+
+def decode_apart(file: Path, module: str) -> tuple[str, float]:
+    """Decode a file in a process of its own; return why it is refused (``read``: it is not), and by how many MiB the process grew."""
+    code = (
+        "import sys, resource\nfrom importlib import import_module\nfrom pathlib import Path\n"
+        "from anchorage.learning.data.decoders import decode_content\n"
+        "from anchorage.learning.data.decoding import Input, RefusedImageError\n"
+        "import_module(sys.argv[2])\ncontent = Path(sys.argv[1]).read_bytes()\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n    decode_content(content, Path(sys.argv[1]).name, Input(8, 1))\n    print('read')\n"
+        "except RefusedImageError as error:\n    print(error.reason)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = run([sys.executable, "-c", code, str(file), module], capture_output=True, text=True, check=True)
+    reason, grown = done.stdout.split()
+    return reason, int(grown) / 1024
