@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
@@ -74,7 +74,7 @@ class Scored:
     labels: NDArray[Any]
     """Labels, [n, ...], n >= 1, all known."""
     activated: NDArray[np.float64]
-    """What `TaskHooks.activated` gave for them, [n, outputs]."""
+    """What `TaskHooks.activated` gave for them, [n, outputs], or of maps what `TaskHooks.compared` did."""
     groups: NDArray[np.int64]
     """Number of each image's patient or lesion, from 0, [n]."""
 
@@ -114,10 +114,18 @@ class TaskHooks(Task):
     def activated(self, logits: Tensor) -> Tensor:
         """Return what people are shown of the head's outputs [n, outputs], such as probabilities, in their shape and dtype."""
 
-    def scored(self, activated: Tensor) -> NDArray[Any]:
-        """Return what scores are calculated of, of what `activated` gave for some images: as a rule that itself, float64; of maps what is less."""
-        found: NDArray[Any] = activated.double().cpu().numpy()
-        return found
+    def maps(self, logits: Tensor) -> Tensor:
+        """Return the most probable output at each pixel, uint8 [n, H, W], of logits [n, outputs, H, W]; asked where `gives_maps`."""
+        raise NotImplementedError
+
+    def compared(
+        self, labels: NDArray[np.uint8], maps: NDArray[np.uint8], spacing: Sequence[float] | None = None
+    ) -> NDArray[np.float64]:
+        """Return what images are scored by in place of `activated`, [n, ...], of true and predicted maps [n, H, W]; asked where `gives_maps`.
+
+        With a `spacing`, distances of neighbouring pixels along each axis, it has what `assessment` needs, too.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def tally(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> Tally:
@@ -147,8 +155,10 @@ class TaskHooks(Task):
     def true_and_predicted(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one number for what is true and one for what is predicted of each image, [n, 2], by which pictures colour it."""
 
-    def examples(self, pixels: NDArray[np.uint8], labels: NDArray[Any], scored: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return a picture of images [k, channels, H, W] with their labels and what `scored` gave, uint8 [h, w, 3]; asked where `draws_examples`."""
+    def examples(
+        self, pixels: NDArray[np.uint8], labels: NDArray[np.uint8], maps: NDArray[np.uint8]
+    ) -> NDArray[np.uint8]:
+        """Return a picture of images [k, channels, H, W] with their true and predicted maps, uint8 [h, w, 3]; asked where `draws_examples`."""
         raise NotImplementedError
 
     def details(self, tally: Tally) -> Mapping[str, float]:

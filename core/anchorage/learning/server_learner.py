@@ -38,6 +38,7 @@ from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, HIDDEN, Net
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
+from anchorage.learning.views import Views
 from anchorage.learning.weights import down_layout, load_arrays, load_model, up_layout, write
 from anchorage.transport.messages import AuxiliaryData, Report
 from anchorage.transport.tensors.layout import SCORING, Layout
@@ -350,18 +351,22 @@ class TorchServerLearner:
         images = self._scored["validation"]
         if images is None or not self._task.draws_examples:
             return None
-        if (outputs := self._outputs(model, "validation", round_number)) is None:
-            return None
         rows = np.unique(np.linspace(0, len(images.labels) - 1, EXAMPLES).astype(np.int64))
-        shades = images.views.fractions(images.views.to_device(images.indices[rows])).cpu().numpy()
-        pixels = np.rint(shades * 255).astype(np.uint8)
-        return self._task.examples(pixels, images.labels[rows], outputs.activated[rows])
+        indices = images.views.to_device(images.indices[rows])
+        with calculation(), self._scoring, torch.no_grad():
+            logits = self._scoring_network(model, images.views)(images.views.plain(indices))
+            if not bool(logits.isfinite().all()):
+                raise self._not_finite("validation", round_number)
+            maps = self._task.maps(logits).cpu().numpy()
+            shades = images.views.fractions(indices).cpu().numpy()
+        return self._task.examples(np.rint(shades * 255).astype(np.uint8), images.labels[rows], maps)
 
     def _seen(self, part: Literal["test", "validation"], model: ModelBytes, round_number: int) -> Scored | None:
         """Return what a model makes of a part's images, for an assessment; None where it is not scored on them."""
         images = self._scored[part]
-        activated = self._tested.get((model.digest, round_number)) if part == "test" else None
-        if activated is None and (outputs := self._outputs(model, part, round_number)) is not None:
+        known = part == "test" and not self._task.gives_maps
+        activated = self._tested.get((model.digest, round_number)) if known else None
+        if activated is None and (outputs := self._outputs(model, part, round_number, in_full=True)) is not None:
             activated = outputs.activated
         return (
             None if activated is None or images is None else Scored(part, images.labels, activated, self._groups[part])
@@ -389,8 +394,8 @@ class TorchServerLearner:
         most = self._pictured.images if self._pictured and part == "validation" else EMBEDDED_IMAGES
         return np.sort(Draws(self._seed).numpy("embeddings").permutation(count)[:most])
 
-    def _outputs(self, model: ModelBytes, part: str, round_number: int) -> "_Outputs | None":
-        """Return what a model makes of a part's images; None where there are none, or nothing to tell classes by.
+    def _outputs(self, model: ModelBytes, part: str, round_number: int, *, in_full: bool = False) -> "_Outputs | None":
+        """Return what a model makes of a part's images, `in_full` for an assessment; None where there are none, or nothing to tell classes by.
 
         Raises
         ------
@@ -401,18 +406,27 @@ class TorchServerLearner:
         if images is None or (self._probed and self._anchors is None):
             return None
         with calculation(), self._scoring:
-            if self._scorer is None:
-                self._scorer = to_device(build_model(self._model, self._method, self._seed), self._device)
-            load_model(self._scorer, model)
-            images.views.encoded_by(self._scorer)
-            for piece in self._method.pieces:
-                piece.before_scoring(self._round, self._scorer)
-            return self._forward(self._scorer, images, part, round_number)
+            network = self._scoring_network(model, images.views)
+            if network.gives_maps:
+                return self._forward_maps(network, images, part, round_number, in_full=in_full)
+            return self._forward(network, images, part, round_number)
 
-    def _forward_maps(self, network: Network, images: Labelled, part: str, round_number: int) -> "_Outputs":
+    def _scoring_network(self, model: ModelBytes, views: Views) -> Network:
+        """Return a network with a model's weights as it is evaluated; `_scoring` is held."""
+        if self._scorer is None:
+            self._scorer = to_device(build_model(self._model, self._method, self._seed), self._device)
+        load_model(self._scorer, model)
+        views.encoded_by(self._scorer)
+        for piece in self._method.pieces:
+            piece.before_scoring(self._round, self._scorer)
+        return self._scorer
+
+    def _forward_maps(
+        self, network: Network, images: Labelled, part: str, round_number: int, *, in_full: bool
+    ) -> "_Outputs":
         """Do what `_forward` does where the network gives maps, of which only what the task scores by is kept."""
-        views, side = images.views, self._model.image_size
-        scored, loss, finite = scored_maps(network, views, self._task, images.indices, images.labels, side)
+        views = images.views
+        scored, loss, finite = scored_maps(network, views, self._task, images.indices, images.labels, in_full=in_full)
         if not finite:
             raise self._not_finite(part, round_number)
         drawn = images.indices[self._drawn(part, len(images.labels))]
@@ -428,8 +442,6 @@ class TorchServerLearner:
         return AnchorageError(LOSS_NOT_FINITE, message)
 
     def _forward(self, network: Network, images: Labelled, part: str, round_number: int) -> "_Outputs | None":
-        if network.gives_maps:
-            return self._forward_maps(network, images, part, round_number)
         features = images.views.mapped(images.indices, lambda i: network.represent(images.views.plain(i)))
         classifier = self._probe(network, round_number) if self._probed else network.classifier
         if self._probed and not bool(classifier.weight.isfinite().all()):

@@ -280,8 +280,7 @@ class TorchSiloLearner:
 
     def _scored_maps(self, network: Network, indices: NDArray[np.int64], labels: Labels) -> tuple[NDArray[Any], float]:
         """Return what the task scores maps by, and its loss."""
-        side = self._run.model.image_size
-        return scored_maps(network, self._images.views, self._task, indices, labels, side)[:2]
+        return scored_maps(network, self._images.views, self._task, indices, labels)[:2]
 
     def _layout_of(self, task: Task) -> Layout:
         return self._layouts.get(task.model.layout, self._down)

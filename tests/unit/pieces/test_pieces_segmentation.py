@@ -13,7 +13,7 @@ NONE = np.zeros((16, 16), np.uint8)
 
 
 def assessed(masks, predicted):
-    scored = Scored("test", masks, predicted, np.arange(len(masks)))
+    scored = Scored("test", masks, TASK.compared(masks, predicted, (1.0, 1.0)), np.arange(len(masks)))
     return TASK.assessment(scored, np.random.default_rng(0))
 
 
@@ -28,7 +28,7 @@ TRUTH, SHIFTED = box(slice(5, 8)), box(slice(4, 7))
 
 def tally(*pairs, task=TASK):
     masks, predicted = (np.stack(side) for side in zip(*pairs, strict=True))
-    return task.tally(masks, predicted)
+    return task.tally(masks, task.compared(masks, predicted))
 
 
 def test_dice_of_two_boxes():
@@ -129,3 +129,11 @@ def test_examples_show_images_then_truth_then_prediction_in_colours():
     coloured = (tile(1, 0) != 100).any(2)
     assert coloured.mean() == 16 / 64 and not (tile(1, 1) != 100).any()
     assert (tile(1, 0)[coloured][:, 0] > tile(1, 0)[coloured][:, 2]).all()
+
+
+def test_volumes_are_compared_with_their_spacing():
+    truth, predicted = (np.repeat(mask[None, :, :, None], 3, 3) for mask in (TRUTH, SHIFTED))
+    flat = TASK.compared(TRUTH[None], SHIFTED[None], (2.0, 0.5))[0, 1]
+    found = TASK.compared(truth, predicted, (2.0, 0.5, 4.0))[0, 1]
+    assert found[:3].tolist() == (3 * flat[:3]).tolist() == [48, 24, 24]
+    assert flat[3] == 0.5 and found[3] == 0.5

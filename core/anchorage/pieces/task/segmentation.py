@@ -130,17 +130,25 @@ class Segmentation(ImageTask):
         """Return the softmax of logits [n, C, H, W] over the classes."""
         return logits.softmax(1)
 
-    def scored(self, activated: Tensor) -> NDArray[Any]:
+    def maps(self, logits: Tensor) -> Tensor:
         """Return the most probable class of each pixel, uint8 [n, H, W]."""
         import torch
 
-        return activated.argmax(1).to(torch.uint8).cpu().numpy()
+        return logits.argmax(1).to(torch.uint8)
 
-    def tally(self, labels: NDArray[np.uint8], activated: NDArray[Any]) -> Tally:
-        """Sum the scores of masks [n, H, W] and predicted classes [n, H, W]."""
-        from anchorage.pieces.task.segmentation_scores import overlaps, summed
+    def compared(
+        self, labels: NDArray[np.uint8], maps: NDArray[np.uint8], spacing: Sequence[float] | None = None
+    ) -> NDArray[np.float64]:
+        """Count the pixels of each class that are rightly, wrongly and not predicted, and measure borders, as `compare` does."""
+        from anchorage.pieces.task.segmentation_scores import compare
 
-        return summed(overlaps(labels, activated, len(self.classes)))
+        return compare(labels, maps, len(self.classes), spacing)
+
+    def tally(self, labels: NDArray[np.uint8], activated: NDArray[np.float64]) -> Tally:
+        """Sum the scores of images of which `compared` returned `activated`."""
+        from anchorage.pieces.task.segmentation_scores import Overlaps, summed
+
+        return summed(Overlaps.of(activated))
 
     def assessment(self, scored: Scored, rng: np.random.Generator, validation: Scored | None = None) -> Assessment:
         """Score each foreground class, with distances between borders, and intervals by patient."""
@@ -148,18 +156,19 @@ class Segmentation(ImageTask):
 
         return assess_masks(self, scored, rng)
 
-    def true_and_predicted(self, labels: NDArray[np.uint8], activated: NDArray[Any]) -> NDArray[np.float64]:
+    def true_and_predicted(self, labels: NDArray[np.uint8], activated: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the shares of known pixels that are, and that are predicted as, foreground."""
-        known = labels != UNKNOWN_PIXEL
-        counted = np.maximum(known.sum((1, 2)), 1)
-        shares = [((mask > 0) & known).sum((1, 2)) / counted for mask in (labels, activated)]
-        return np.column_stack(shares).astype(np.float64)
+        right, wrong, missed = np.moveaxis(activated[:, :, :3], 2, 0)
+        known = np.maximum((right + missed).sum(1), 1)
+        return np.stack([(right + missed)[:, 1:].sum(1) / known, (right + wrong)[:, 1:].sum(1) / known], 1)
 
-    def examples(self, pixels: NDArray[np.uint8], labels: NDArray[np.uint8], scored: NDArray[Any]) -> NDArray[np.uint8]:
+    def examples(
+        self, pixels: NDArray[np.uint8], labels: NDArray[np.uint8], maps: NDArray[np.uint8]
+    ) -> NDArray[np.uint8]:
         """Return the images with true and predicted classes laid over them."""
         from anchorage.pieces.task.segmentation_charts import example_picture
 
-        return example_picture(pixels, labels, np.asarray(scored, np.uint8))
+        return example_picture(pixels, labels, maps)
 
     def details(self, tally: Tally) -> Mapping[str, float]:
         """Return Dice and cases of each foreground class, and how many images without it were rightly left empty."""

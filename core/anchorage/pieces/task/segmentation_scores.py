@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anchorage.pieces.task.segmentation import Segmentation
 
 TOLERANCE = 2.0
-"""Pixels within which a border counts as found, in the surface Dice."""
+"""Times the largest spacing: how far away a border counts as found, in the surface Dice."""
 RESAMPLES = 1000
 NOTHING_FOUND = 0.05
 """Dice up to which a class is as good as never found."""
@@ -33,6 +33,11 @@ class Overlaps(NamedTuple):
     """Predicted and not true (FP)."""
     missed: NDArray[np.int64]
     """True and not predicted (FN)."""
+
+    @classmethod
+    def of(cls, compared: NDArray[np.float64]) -> Self:
+        """Take what `compare` returned."""
+        return cls(*np.moveaxis(compared[:, 1:, :3], 2, 0).astype(np.int64))
 
     @property
     def has(self) -> NDArray[np.bool_]:
@@ -51,16 +56,39 @@ class Overlaps(NamedTuple):
         return np.where(self.has, 2 * self.right / np.maximum(whole, 1), np.nan)
 
 
-def overlaps(masks: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int) -> Overlaps:
-    """Count pixels of true masks and predicted classes, uint8 [n, H, W] each."""
-    known = masks != UNKNOWN_PIXEL
-    counts = np.zeros((3, len(masks), classes - 1), np.int64)
-    for place in range(1, classes):
-        truth, found = masks == place, (predicted == place) & known
-        counts[:, :, place - 1] = [
-            pixels.sum((1, 2)) if len(masks) else 0 for pixels in (truth & found, found & ~truth, truth & ~found)
-        ]
-    return Overlaps(*counts)
+def compare(
+    masks: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int, spacing: Sequence[float] | None = None
+) -> NDArray[np.float64]:
+    """Compare true masks and predicted classes, uint8 [n, H, W] or [n, x, y, z] each.
+
+    Returns
+    -------
+    ndarray of float64, shape [n, C, 3] or [n, C, 5]
+        Pixels rightly, wrongly and not predicted as each class, background included. With a `spacing` also the Hausdorff distance (95th percentile)
+        in its unit, and the surface Dice, of the foreground: without the class in truth and prediction both are NaN; with it in one of them the
+        distance is NaN, and the surface Dice 0 where the image has the class, NaN where it does not.
+    """
+    compared = np.full((len(masks), classes, 3 if spacing is None else 5), np.nan)
+    for row, (mask, found) in enumerate(zip(masks, predicted, strict=True)):
+        known = mask != UNKNOWN_PIXEL
+        pairs = mask[known].astype(np.int64) * classes + found[known]
+        table = np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+        right = table.diagonal()
+        compared[row, :, :3] = np.stack([right, table.sum(0) - right, table.sum(1) - right], 1)
+        if spacing is not None:
+            for place in range(1, classes):
+                compared[row, place, 3:] = _borders(mask == place, (found == place) & known, spacing)
+    return compared
+
+
+def _borders(truth: NDArray[np.bool_], found: NDArray[np.bool_], spacing: Sequence[float]) -> tuple[float, float]:
+    """Return the Hausdorff distance and the surface Dice of one class of one image."""
+    from anchorage.algorithms.surfaces import border_distances, hausdorff_95, surface_dice
+
+    if truth.any() and found.any():
+        both = border_distances(truth, found, spacing)
+        return hausdorff_95(both), surface_dice(both, TOLERANCE * max(spacing))
+    return np.nan, 0.0 if truth.any() else np.nan
 
 
 def summed(found: Overlaps) -> Tally:
@@ -97,22 +125,22 @@ def assess_masks(
     scored: Scored,
     rng: np.random.Generator,
 ) -> Assessment:
-    """Score a model in full: Dice with intervals over patients, and distances between borders in pixels of the network's input.
+    """Score a model in full: Dice with intervals over patients, and distances between borders.
 
     Parameters
     ----------
     task : Segmentation
         The classes.
     scored : Scored
-        Images with true and predicted classes, uint8 [n, H, W] each.
+        Images with what `compare` returned with a spacing.
     rng : Generator
         Draws the resamples: patients with replacement, each with all of its images.
     """
-    masks, predicted = scored.labels, np.asarray(scored.activated, np.uint8)
-    found = overlaps(masks, predicted, len(task.classes))
+    found = Overlaps.of(scored.activated)
     tally = summed(found)
     metrics = dict(task.scores(tally))
-    distances, surface, apart = _borders(masks, predicted, len(task.classes))
+    distances, surface = np.moveaxis(scored.activated[:, 1:, 3:], 2, 0)
+    apart = (found.has != found.painted).sum(0)
     computed = ~np.isnan(distances)
     for name, values in (("hausdorff_95", distances), ("surface_dice", surface)):
         if (mean := _mean_of_classes(values)) is not None:
@@ -125,7 +153,7 @@ def assess_masks(
     cases = [tally["cases"], tally["empty_right"], tally["empty_wrong"], apart]
     return Assessment(
         part=scored.part,
-        images=len(masks),
+        images=len(scored.activated),
         metrics=metrics,
         intervals=intervals,
         resamples=RESAMPLES if intervals else 0,
@@ -135,31 +163,6 @@ def assess_masks(
         },
         concerns=tuple(_concerns(task, tally)),
     )
-
-
-def _borders(
-    masks: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return Hausdorff distances (95th percentile) and surface Dice of each image and foreground class, float64 [n, C - 1].
-
-    Without the class in truth and prediction both are NaN. With it in one of them, the distance is NaN and the surface Dice 0 where the image has the
-    class, NaN where it does not; the third array counts those images by class.
-    """
-    from anchorage.algorithms.surfaces import border_distances, hausdorff_95, surface_dice
-
-    distances = np.full((len(masks), classes - 1), np.nan)
-    surface, apart = distances.copy(), np.zeros(classes - 1, np.int64)
-    known = masks != UNKNOWN_PIXEL
-    for place in range(classes - 1):
-        truths, founds = masks == place + 1, (predicted == place + 1) & known
-        for row, (truth, found) in enumerate(zip(truths, founds, strict=True)):
-            if truth.any() and found.any():
-                both = border_distances(truth, found, (1.0, 1.0))
-                distances[row, place], surface[row, place] = hausdorff_95(both), surface_dice(both, TOLERANCE)
-            elif truth.any() or found.any():
-                apart[place] += 1
-                surface[row, place] = 0.0 if truth.any() else np.nan
-    return distances, surface, apart
 
 
 def _mean_of_classes(values: NDArray[np.float64]) -> float | None:
