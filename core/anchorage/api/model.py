@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from math import prod
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from anchorage.api.base import TRAINABLE_PATTERN, WEIGHTS_PATTERN, Document
+from anchorage.api.base import TRAINABLE_PATTERN, WEIGHTS_PATTERN, AboveZero, Document, Fraction
 from anchorage.api.data import PathBelow
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import PACKAGE_MISSING
@@ -46,6 +47,11 @@ class NetworkKind(Piece):
     @property
     def gives_maps(self) -> bool:
         """Whether it gives a map of features for each image, as segmentations need it, and not one vector."""
+        return False
+
+    @property
+    def takes_volumes(self) -> bool:
+        """Whether it can be built for volumes (`ModelSpec.volume`), too."""
         return False
 
     def takes(self, side: int) -> bool:
@@ -117,6 +123,66 @@ class LowRank(Document):
     )
 
 
+MOST_VOXELS = 1 << 24
+"""Of a patch."""
+
+
+class VolumeSpec(Document):
+    """Volumes, such as CT and MR series, of which a network sees patches; axes lead to the right, to the front, and to the head."""
+
+    spacing: Annotated[tuple[AboveZero, ...], Field(min_length=3, max_length=3)] = Field(
+        description="Distance of neighbouring voxels along the three axes in mm, to which every volume is resampled."
+    )
+    patch: Annotated[tuple[Annotated[int, Field(ge=8, le=1024)], ...], Field(min_length=3, max_length=3)] = Field(
+        description="Voxels of a patch along the three axes: the network's input. Smaller volumes are padded."
+    )
+    patches_per_case: Annotated[int, Field(ge=1, le=64)] = Field(
+        2,
+        description="Patches that are drawn of each volume of a batch: batchSize times as many are learnt in one step.",
+    )
+    foreground_share: Fraction = Field(
+        "0.5",
+        description="Share of the patches whose centre is a voxel of a foreground class; classes that a volume has are drawn evenly. The others lie "
+        "anywhere.",
+    )
+    overlap: Fraction = Field(
+        "0.5",
+        description="Overlap of neighbouring patches where whole volumes are predicted: a share of the patch, below 1. More is slower and smoother.",
+    )
+    flips: bool = Field(
+        False,
+        description="Whether patches are mirrored at random. A mirrored body has its organs on the other side: only for what has no left and right.",
+    )
+
+    @property
+    def millimetres(self) -> tuple[float, float, float]:
+        """The spacing."""
+        first, second, third = map(float, self.spacing)
+        return first, second, third
+
+    @property
+    def voxels(self) -> tuple[int, int, int]:
+        """The patch."""
+        first, second, third = self.patch
+        return first, second, third
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if prod(self.patch) > MOST_VOXELS:
+            raise ValueError(f"found a patch of {prod(self.patch)} voxels, allowed are at most {MOST_VOXELS}")
+        if float(self.overlap) >= 1:
+            raise ValueError(f"found overlap {self.overlap}, allowed is a share below 1")
+        if not all(0.05 <= side <= 50 for side in self.millimetres):
+            raise ValueError(f"found spacing {', '.join(self.spacing)}, allowed are 0.05 to 50 mm")
+        return self
+
+
+def _side(found: dict[str, Any]) -> int:
+    """Return the size that a document does not state: the longest side of its patches; 0 where it has none."""
+    volume = found.get("volume")
+    return max(volume.patch) if isinstance(volume, VolumeSpec) else 0
+
+
 class ModelSpec(Document):
     """A network and the images that it takes."""
 
@@ -124,8 +190,13 @@ class ModelSpec(Document):
         description="Architecture: a network of Anchorage, or torchvision/NAME, timm/NAME or monai/NAME. ResNet18 has the 3×3 stem for "
         "small images, ResNet18ImageNet the 7×7 stem for large ones."
     )
+    volume: VolumeSpec | None = Field(
+        None,
+        description="Spacing and patches, for volumes in place of flat images. Absent: images are flat, and have imageSize.",
+    )
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(
-        description="Height and width of the network's input in pixels, to which images are fitted as `fit` says."
+        default_factory=_side,
+        description="Height and width of the network's input in pixels, to which images are fitted as `fit` says. Absent only with `volume`.",
     )
     fit: Literal["Crop", "Pad"] | None = Field(
         None,
@@ -137,7 +208,7 @@ class ModelSpec(Document):
     )
     augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
-        description="Kind of image, which decides normalisation, flips, crops and strong augmentation.",
+        description="Kind of image, which decides normalisation, flips, crops and strong augmentation. Not used with `volume`.",
     )
     intensity: Annotated[IntensityKind, Slot("intensity")] | None = Field(
         None,
@@ -199,8 +270,30 @@ class ModelSpec(Document):
             raise ValueError("found lora, but trainable All leaves nothing frozen to adapt; set trainable: Head")
         return self
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Channels and sides of what the network learns: of an image, or of a patch of a volume."""
+        return (self.channels, *(self.patch or (self.image_size, self.image_size)))
+
+    @property
+    def patch(self) -> tuple[int, int, int] | None:
+        """Sides of the patches of volumes; None: images are flat."""
+        return None if self.volume is None else self.volume.voxels
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.volume is None and not self.image_size:
+            raise ValueError("found neither imageSize nor volume; say how large the network's input is: imageSize: 64")
+        if self.volume is not None and self.image_size != max(self.volume.patch):
+            raise ValueError(
+                f"found imageSize {self.image_size} beside volume, whose patch is the network's input; leave imageSize out"
+            )
+        return self
+
     @model_validator(mode="after")
     def _taken_size(self) -> Self:
+        if self.volume is not None:
+            return self
         network, views = network_called(self.network), PIECES.of("augmentation")[self.augmentation]()
         if not isinstance(views, AugmentationKind):
             raise ValueError(f"found {self.augmentation}, which is no ImageAugmentation; mend its package")

@@ -42,6 +42,10 @@ class NetworkHooks(NetworkKind):
     def encoder(self, channels: int, side: int) -> nn.Module:
         """Return the encoder; its convolutions and linear maps are drawn anew from the run's seed, what else it has is drawn as it is made."""
 
+    def volume_encoder(self, channels: int, patch: tuple[int, int, int]) -> nn.Module:
+        """Return an encoder of maps for patches of volumes [n, channels, *patch]; asked where `takes_volumes`. As of `encoder`."""
+        raise NotImplementedError
+
 
 class AugmentationHooks(AugmentationKind):
     """Normalisation and views that fit a kind of image."""

@@ -200,11 +200,13 @@ class Network(nn.Module):
 
 
 class PixelClassifier(nn.Linear):
-    """A linear map of the features of each pixel: a convolution of one pixel, [n, d, H, W] to [n, C, H, W]."""
+    """A linear map of the features of each pixel: a convolution of one pixel, [n, d, ...] to [n, C, ...] with two or three sides."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits of maps."""
-        return nn.functional.conv2d(x, self.weight[:, :, None, None], self.bias)
+        if x.ndim == 4:
+            return nn.functional.conv2d(x, self.weight[:, :, None, None], self.bias)
+        return nn.functional.conv3d(x, self.weight[:, :, None, None, None], self.bias)
 
 
 def _before_classifier(width: int, projection: bool, hidden: int | None) -> tuple[nn.Module, int]:
@@ -272,11 +274,15 @@ def network_of(model: ModelSpec) -> NetworkHooks:
 
 def build_encoder(model: ModelSpec, seed: int) -> nn.Module:
     """Return the encoder of a model; `draw_weights` draws its convolutions and linear maps, the rest is drawn here from the seed."""
-    side = augmentation_of(model.augmentation).side(model.image_size)
     kind = network_of(model)
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(seed_of(seed, "encoder"))
-        encoder = checked(kind, "encoder", kind.encoder(model.channels, side), nn.Module, "a torch.nn.Module")
+        if model.patch is None:
+            side = augmentation_of(model.augmentation).side(model.image_size)
+            encoder = checked(kind, "encoder", kind.encoder(model.channels, side), nn.Module, "a torch.nn.Module")
+        else:
+            built = kind.volume_encoder(model.channels, model.patch)
+            encoder = checked(kind, "volume_encoder", built, nn.Module, "a torch.nn.Module")
     for name, tensor in encoder.state_dict().items():
         if tensor.dtype not in TRAVELLING:
             found = f"an encoder whose {name} is {str(tensor.dtype).removeprefix('torch.')}"
@@ -324,11 +330,11 @@ def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
         ``init`` for the model, ``random-anchor`` for SemiAnAgg's encoder.
     """
     for path, layer in module.named_modules():
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+        if isinstance(layer, (nn.Conv2d, nn.Conv3d, nn.Linear)):
             for name, tensor in layer.named_parameters(path):
                 draw = generator(seed, f"{purpose}/{name}")
-                if isinstance(layer, nn.Conv2d) and layer.bias is None:
-                    fan_out = tensor.shape[0] * tensor.shape[2] * tensor.shape[3]
+                if isinstance(layer, (nn.Conv2d, nn.Conv3d)) and layer.bias is None:
+                    fan_out = tensor.shape[0] * math.prod(tensor.shape[2:])
                     values = draw.standard_normal(tensor.shape) * math.sqrt(2 / fan_out)
                 else:
                     bound = 1 / math.sqrt(layer.weight[0].numel())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anchorage.api.piece import piece
@@ -30,7 +31,7 @@ _MAP_WIDTH = 16
 
 @piece("monai/")
 class Monai(Network):
-    """A two-dimensional network of MONAI, by MONAI's name."""
+    """A network of MONAI, by MONAI's name: of images, those for segmentations of volumes, too."""
 
     members: ClassVar[tuple[str, ...]] = (*_MEMBERS.split(), *_MAPS)
     package: ClassVar[str] = "monai"
@@ -40,6 +41,11 @@ class Monai(Network):
         """Whether it is a network for segmentations."""
         return self.member in _MAPS
 
+    @property
+    def takes_volumes(self) -> bool:
+        """Whether it is a network for segmentations."""
+        return self.gives_maps
+
     def encoder(self, channels: int, side: int) -> nn.Module:
         """Return the encoder.
 
@@ -48,14 +54,15 @@ class Monai(Network):
         AnchorageError
             NETWORK_UNUSABLE: it cannot take these images.
         """
-        from anchorage.learning.networks.unets import checked_map_encoder
         from anchorage.learning.networks.zoo import checked_encoder
 
         if self.gives_maps:
-            head, multiple = _MAPS[self.member]
-            name = self.name + self.member
-            return checked_map_encoder(name, lambda: self._segmenter(channels), head, multiple, channels, side)
+            return self._segmenter((channels, side, side))
         return checked_encoder(self.name + self.member, lambda: self._built(channels, side), channels, side)
+
+    def volume_encoder(self, channels: int, patch: tuple[int, int, int]) -> nn.Module:
+        """Return the encoder of volumes. Errors as of `encoder`."""
+        return self._segmenter((channels, *patch))
 
     def _built(self, channels: int, side: int) -> nn.Module:
         from monai.networks import nets
@@ -68,13 +75,18 @@ class Monai(Network):
         fit_stem(network, channels, side)
         return network
 
-    def _segmenter(self, channels: int) -> nn.Module:
+    def _segmenter(self, shape: tuple[int, ...]) -> nn.Module:
         from monai.networks import nets
 
-        planes: dict[str, Any] = {"spatial_dims": 2, "in_channels": channels, "out_channels": _MAP_WIDTH}
+        from anchorage.learning.networks.unets import checked_map_encoder
+
+        planes: dict[str, Any] = {
+            "spatial_dims": len(shape) - 1, "in_channels": shape[0], "out_channels": _MAP_WIDTH
+        }  # fmt: skip
         sizes: Mapping[str, Mapping[str, Any]] = {
             "UNet": {"channels": (16, 32, 64, 128, 256), "strides": (2, 2, 2, 2), "num_res_units": 2},
             "DynUNet": {"kernel_size": [3] * 5, "strides": [1, 2, 2, 2, 2], "upsample_kernel_size": [2] * 4},
         }
-        network: nn.Module = getattr(nets, self.member)(**planes, **sizes.get(self.member, {}))
-        return network
+        build = partial(getattr(nets, self.member), **planes, **sizes.get(self.member, {}))
+        head, multiple = _MAPS[self.member]
+        return checked_map_encoder(self.name + self.member, build, head, multiple, shape)

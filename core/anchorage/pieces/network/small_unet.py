@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @piece("SmallUNet")
 class SmallUNet(Network):
-    """A U-Net of four levels with group normalisation, 122,000 weights, for segmentations."""
+    """A U-Net with group normalisation, for segmentations: four levels and 122,000 weights for images, three and 89,000 for volumes."""
 
     least_side: ClassVar[int] = 8
 
@@ -22,8 +22,19 @@ class SmallUNet(Network):
         """A map."""
         return True
 
+    @property
+    def takes_volumes(self) -> bool:
+        """It does."""
+        return True
+
     def encoder(self, channels: int, side: int) -> nn.Module:
         """Return the encoder."""
         from anchorage.learning.networks.unets import SmallUNet as Encoder
 
         return Encoder(channels)
+
+    def volume_encoder(self, channels: int, patch: tuple[int, int, int]) -> nn.Module:
+        """Return the encoder of volumes."""
+        from anchorage.learning.networks.unets import SmallUNet as Encoder
+
+        return Encoder(channels, 3)
