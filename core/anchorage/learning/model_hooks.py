@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from anchorage.learning.data.headers import Header
     from anchorage.learning.data.labels import LabelReader, ReadLabels
     from anchorage.learning.data.listing import Listing
+    from anchorage.learning.data.scans import Scan
 
 
 class NetworkHooks(NetworkKind):
@@ -237,6 +238,18 @@ class DecoderHooks(Piece):
         RefusedImageError
             The file is damaged, too large, or has what is not read.
         """
+
+    def scan(self, files: Sequence[Path]) -> Scan:
+        """Decode a volume: that of one file, or of all slices of a series, in any order.
+
+        Raises
+        ------
+        RefusedImageError
+            The files are damaged, too large, or no volume.
+        """
+        from anchorage.learning.data.decoding import RefusedImageError
+
+        raise RefusedImageError("Unsupported", "a picture, where a volume is needed")
 
 
 class ReaderHooks(DataFormat):

@@ -262,19 +262,33 @@ def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], wanted: Input) -
     return fitted(picture, wanted, hashlib.blake2b(array.tobytes()).digest(), DECODER)
 
 
-def read_content(source: Path | None) -> bytes:
+def read_content(source: Path | None, most: int = MOST_BYTES) -> bytes:
     """Read a file whole.
 
     Raises
     ------
     RefusedImageError
-        It is not there, empty, larger than `MOST_BYTES`, or cannot be read.
+        It is not there, empty, larger than `most` bytes, or cannot be read.
+    """
+    content = read_beginning(source, most + 1)
+    if len(content) > most:
+        raise RefusedImageError("TooLarge", f"more than {most // 2**20} MiB")
+    return content
+
+
+def read_beginning(source: Path | None, count: int) -> bytes:
+    """Read the first bytes of a file, at most `count`.
+
+    Raises
+    ------
+    RefusedImageError
+        It is not there, empty, or cannot be read.
     """
     if source is None:
         raise RefusedImageError("Missing", "no such file")
     try:
         with source.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(count)
     except FileNotFoundError as error:
         raise RefusedImageError("Missing", "no such file") from error
     except PermissionError as error:
@@ -283,8 +297,6 @@ def read_content(source: Path | None) -> bytes:
         raise RefusedImageError("Damaged", f"cannot be read: {error.strerror}") from error
     if not content:
         raise RefusedImageError("Empty", "0 bytes")
-    if len(content) > MOST_BYTES:
-        raise RefusedImageError("TooLarge", f"more than {MOST_BYTES // 2**20} MiB")
     return content
 
 

@@ -27,12 +27,21 @@ class Frame:
     """Which frame, from 1: the first of all is the file itself."""
 
 
-Source = Path | Frame | Pixels | None
-"""A file, of which the first frame counts, another frame, decoded pixels [H, W], or None where the listed image is not there."""
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The files of a series of DICOM slices, in any order, which are one volume."""
+
+    files: tuple[Path, ...]
 
 
-def file_and_frame(source: Path | Frame | None) -> tuple[Path | None, int]:
-    """Return the file of an image and which of its frames it is, from 0."""
+Source = Path | Frame | Series | Pixels | None
+"""A file, of which the first frame counts, another frame, a series, decoded pixels [H, W], or None where the listed image is not there."""
+
+
+def file_and_frame(source: Path | Frame | Series | None) -> tuple[Path | None, int]:
+    """Return the file of an image, the first one of a series, and which of its frames it is, from 0."""
+    if isinstance(source, Series):
+        return (source.files[0] if source.files else None), 0
     return (source.file, source.number) if isinstance(source, Frame) else (source, 0)
 
 
@@ -79,10 +88,14 @@ REASONS: Mapping[str, str] = {
     "ForProcessing": "DICOM with a detector's raw values",
     "SeveralFindings": "a label that names several findings",
     "DuplicateId": "listed twice",
+    "MixedSeries": "slices that are not of one volume",
+    "Gap": "slices that are not equally far apart",
+    "DuplicateSlice": "different slices at one place",
+    "Sheared": "slices that are shifted against each other",
     "MaskAmbiguous": "several files that may be its mask",
     "MaskMissing": "a mask that is not there",
     "MaskUnreadable": "a mask that is no image, or damaged",
-    "MaskDiffers": "a mask of another size than the image",
+    "MaskDiffers": "a mask of another size or place than the image",
     "MaskInColour": "a mask in colour",
     "MaskValues": "a mask with values that are no class",
 }

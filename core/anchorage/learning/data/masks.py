@@ -129,20 +129,41 @@ class Masks:
         if values.shape != size[::-1]:
             found = f"the mask has {values.shape[1]}×{values.shape[0]} pixels, the image {size[0]}×{size[1]}"
             raise RefusedImageError("MaskDiffers", found)
-        classes: NDArray[np.uint8] = self.table[values]
-        if (classes == _NO_CLASS).any():
-            raise RefusedImageError("MaskValues", self._astray(values[classes == _NO_CLASS]))
-        return classes
+        return classes_of(values, self.table, self.classes)
 
-    def _astray(self, values: NDArray[Any]) -> str:
-        """Say which values are no class, and how many pixels have them."""
-        found, counts = np.unique(values, return_counts=True)
-        shown = ", ".join(f"{value} ({count} pixels)" for value, count in zip(found[:_SHOWN], counts, strict=False))
-        more = f" and {len(found) - _SHOWN} more values" if len(found) > _SHOWN else ""
-        if len(found) > _SHOWN:
-            return f"the values {shown}{more} are no classes; save the mask unchanged, without JPEG or smooth edges"
-        entry = f'{{"{found[-1]}": {self.classes[-1]}}}'
-        return f"the values {shown} are no classes; name them, such as maskValues: {entry}, or as ignoredValue"
+
+def classes_of(values: NDArray[Any], table: NDArray[np.uint8], classes: Sequence[str]) -> NDArray[np.uint8]:
+    """Return the classes of a mask's values, whole numbers from 0 to 65535, uint8 in their shape.
+
+    Parameters
+    ----------
+    values : ndarray
+        Of pixels or voxels.
+    table : ndarray of uint8, shape [65536]
+        As of `MaskReader.values`.
+    classes : sequence of str
+        The federation's classes, background first.
+
+    Raises
+    ------
+    RefusedImageError
+        Some are no class.
+    """
+    found: NDArray[np.uint8] = table[values]
+    if (found == _NO_CLASS).any():
+        raise RefusedImageError("MaskValues", _astray(values[found == _NO_CLASS], classes))
+    return found
+
+
+def _astray(values: NDArray[Any], classes: Sequence[str]) -> str:
+    """Say which values are no class, and how many pixels have them."""
+    found, counts = np.unique(values, return_counts=True)
+    shown = ", ".join(f"{value} ({count} pixels)" for value, count in zip(found[:_SHOWN], counts, strict=False))
+    more = f" and {len(found) - _SHOWN} more values" if len(found) > _SHOWN else ""
+    if len(found) > _SHOWN:
+        return f"the values {shown}{more} are no classes; save the mask unchanged, without JPEG or smooth edges"
+    entry = f'{{"{found[-1]}": {classes[-1]}}}'
+    return f"the values {shown} are no classes; name them, such as maskValues: {entry}, or as ignoredValue"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,13 +1,17 @@
-"""NIfTI files to pictures: slices from the feet upwards, each as a radiologist sees it, with the patient's right on the left and the front on top.
+"""NIfTI files to pictures, and to volumes and back.
+
+Pictures are slices from the feet upwards, each as a radiologist sees it, with the patient's right on the left and the front on top.
 
 So a slice of a DICOM series and that of its NIfTI conversion are the same picture. What a header states is compared with bounds before anything is
 inflated. Texts of headers and extensions are not looked at: converters write patients' data there.
 """
 
+import hashlib
 import logging
 import math
 import struct
 import zlib
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import nibabel
@@ -18,11 +22,21 @@ from nibabel.spatialimages import HeaderDataError
 from nibabel.wrapstruct import WrapStructError
 from numpy.typing import NDArray
 
-from anchorage.learning.data.decoding import DAMAGE, MOST_PIXELS, WHITES, Measured, Picture, RefusedImageError
+from anchorage.learning.data.decoding import (
+    DAMAGE,
+    MOST_PIXELS,
+    WHITES,
+    Measured,
+    Picture,
+    RefusedImageError,
+    read_content,
+)
+from anchorage.learning.data.grids import MOST_VOLUME_BYTES, Grid, refuse_large
 from anchorage.learning.data.headers import Header
+from anchorage.learning.data.scans import Scan, facts_of, refuse_flat
 
-MOST_VOLUME_BYTES = 512 * 2**20
-"""Largest volume that is inflated."""
+MOST_SLICED_BYTES = 512 * 2**20
+"""Largest volume that is inflated for its slices."""
 MOST_SLICES = 10_000
 RULES = 1
 """Raised when this module makes other pixels of a file than before."""
@@ -84,6 +98,64 @@ def picture_of(content: bytes, frame: int) -> Picture:
     return Picture(values, size, "NIfTI", paged=_slices(header) > 1, measured=_measured(values), facts=facts)
 
 
+def read_scan(file: Path) -> Scan:
+    """Decode the volume of a file.
+
+    Raises
+    ------
+    RefusedImageError
+        It is damaged, too large, has no orientation, or has what is not read.
+    """
+    content = read_content(file, MOST_VOLUME_BYTES)
+    try:
+        header = _header(_inflated(content, _HEADER_BYTES))
+        stated = tuple(int(side) for side in header.get_data_shape())
+        if len(stated) > 4 and any(side != 1 for side in stated[4:]):
+            raise RefusedImageError("Unsupported", f"{len(stated)} dimensions; save one volume per file")
+        shape = (*stated, 1, 1, 1, 1)[:4]
+        refuse_flat(shape[:3])
+        refuse_large(shape, header.get_data_dtype().itemsize)
+        if _orientation(header) is None:
+            found = "a volume without orientation (sform and qform), so left and right are not known"
+            raise RefusedImageError("Unsupported", found)
+        grid = Grid((shape[0], shape[1], shape[2]), np.asarray(header.get_best_affine(), np.float64))
+        values = _rescaled(_stored(content, header, shape, MOST_VOLUME_BYTES), *header.get_slope_inter())
+    except MemoryError:
+        raise RefusedImageError("TooLarge", "the memory is not enough to decode it") from None
+    except _UNREADABLE as error:
+        raise _damaged(error) from None
+    facts = (f"NIfTI {header.get_data_dtype().name}", *facts_of(grid))
+    measured = _measured(values)
+    return Scan(values, grid, hashlib.blake2b(content).digest(), measured.low, measured.high, facts=facts)
+
+
+def _rescaled(volume: NDArray[Any], slope: float | None, intercept: float | None) -> NDArray[np.float32]:
+    """Return stored values [i, j, k, c] in their units, float32 [c, i, j, k], made a slice at a time.
+
+    Raises
+    ------
+    RefusedImageError
+        Some are no numbers.
+    """
+    values = np.empty(volume.shape[::-1], np.float32).T
+    for channel in range(volume.shape[3]):
+        for place in range(volume.shape[2]):
+            plane = volume[:, :, place, channel]
+            if slope is not None and (slope, intercept) != (1, 0):
+                plane = plane * float(slope) + float(intercept or 0)
+            values[:, :, place, channel] = plane
+            if not np.isfinite(values[:, :, place, channel]).all():
+                raise RefusedImageError("NotFinite", "values that are no numbers")
+    return np.moveaxis(values, 3, 0)
+
+
+def write_classes(file: Path, classes: NDArray[np.uint8], grid: Grid) -> None:
+    """Write the classes of voxels, uint8 [i, j, k], as NIfTI on a grid; the header has no texts."""
+    image = nibabel.Nifti1Image(classes, grid.affine)
+    image.header.set_xyzt_units("mm")
+    nibabel.save(image, file)
+
+
 def _damaged(error: BaseException) -> RefusedImageError:
     """Return the refusal of a file that the library could not read; of its words the kind of error alone is told."""
     return RefusedImageError("Damaged", f"its header or values cannot be read ({type(error).__name__})")
@@ -125,22 +197,28 @@ def _shape(header: Any) -> tuple[int, int, int]:
         raise RefusedImageError("Damaged", "a dimension of no values")
     if any(side != 1 for side in shape[3:]):
         raise RefusedImageError("Unsupported", f"{len(stated)} dimensions; save one volume per file")
-    if math.prod(shape) * header.get_data_dtype().itemsize > MOST_VOLUME_BYTES:
-        most = f"at most {MOST_VOLUME_BYTES // 2**20} MiB are decoded"
+    if math.prod(shape) * header.get_data_dtype().itemsize > MOST_SLICED_BYTES:
+        most = f"at most {MOST_SLICED_BYTES // 2**20} MiB are decoded"
         raise RefusedImageError("TooLarge", f"{'×'.join(map(str, shape))} values of {header.get_data_dtype()}; {most}")
     return shape[0], shape[1], shape[2]
 
 
 def _volume(content: bytes, header: Any) -> NDArray[Any]:
     """Return the values of a file as they are stored, [i, j, k]."""
-    shape, dtype = _shape(header), header.get_data_dtype()
-    if dtype.kind not in "uif":
-        raise RefusedImageError("Unsupported", "values that are no single numbers, such as colours")
+    shape = _shape(header)
     if shape[0] * shape[1] > MOST_PIXELS:
         raise RefusedImageError("TooLarge", f"{shape[0]}×{shape[1]} pixels, at most {MOST_PIXELS} are decoded")
+    return _stored(content, header, shape, MOST_SLICED_BYTES)
+
+
+def _stored(content: bytes, header: Any, shape: tuple[int, ...], most: int) -> NDArray[Any]:
+    """Return the values of a file as they are stored; its shape was compared with bounds."""
+    dtype = header.get_data_dtype()
+    if dtype.kind not in "uif":
+        raise RefusedImageError("Unsupported", "values that are no single numbers, such as colours")
     start = int(header["vox_offset"])
     needed = start + math.prod(shape) * dtype.itemsize
-    if not 0 <= start <= needed <= MOST_VOLUME_BYTES + 2**24:
+    if not 0 <= start <= needed <= most + 2**24:
         raise RefusedImageError("TooLarge", "its values begin too far behind its header")
     whole = _inflated(content, needed)
     if len(whole) < needed:

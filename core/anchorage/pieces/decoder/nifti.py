@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from anchorage.api.piece import piece
@@ -12,8 +12,11 @@ from anchorage.pieces.decoder.clinical import absent, installed
 from anchorage.pieces.slots import Decoder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from anchorage.learning.data.decoding import Input, Picture
     from anchorage.learning.data.headers import Header
+    from anchorage.learning.data.scans import Scan
 
 _PACKAGES = ("nibabel",)
 _GZIP = b"\x1f\x8b"
@@ -65,3 +68,14 @@ class Nifti(Decoder):
         from anchorage.learning.data.nifti import picture_of
 
         return picture_of(content, frame)
+
+    def scan(self, files: Sequence[Path]) -> Scan:
+        """Decode the volume of a file."""
+        if not installed(_PACKAGES):
+            raise absent("NIfTI", _PACKAGES)
+        from anchorage.learning.data.decoding import RefusedImageError
+        from anchorage.learning.data.nifti import read_scan
+
+        if len(files) > 1:
+            raise RefusedImageError("MixedSeries", f"{len(files)} NIfTI files, of which each is a volume")
+        return read_scan(files[0])

@@ -1,0 +1,277 @@
+"""The volumes of a case, image and mask, as a model takes them.
+
+A volume is turned so that its axes lead to the right, the front and the head, brought to the model's spacing, linearly between voxels, and shown by
+the model's intensity in this order; its statistics, such as the mean of `zScore`, are those of the volume at the model's spacing without padding. A
+mask has the grid of its image, and takes the nearest voxel.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.api.piece_faults import WrongResultError, returned_by, shown
+from anchorage.api.task import UNKNOWN_PIXEL
+from anchorage.learning.data.decoders import HEAD_BYTES, decoder_for, decoders
+from anchorage.learning.data.decoding import (
+    Intensity,
+    Measured,
+    Picture,
+    RefusedImageError,
+    not_an_image,
+    read_beginning,
+)
+from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, refuse_large, spaced
+from anchorage.learning.data.listing import Series
+from anchorage.learning.data.masks import classes_of
+from anchorage.learning.data.scans import Scan, refuse_flat
+
+WHITE = 65535
+"""Level of white in a case; 0 is black."""
+_WHOLE = 1e-3
+"""Distance to a whole number below which a value of a mask counts as that number."""
+_MOST_VALUE = 65535
+_OF_MASKS = {"TooLarge": "TooLarge", "NotFinite": "MaskValues", "Missing": "MaskMissing"}
+"""Why a mask cannot be used, by why an image could not; others are MaskUnreadable."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A volume and its mask, as a model takes them.
+
+    Parameters
+    ----------
+    values : ndarray of uint16, shape [channels, x, y, z]
+        Shades from 0, black, to 65535, white, on the model's grid: to the right, the front and the head.
+    mask : ndarray of uint8, shape [x, y, z], or None
+        Classes, `UNKNOWN_PIXEL` where nothing is known; None: the case has no mask.
+    counts : ndarray of int64, shape [C]
+        Voxels of each class in the mask's file.
+    grid, model_grid : Grid
+        Of the file, and of the values.
+    facts, digest, decoder
+        As of `anchorage.learning.data.scans.Scan`.
+    """
+
+    values: NDArray[np.uint16]
+    mask: NDArray[np.uint8] | None
+    counts: NDArray[np.int64]
+    grid: Grid
+    model_grid: Grid
+    facts: tuple[str, ...]
+    digest: bytes
+    decoder: str
+
+
+def case_of(
+    source: Path | Series,
+    mask: Path | Series | None,
+    channels: int,
+    spacing: tuple[float, float, float],
+    intensity: Intensity | None,
+    table: NDArray[np.uint8],
+    classes: Sequence[str],
+) -> Case:
+    """Read a case.
+
+    Parameters
+    ----------
+    source : Path or Series
+        The volume: one file, or the files of a series.
+    mask : Path, Series or None
+        Its mask, on the same grid; None: it has none.
+    channels : int
+        Of the model's input.
+    spacing : tuple of float
+        Distance of neighbouring voxels to the right, the front and the head, mm.
+    intensity : callable or None
+        As of `anchorage.learning.data.decoders.shades_of`.
+    table : ndarray of uint8, shape [65536]
+        As of `anchorage.learning.data.masks.MaskReader.values`.
+    classes : sequence of str
+        The federation's classes, background first.
+
+    Raises
+    ------
+    RefusedImageError
+        Image or mask cannot be used.
+    AnchorageError
+        PACKAGE_MISSING: their decoder is not installed. PIECE_WRONG: a decoder of another package returned no volume.
+    """
+    scan = read_scan(source, channels)
+    if bool((scan.values == scan.values.flat[0]).all()):
+        raise RefusedImageError("Blank", "every voxel has the same value")
+    grid, counts, placed = scan.grid, np.zeros(len(classes), np.int64), None
+    wanted = spaced(grid, spacing)
+    refuse_large((channels, *wanted.shape), 4)
+    if mask is not None:
+        stored = read_mask(mask, grid, table, classes)
+        counts = np.bincount(stored.ravel(order="K"), minlength=UNKNOWN_PIXEL + 1)[: len(classes)]
+        placed = nearest_on_grid_of_model(stored, grid, wanted)
+        del stored
+    values, padding = on_model_grid(scan, wanted)
+    limits, facts, digest, decoder = (scan.low, scan.high), scan.facts, scan.digest, scan.decoder
+    inverted = scan.inverted
+    del scan
+    return Case(
+        levels_of(values, limits, padding, intensity, inverted=inverted),
+        placed,
+        counts,
+        grid,
+        wanted,
+        facts,
+        digest,
+        decoder,
+    )
+
+
+def read_scan(source: Path | Series, channels: int = 1) -> Scan:
+    """Read a volume by the decoder that recognises its file, or the first file of its series.
+
+    Parameters
+    ----------
+    source : Path or Series
+        One file, or the files of a series.
+    channels : int
+        How many it must have.
+
+    Raises
+    ------
+    RefusedImageError
+        It cannot be used.
+    AnchorageError
+        PACKAGE_MISSING, PIECE_WRONG.
+    """
+    files = source.files if isinstance(source, Series) else (source,)
+    if not files:
+        raise RefusedImageError("Missing", "no such file")
+    head = read_beginning(files[0], HEAD_BYTES)
+    if (version := decoder_for(head, files[0].name)) is None:
+        raise not_an_image(head)
+    decoder = decoders()[version]
+    scan = decoder.scan(files)
+    with returned_by(decoder, "scan"):
+        if not isinstance(scan, Scan) or scan.values.dtype != np.float32 or scan.values.shape[1:] != scan.grid.shape:
+            raise WrongResultError(shown(scan), "a Scan with values of float32 [c, i, j, k] that fill its grid")
+    refuse_flat(scan.grid.shape)
+    if len(scan.values) != channels:
+        raise RefusedImageError("Unsupported", f"{len(scan.values)} channels, but {channels} are needed")
+    return replace(scan, decoder=version)
+
+
+def on_model_grid(scan: Scan, wanted: Grid) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+    """Return the values of a volume and its padding at a model's spacing, float32 [c, x, y, z] and bool [x, y, z].
+
+    Padding has the least value of the image, so that it does not darken the image's border.
+
+    Parameters
+    ----------
+    scan : Scan
+        The volume.
+    wanted : Grid
+        What `anchorage.learning.data.grids.spaced` returns of its grid.
+    """
+    values = scan.values
+    if scan.padding is None or scan.padding.all():
+        return on_grid_of_model(values, scan.grid, wanted), None
+    least = values.min(axis=(1, 2, 3), where=~scan.padding, initial=np.inf, keepdims=True)
+    filled = np.where(scan.padding, least, values)
+    padding = nearest_on_grid_of_model(scan.padding, scan.grid, wanted)
+    return on_grid_of_model(filled, scan.grid, wanted), padding
+
+
+def levels_of(
+    values: NDArray[np.float32],
+    limits: tuple[float, float],
+    padding: NDArray[np.bool_] | None,
+    intensity: Intensity | None,
+    *,
+    inverted: bool = False,
+) -> NDArray[np.uint16]:
+    """Return the levels that a model sees, uint16 [c, x, y, z]: 0 is black, 65535 white; each channel by its own statistics.
+
+    Parameters
+    ----------
+    values : ndarray of float32, shape [c, x, y, z]
+        In the units of the file.
+    limits : tuple of float
+        Least and largest value that the file's bits can hold; infinite where that is not known.
+    padding : ndarray of bool, shape [x, y, z], or None
+        What is black, and counts in no statistic.
+    intensity : callable or None
+        Values to shades; None: the limits are black and white.
+    inverted : bool
+        Whether large values are dark.
+
+    Raises
+    ------
+    RefusedImageError
+        The limits are not known, and without an intensity they are needed.
+    """
+    levels = np.empty(values.shape, np.uint16)
+    low, high = limits
+    for channel, volume in enumerate(values):
+        measured = Measured(low, high, None, inverted, padding)
+        size = (volume.shape[0], volume.shape[1])
+        shades = None if intensity is None else intensity(Picture(volume, size, "volume", measured=measured))
+        if shades is None:
+            if not high - low < np.inf:
+                found = "values whose range is not known; set spec.model.intensity to window, percentiles or zScore"
+                raise RefusedImageError("Unsupported", found)
+            shades = (volume - np.float32(low)) / np.float32(high - low)
+        np.clip(shades, 0, 1, out=shades)
+        if inverted:
+            np.subtract(1, shades, out=shades)
+        if padding is not None:
+            shades[padding] = 0
+        shades *= WHITE
+        levels[channel] = np.rint(shades, out=shades)
+    return levels
+
+
+def read_mask(source: Path | Series, grid: Grid, table: NDArray[np.uint8], classes: Sequence[str]) -> NDArray[np.uint8]:
+    """Return the classes of a mask's voxels on the grid of its image, uint8 [i, j, k].
+
+    Parameters
+    ----------
+    source : Path or Series
+        The mask.
+    grid : Grid
+        Of the image.
+    table, classes
+        As of `case_of`.
+
+    Raises
+    ------
+    RefusedImageError
+        It cannot be used, or has another grid.
+    AnchorageError
+        PACKAGE_MISSING, PIECE_WRONG.
+    """
+    try:
+        scan = read_scan(source)
+    except RefusedImageError as refused:
+        reason = _OF_MASKS.get(refused.reason, "MaskUnreadable")
+        raise RefusedImageError(reason, f"the mask: {refused.detail}") from None
+    if not grid.is_near(scan.grid):
+        raise RefusedImageError("MaskDiffers", _difference(scan.grid, grid))
+    values = np.rint(scan.values[0])
+    if broken := int(np.count_nonzero(np.abs(values - scan.values[0]) > _WHOLE)):
+        found = f"{broken} voxels of the mask lie between whole numbers; save it unchanged, without interpolation"
+        raise RefusedImageError("MaskValues", found)
+    if values.min() < 0 or values.max() > _MOST_VALUE:
+        raise RefusedImageError("MaskValues", f"the mask has values from {values.min():g} to {values.max():g}")
+    found_classes = classes_of(values.astype(np.uint16), table, classes)
+    return grid.as_stored(scan.grid.upright(found_classes))
+
+
+def _difference(mask: Grid, image: Grid) -> str:
+    """Say how the grid of a mask differs from that of its image."""
+    own, others = mask.turned(), image.turned()
+    if own.shape != others.shape:
+        sizes = ("×".join(map(str, grid.shape)) for grid in (own, others))
+        return "the mask has {} voxels, the image {}".format(*sizes)
+    distance = np.abs(own.affine - others.affine).max()
+    return f"the mask lies elsewhere than the image, or is turned: their headers differ by up to {distance:.3g} mm"
