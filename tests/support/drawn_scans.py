@@ -9,10 +9,14 @@ import nibabel
 import numpy as np
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.sequence import Sequence
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
 STORAGE = "1.2.840.10008.5.1.4.1.1."
 CT, CR, MR, ULTRASOUND, SEGMENTATION, REPORT = (STORAGE + end for end in ("2", "1", "4", "6.1", "66.4", "88.11"))
+ENHANCED_CT, CAPTURE = STORAGE + "2.1", STORAGE + "7"
+AXIAL = (1, 0, 0, 0, 1, 0)
+"""Directions of rows and columns of slices across the body: to the left, and to the back."""
 
 
 def dataset(
@@ -65,15 +69,75 @@ def write_nifti(file: Path, values: NDArray[Any], affine: NDArray[np.float64] | 
     return file
 
 
-def decode_apart(file: Path, module: str) -> tuple[str, float]:
-    """Decode a file in a process of its own; return why it is refused (``read``: it is not), and by how many MiB the process grew."""
+def slice_elements(place: int, *, spacing=(1.0, 1.0, 1.0), origin=(0.0, 0.0, 0.0), direction=AXIAL) -> dict[str, Any]:
+    """Return what says where a slice lies, the one of number `place` of a series; `spacing` of columns, rows and slices in mm."""
+    normal = np.cross(direction[:3], direction[3:])
+    position = np.array(origin) + normal * place * spacing[2]
+    return {
+        "ImageOrientationPatient": [float(number) for number in direction],
+        "ImagePositionPatient": [float(number) for number in position],
+        "PixelSpacing": [spacing[1], spacing[0]],
+    }
+
+
+def write_series(
+    folder: Path, volume: NDArray[Any], *, name="I{:04d}", uid="1.2.9", first=0, change=None, **options: Any
+) -> tuple[Path, ...]:
+    """Write a series of slices [columns, rows, slices]; `change` maps a place to other elements, or to None, where its slice is left out.
+
+    Other options are of `slice_elements` or `dataset`. Files are named in the reverse order of their places.
+    """
+    where = {key: options.pop(key) for key in ("spacing", "origin", "direction") if key in options}
+    files = []
+    for place in range(volume.shape[2]):
+        changed = (change or {}).get(place, {})
+        if changed is None:
+            continue
+        file = folder / name.format(first + volume.shape[2] - place)
+        elements = {"SeriesInstanceUID": uid, **slice_elements(place, **where), **options, **changed}
+        files.append(write_dicom(file, np.ascontiguousarray(volume[:, :, place].T), **elements))
+    return tuple(files)
+
+
+def write_enhanced(file: Path, volume: NDArray[Any], *, stacks: int = 1, **where: Any) -> Path:
+    """Write slices [columns, rows, slices] as frames of one object, the last one first, rescaled each by its number."""
+    frames = Sequence()
+    for place in reversed(range(volume.shape[2])):
+        elements = slice_elements(place, **where)
+        frame = Dataset()
+        for group, name in (
+            ("PlanePosition", "ImagePositionPatient"),
+            ("PlaneOrientation", "ImageOrientationPatient"),
+            ("PixelMeasures", "PixelSpacing"),
+        ):
+            item = Dataset()
+            setattr(item, name, elements[name])
+            setattr(frame, f"{group}Sequence", Sequence([item]))
+        content, rescale = Dataset(), Dataset()
+        content.StackID = str(place % stacks)
+        frame.FrameContentSequence = Sequence([content])
+        rescale.RescaleSlope, rescale.RescaleIntercept, rescale.RescaleType = "2", str(place), "HU"
+        frame.PixelValueTransformationSequence = Sequence([rescale])
+        frames.append(frame)
+    pixels = np.ascontiguousarray(volume[:, :, ::-1].transpose(2, 1, 0))
+    return write_dicom(file, pixels, SOPClassUID=ENHANCED_CT, PerFrameFunctionalGroupsSequence=frames)
+
+
+def decode_apart(file: Path, module: str, *, as_volume: bool = False) -> tuple[str, float]:
+    """Decode a file in a process of its own, as a picture or a volume; return why it is refused (``read``: it is not), and by how many MiB the
+    process grew.
+    """
+    reading = (
+        "read_scan(Path(sys.argv[1]))" if as_volume else "decode_content(content, Path(sys.argv[1]).name, Input(8, 1))"
+    )
     code = (
         "import sys, resource\nfrom importlib import import_module\nfrom pathlib import Path\n"
+        "from anchorage.learning.data.cases import read_scan\n"
         "from anchorage.learning.data.decoders import decode_content\n"
         "from anchorage.learning.data.decoding import Input, RefusedImageError\n"
         "import_module(sys.argv[2])\ncontent = Path(sys.argv[1]).read_bytes()\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "try:\n    decode_content(content, Path(sys.argv[1]).name, Input(8, 1))\n    print('read')\n"
+        f"try:\n    {reading}\n    print('read')\n"
         "except RefusedImageError as error:\n    print(error.reason)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )

@@ -4,7 +4,7 @@ Only elements of two lists are read of a header, so that no patient's name is in
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -39,12 +39,13 @@ _IDENTITY = (
 
 _STORAGE = "1.2.840.10008.5.1.4.1.1."
 _RADIOGRAPHS = ("1", "1.1", "1.1.1", "1.2", "1.2.1", "1.3", "1.3.1")
+_CAPTURES = ("7", "7.1", "7.2", "7.3", "7.4")
 _WITH_TEXT = (
-    "6", "6.1", "3", "3.1", "7", "7.1", "7.2", "7.3", "7.4", "12.1", "12.1.1", "12.2", "12.2.1", "77.1.1", "77.1.1.1", "77.1.2", "77.1.2.1",
+    "6", "6.1", "3", "3.1", *_CAPTURES, "12.1", "12.1.1", "12.2", "12.2.1", "77.1.1", "77.1.1.1", "77.1.2", "77.1.2.1",
     "77.1.4", "77.1.4.1",
 )  # fmt: skip
 """Ultrasound, secondary captures, angiography and fluoroscopy, visible light: text is often burned into their pixels."""
-_IMAGES = frozenset(
+IMAGES = frozenset(
     _STORAGE + end
     for end in (
         *_RADIOGRAPHS, *_WITH_TEXT, "2", "2.1", "2.2", "4", "4.1", "4.3", "4.4", "13.1.1", "13.1.2", "13.1.3", "14.1", "14.2", "20", "128", "128.1",
@@ -52,6 +53,8 @@ _IMAGES = frozenset(
     )
 )  # fmt: skip
 """Classes of objects (SOP classes) that are images."""
+CAPTURES = frozenset(_STORAGE + end for end in _CAPTURES)
+"""Those that are made of other images, such as pictures of a screen."""
 _MAY_HAVE_TEXT = frozenset(_STORAGE + end for end in _WITH_TEXT)
 _TILES = _STORAGE + "77.1.6"
 _MODALITIES = frozenset(
@@ -85,7 +88,7 @@ def header_of(file: BinaryIO) -> Header:
             cautions.add(Caution.FOR_PROCESSING)
         return Header(
             kind=_kind_of(kind),
-            image=kind in _IMAGES or (not kind and bool(text["Rows"])),
+            image=kind in IMAGES or (not kind and bool(text["Rows"])),
             patient=_patient_of(text["PatientID"], text["IssuerOfPatientID"]),
             study=text["StudyInstanceUID"],
             series=text["SeriesInstanceUID"],
@@ -112,11 +115,17 @@ def picture_of(content: bytes, frame: int) -> Picture:
     RefusedImageError
         It is damaged, too large, or has what is not read.
     """
+    return next(pictures_of(content, [frame]))
+
+
+def pictures_of(content: bytes, frames: Iterable[int]) -> Iterator[Picture]:
+    """Decode frames, from 0, of a file whose header is read once. Raises what `picture_of` raises."""
     try:
         pixels = pixel_data_of(content)
         _refuse_others(pixels.found)
-        check_bounds(pixels, frame)
-        return _picture(pixels, frame)
+        for frame in frames:
+            check_bounds(pixels, frame)
+            yield _picture(pixels, frame)
     except MemoryError:
         raise RefusedImageError("TooLarge", "the memory is not enough to decode it") from None
     except UNREADABLE as error:
@@ -137,7 +146,7 @@ def _refuse_others(found: Dataset) -> None:
         It is one.
     """
     kind = str(found.get("SOPClassUID", "")).strip()
-    if kind and kind not in _IMAGES:
+    if kind and kind not in IMAGES:
         tiles = "a whole-slide image, which is stored in tiles"
         raise RefusedImageError(
             "Unsupported", tiles if kind == _TILES else f"{_kind_of(kind)}, which is no image that is read"
@@ -188,9 +197,9 @@ def _measured(pixels: PixelData, frame: int, inverted: bool) -> tuple[NDArray[np
         stored = np.where(stored >> (bits - 1), stored - 2**bits, stored) if signed else stored
     ends = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     values, low, high = _rescaled(
-        stored, ends, _groups(found, frame, "PixelValueTransformationSequence"), found, signed
+        stored, ends, functional_group(found, frame, "PixelValueTransformationSequence"), found, signed
     )
-    shown = _shown(_groups(found, frame, "FrameVOILUTSequence"), found, low < 0)
+    shown = _shown(functional_group(found, frame, "FrameVOILUTSequence"), found, low < 0)
     return values, Measured(low, high, shown, inverted, padding)
 
 
@@ -205,7 +214,7 @@ def _padding(stored: NDArray[Any], found: Dataset) -> NDArray[np.bool_] | None:
     return padding if padding.any() else None
 
 
-def _groups(found: Dataset, frame: int, name: str) -> Dataset | None:
+def functional_group(found: Dataset, frame: int, name: str) -> Dataset | None:
     """Return the functional group of a frame, its own or else that of all frames; None: the file has none of this name."""
     of_frames, shared = (
         found.get("PerFrameFunctionalGroupsSequence") or (),
@@ -305,7 +314,7 @@ def windowed(values: NDArray[np.float32], centre: float, width: float, function:
 def _facts(pixels: PixelData, photometric: str) -> tuple[str, ...]:
     """Return what a site's report counts of a file."""
     modality = str(pixels.found.get("Modality", "")).strip()
-    groups = _groups(pixels.found, 0, "FrameVOILUTSequence")
+    groups = functional_group(pixels.found, 0, "FrameVOILUTSequence")
     shown = "VOILUTSequence" in pixels.found or _first((groups or pixels.found).get("WindowCenter")) is not None
     known = photometric if re.fullmatch("[A-Z0-9_ ]{1,16}", photometric) else "other"
     return (

@@ -221,5 +221,9 @@ def _linear(values: NDArray[Any], places: NDArray[np.float64], axis: int) -> NDA
 
 
 def _nearest(values: NDArray[Any], places: NDArray[np.float64], axis: int) -> NDArray[Any]:
-    """Take the nearest neighbour along an axis; of two the one behind."""
-    return values.take(np.floor(np.round(places, 9) + 0.5).astype(np.int64).clip(0, values.shape[axis] - 1), axis)
+    """Take the nearest neighbour along an axis; of two as near by turns the one before and the one behind, so that on average nothing moves."""
+    places = np.round(places, 9)
+    nearest = np.floor(places + 0.5).astype(np.int64)
+    between = places % 1 == 0.5
+    nearest[between] -= np.cumsum(between)[between] % 2
+    return values.take(nearest, axis)

@@ -141,9 +141,10 @@ def _rescaled(volume: NDArray[Any], slope: float | None, intercept: float | None
     for channel in range(volume.shape[3]):
         for place in range(volume.shape[2]):
             plane = volume[:, :, place, channel]
-            if slope is not None and (slope, intercept) != (1, 0):
-                plane = plane * float(slope) + float(intercept or 0)
-            values[:, :, place, channel] = plane
+            with np.errstate(over="ignore", invalid="ignore"):
+                if slope is not None and (slope, intercept) != (1, 0):
+                    plane = plane * float(slope) + float(intercept or 0)
+                values[:, :, place, channel] = plane
             if not np.isfinite(values[:, :, place, channel]).all():
                 raise RefusedImageError("NotFinite", "values that are no numbers")
     return np.moveaxis(values, 3, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from anchorage.api.piece import piece
@@ -11,8 +11,11 @@ from anchorage.pieces.decoder.clinical import absent, installed
 from anchorage.pieces.slots import Decoder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from anchorage.learning.data.decoding import Input, Picture
     from anchorage.learning.data.headers import Header
+    from anchorage.learning.data.scans import Scan
 
 _PACKAGES = ("pydicom", "gdcm", "pylibjpeg", "openjpeg", "jpeg_ls")
 _MARK = slice(128, 132)
@@ -65,3 +68,11 @@ class Dicom(Decoder):
         from anchorage.learning.data.dicom import picture_of
 
         return picture_of(content, frame)
+
+    def scan(self, files: Sequence[Path]) -> Scan:
+        """Decode the volume of a series, or of the frames of a file."""
+        if not installed(_PACKAGES):
+            raise absent("DICOM", _PACKAGES)
+        from anchorage.learning.data.dicom_series import read_series
+
+        return read_series(files)
