@@ -35,16 +35,49 @@ def confident_loss(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
     return entropy + foreground * (1 - dice)
 
 
+class SummedLoss:
+    """`dice_cross_entropy` of one volume, of whose logits a part is in memory at a time.
+
+    Parameters
+    ----------
+    ignored : int
+        As there.
+    """
+
+    def __init__(self, ignored: int) -> None:
+        self._ignored = ignored
+        self._sums: tuple[Tensor, ...] = ()
+
+    def add(self, logits: Tensor, masks: Tensor) -> None:
+        """Add a part. Parameters as of `dice_cross_entropy`."""
+        sums = _sums(logits, masks, self._ignored)
+        self._sums = tuple(a + b for a, b in zip(self._sums, sums, strict=True)) if self._sums else sums
+
+    def value(self) -> float:
+        """Return the loss of all parts together."""
+        entropy, known, overlap, both = self._sums
+        return float(entropy / known.clamp(min=1) + 1 - _dice(overlap, both))
+
+
 def _entropy_and_dice(logits: Tensor, masks: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
     """Return mean cross entropy over the known pixels, and the mean soft Dice of the foreground classes."""
+    entropy, known, overlap, both = _sums(logits, masks, ignored)
+    return entropy / known.clamp(min=1), _dice(overlap, both)
+
+
+def _sums(logits: Tensor, masks: Tensor, ignored: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the sums of cross entropy and of known pixels, and of each foreground class those of a Dice's fraction, [C - 1] each."""
     classes = logits.shape[1]
     known = (masks != ignored).unsqueeze(1).to(logits.dtype)
     truth = functional.one_hot(masks.long().masked_fill(masks == ignored, 0), classes).movedim(-1, 1).to(logits.dtype)
     truth = truth * known
-    entropy = -(truth * logits.log_softmax(1)).sum() / known.sum().clamp(min=1)
+    entropy = -(truth * logits.log_softmax(1)).sum()
     predicted = logits.softmax(1) * known
     axes = (0, *range(2, logits.ndim))
     overlap = (predicted * truth).sum(axes)[1:]
     both = (predicted.sum(axes) + truth.sum(axes))[1:]
-    dice = (2 * overlap + SMOOTHING) / (both + SMOOTHING)
-    return entropy, torch.mean(dice)
+    return entropy, known.sum(), overlap, both
+
+
+def _dice(overlap: Tensor, both: Tensor) -> Tensor:
+    return torch.mean((2 * overlap + SMOOTHING) / (both + SMOOTHING))

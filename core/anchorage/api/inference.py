@@ -13,7 +13,14 @@ from pydantic.alias_generators import to_camel
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import MODEL_OF_OTHER_FORMAT, MODEL_UNUSABLE
-from anchorage.api.model import AugmentationKind, IntensityKind, ModelDescription
+from anchorage.api.model import (
+    VOLUME_DEVIATION,
+    VOLUME_MEAN,
+    AugmentationKind,
+    IntensityKind,
+    ModelDescription,
+    VolumeSpec,
+)
 from anchorage.api.piece import PIECES
 from anchorage.api.slot import Slot
 from anchorage.api.task import ClassName, Task
@@ -21,6 +28,8 @@ from anchorage.api.task import ClassName, Task
 FORMAT = "anchorage-model-2"
 FORMAT_WITH_INTENSITY = "anchorage-model-3"
 """Of models whose images are shown otherwise than by the bits of their files, which readers of `FORMAT` would not do."""
+FORMAT_OF_VOLUMES = "anchorage-model-4"
+"""Of models that take patches of volumes, which readers of the others would take for flat images."""
 OLD_FORMAT = "anchorage-model-1"
 """Had classes alone, and said nothing of the head; still read."""
 DESCRIPTION = "model.json"
@@ -100,6 +109,8 @@ class Inference(_Recorded):
     normalisation: Normalisation
     intensity: Annotated[IntensityKind, Slot("intensity")] | None = None
     """Which values of an image become black and white before that; None: by the bits of its file."""
+    volume: VolumeSpec | None = None
+    """Spacing and patches of volumes, over which a patch slides with its overlap (`anchorage.learning.sliding_window`); None: images are flat."""
     head: Head | None = None
     """What stands behind the encoder; None in files of `OLD_FORMAT`."""
     classifier_trained: bool = True
@@ -122,6 +133,11 @@ class Inference(_Recorded):
     def outputs(self) -> Sequence[str]:
         """Names of the network's outputs, in their order."""
         return self.task.outputs
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Channels and sides of an image, or of a patch of a volume."""
+        return (self.channels, *(self.volume.voxels if self.volume else (self.image_size, self.image_size)))
 
     @property
     def side(self) -> int:
@@ -174,17 +190,29 @@ def augmentation(name: str) -> AugmentationKind:
 def describe(model: ModelDescription, federation: str, *, classifier_trained: bool) -> dict[str, Any]:
     """Return the content of ``model.json`` as JSON values, but for the weights."""
     return {
-        "format": FORMAT if model.intensity is None else FORMAT_WITH_INTENSITY,
+        "format": _format_of(model),
         "federation": federation,
-        **model.model_dump(mode="json", by_alias=True, include={"task", "intensity"}, exclude_none=True),
+        **model.model_dump(mode="json", by_alias=True, include={"task", "intensity", "volume"}, exclude_none=True),
         "outputs": {"kind": model.task.output_kind, "names": list(model.task.outputs)},
         "network": model.network,
         "imageSize": model.image_size,
         "channels": model.channels,
         "resizing": "coverAndCrop" if model.fitting == "Crop" else "containAndPad",
-        "normalisation": dict(augmentation(model.augmentation).normalisation(model.channels)),
+        "normalisation": _normalisation_of(model),
         "classifierTrained": classifier_trained,
     }
+
+
+def _format_of(model: ModelDescription) -> str:
+    if model.volume is not None:
+        return FORMAT_OF_VOLUMES
+    return FORMAT if model.intensity is None else FORMAT_WITH_INTENSITY
+
+
+def _normalisation_of(model: ModelDescription) -> dict[str, Any]:
+    if model.volume is None:
+        return dict(augmentation(model.augmentation).normalisation(model.channels))
+    return {"rule": PER_CHANNEL, "mean": [VOLUME_MEAN] * model.channels, "std": [VOLUME_DEVIATION] * model.channels}
 
 
 def head_of(shapes: Mapping[str, Sequence[int]]) -> Head | None:
@@ -246,7 +274,7 @@ def parse_inference(content: bytes, where: str) -> Inference:
             old = _Old.model_validate_json(content)
             values = {**json.loads(content), "task": {old.task: {"classes": list(old.classes)}}}
             return Inference.model_validate_json(json.dumps(values))
-        if stated not in (FORMAT, FORMAT_WITH_INTENSITY):
+        if stated not in (FORMAT, FORMAT_WITH_INTENSITY, FORMAT_OF_VOLUMES):
             raise AnchorageError(MODEL_OF_OTHER_FORMAT, f"{where} has the format {stated or 'of Anchorage before 0.1'}")
         return Inference.model_validate_json(content)
     except ValidationError as error:

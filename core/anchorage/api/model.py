@@ -125,6 +125,8 @@ class LowRank(Document):
 
 MOST_VOXELS = 1 << 24
 """Of a patch."""
+VOLUME_MEAN, VOLUME_DEVIATION = 0.5, 0.25
+"""By which values of volumes in 0 … 1 are normalised: `zScore` shows its mean as 0.5, and 2.5 standard deviations are 0.25."""
 
 
 class VolumeSpec(Document):

@@ -16,7 +16,9 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def to_device(network: M, device: torch.device) -> M:
-    """Put a network where it is used, in eval mode, with the weights of convolutions channels last, as fast kernels want them."""
+    """Put a network where it is used, in eval mode, with the weights of flat convolutions channels last, as fast kernels want them."""
+    if any(parameter.ndim == 5 for parameter in network.parameters()):
+        return network.to(device).eval()
     return network.to(device=device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 
 

@@ -11,11 +11,13 @@ from torch import Tensor
 from anchorage.api.model import ModelSpec, network_called
 from anchorage.learning.data.augmentation import Augmentation, augmentation_of
 from anchorage.learning.data.stored_pictures import Pictures
+from anchorage.learning.data.volumes import StoredVolumes
 from anchorage.learning.draws import Draws
 from anchorage.learning.kept_embeddings import KeptEmbeddings
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views
+from anchorage.learning.volume_views import VolumeViews
 
 _SEEN_BY = {"network", "image_size", "channels", "augmentation"}
 """Fields of the model that decide what an encoder makes of an image, beside its weights."""
@@ -123,6 +125,9 @@ def views_of(
 
     `embeddings` is a folder where they are kept for other runs.
     """
+    if isinstance(images, StoredVolumes):
+        assert model.volume is not None, "the model is of volumes"
+        return VolumeViews(images, model.volume, device)
     augmentation = augmentation_of(model.augmentation)
     pixels = network_called(model.network).gives_maps or any(piece.needs_pixels for piece in method.pieces)
     if model.trainable != "Head" or model.lora is not None or pixels:

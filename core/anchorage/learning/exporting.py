@@ -1,4 +1,5 @@
-"""A trained model as a program that needs no Anchorage: uint8 pixels [n, channels, size, size] in, probabilities [n, C] out, for any n.
+"""A trained model as a program that needs no Anchorage: uint8 pixels [n, channels, size, size] in, probabilities [n, C] out, for any n; of volumes
+patches of float32 values in 0 … 1, over which it is to slide as ``model.json`` says.
 
 Every program is loaded again and compared with the model before its file gets its name.
 """
@@ -102,7 +103,9 @@ def _recorded(model: ImageModel) -> torch.export.ExportedProgram:
 
 def _pixels(model: ImageModel, count: int) -> Tensor:
     found, draw = model.described, np.random.default_rng(0)
-    shape = (count, found.channels, found.image_size, found.image_size)
+    shape = (count, *found.input_shape)
+    if found.volume is not None:
+        return torch.from_numpy(draw.random(shape, np.float32))
     return torch.from_numpy(draw.integers(0, 256, shape, np.uint8))
 
 

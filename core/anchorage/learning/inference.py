@@ -49,7 +49,12 @@ class ImageModel(nn.Module):
         if head is None:
             raise AnchorageError(MODEL_UNUSABLE, "the weights have no classifier")
         self.described, outputs = described, len(described.outputs)
-        encoder = kind.encoder(described.channels, described.side)
+        volume = described.volume
+        encoder = (
+            kind.encoder(described.channels, described.side)
+            if volume is None
+            else kind.volume_encoder(described.channels, volume.voxels)
+        )
         if head.group_norm:
             replace_by_groups(encoder)
         self.network = Network(
@@ -73,12 +78,12 @@ class ImageModel(nn.Module):
         self.task = expect(described.task, TaskHooks)
 
     def views(self, images: Tensor) -> Tensor:
-        """Return what the network takes, float32 [n, channels, side, side], of pixels as of `forward`."""
+        """Return what the network takes, float32 [n, channels, side, side], or of volumes [n, channels, *patch], of pixels as of `forward`."""
         return self._plain(images)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return what the task makes of the outputs, float32 [n, outputs], of maps [n, outputs, size, size], for pixels uint8
-        [n, channels, size, size].
+        [n, channels, size, size]; of volumes [n, outputs, *patch] for patches [n, channels, *patch] of values in 0 … 1.
         """
         return self.task.activated(self.network(self.views(images)))
 

@@ -149,7 +149,7 @@ class Labelled:
         """Yield each batch of what is seen of several at once, by their indices and labels."""
         for group in grouped(batches, self.views.ahead):
             indices, labels = self.batch(np.concatenate(group))
-            sizes = [len(batch) for batch in group]
+            sizes = [len(batch) * self.views.per_image for batch in group]
             split = [torch.split(tensor, sizes) for tensor in seen(indices, labels)]
             for ahead, of_batch in zip(reversed(range(len(group))), zip(*split, strict=True), strict=True):
                 if place is not None:

@@ -1,14 +1,18 @@
 """Scores of networks that give maps: images go through in batches whose maps fit into memory, and only what the task scores by is kept."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.labels import Labels
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.models import Network
 from anchorage.learning.views import EVALUATION_BATCH, Views
+from anchorage.learning.volume_views import VolumeViews
 
 _PIXELS = 1 << 20
 """Of a batch, each with an output for each class."""
@@ -53,6 +57,8 @@ def scored_maps(
     finite : bool
         Whether all outputs are.
     """
+    if isinstance(views, VolumeViews):
+        return _scored_volumes(network, views, task, indices, in_full=in_full)
     size = max(1, min(EVALUATION_BATCH, _PIXELS // max(1, labels[:1].size)))
     spacing = PIXELS if in_full else None
     compared = [task.compared(labels[:0], labels[:0], spacing)]
@@ -65,3 +71,85 @@ def scored_maps(
             finite = finite and bool(logits.isfinite().all())
             compared.append(task.compared(own, task.maps(logits).cpu().numpy(), spacing))
     return np.concatenate(compared), total / max(1, len(indices)), finite
+
+
+def _scored_volumes(
+    network: Network, views: VolumeViews, task: TaskHooks, indices: NDArray[np.int64], *, in_full: bool
+) -> tuple[NDArray[np.float64], float, bool]:
+    """Do what `scored_maps` does for whole volumes, one after another, whose masks lie with them."""
+    spacing = views.spacing if in_full else None
+    none = np.empty((0, 1, 1, 1), np.uint8)
+    compared, total, finite = [task.compared(none, none, spacing)], 0.0, True
+    for index in indices.tolist():
+        truth, loss = views.case(index).mask(), task.map_loss()
+        found = np.empty_like(truth)
+        for own, logits in views.logits(network, index):
+            loss.add(logits.double(), torch.from_numpy(truth[None, own]).to(logits.device))
+            finite = finite and bool(logits.isfinite().all())
+            found[own] = task.maps(logits)[0].cpu().numpy()
+        total += loss.value()
+        compared.append(task.compared(truth[None], found[None], spacing))
+    return np.concatenate(compared), total / max(1, len(indices)), finite
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shown:
+    """Images beside their true and predicted maps."""
+
+    pixels: NDArray[np.uint8]
+    """The images [k, channels, H, W]."""
+    labels: NDArray[np.uint8]
+    """True maps [k, H, W]."""
+    maps: NDArray[np.uint8]
+    """Predicted maps [k, H, W]."""
+    finite: bool
+    """Whether all outputs are."""
+
+
+def shown_maps(
+    network: Network, views: Views, task: TaskHooks, indices: NDArray[np.int64], labels: NDArray[np.uint8]
+) -> Shown:
+    """Return some images with maps; of a volume the slice with the most foreground, as a radiologist sees it. Parameters as of `scored_maps`."""
+    if isinstance(views, VolumeViews):
+        return _shown_volumes(network, views, task, indices)
+    rows = views.to_device(indices)
+    with torch.no_grad():
+        logits: Tensor = network(views.plain(rows))
+    shades = np.rint(views.fractions(rows).cpu().numpy() * 255).astype(np.uint8)
+    return Shown(shades, labels, task.maps(logits).cpu().numpy(), bool(logits.isfinite().all()))
+
+
+def _shown_volumes(network: Network, views: VolumeViews, task: TaskHooks, indices: NDArray[np.int64]) -> Shown:
+    planes: list[tuple[NDArray[np.uint8], ...]] = []
+    finite = True
+    for index in indices.tolist():
+        volume = views.case(index)
+        truth = volume.mask()
+        found = np.empty_like(truth)
+        for own, logits in views.logits(network, index):
+            finite = finite and bool(logits.isfinite().all())
+            found[own] = task.maps(logits)[0].cpu().numpy()
+        height = int((((truth > 0) & (truth != UNKNOWN_PIXEL)).sum((0, 1))).argmax())
+        values = volume.patch((0, 0, height), (*truth.shape[:2], 1))[0][..., 0]
+        shades = np.rint(values / 65535 * 255).astype(np.uint8)
+        planes.append((_upright(shades), _upright(truth[None, :, :, height]), _upright(found[None, :, :, height])))
+    sides = tuple(np.max([shades.shape[1:] for shades, _, _ in planes], axis=0))
+    fills = (0, UNKNOWN_PIXEL, 0)
+    pixels, truths, maps = (
+        np.stack([_framed(plane, sides, fill) for plane in of])
+        for of, fill in zip(zip(*planes, strict=True), fills, strict=True)
+    )
+    return Shown(pixels, truths[:, 0], maps[:, 0], finite)
+
+
+def _upright(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a slice [c, x, y], to the right and to the front, with the patient's right on the left and the front on top, [c, rows, columns]."""
+    return plane[:, ::-1, ::-1].transpose(0, 2, 1)
+
+
+def _framed(plane: NDArray[np.uint8], sides: tuple[int, ...], fill: int) -> NDArray[np.uint8]:
+    """Return a slice [c, rows, columns] in the middle of a frame."""
+    framed = np.full((len(plane), *sides), fill, np.uint8)
+    top, left = ((whole - own) // 2 for whole, own in zip(sides, plane.shape[1:], strict=True))
+    framed[:, top : top + plane.shape[1], left : left + plane.shape[2]] = plane
+    return framed

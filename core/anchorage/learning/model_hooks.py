@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
 
 from anchorage.api.data import DataFormat
 from anchorage.api.model import AugmentationKind, IntensityKind, NetworkKind
@@ -84,6 +84,18 @@ class Scored:
     """Number of each image's patient or lesion, from 0, [n]."""
 
 
+class MapLoss(Protocol):
+    """The loss of a volume, of whose outputs only a part is in memory at a time."""
+
+    def add(self, logits: Tensor, maps: Tensor) -> None:
+        """Add a part: logits [1, outputs, ...] and true maps [1, ...]."""
+        ...
+
+    def value(self) -> float:
+        """Return the loss of all parts together, as `TaskHooks.loss` has it of the whole."""
+        ...
+
+
 class TaskHooks(Task):
     """A prediction task: how labels are read, what is learnt of them, what outputs mean, and how good they are."""
 
@@ -114,6 +126,10 @@ class TaskHooks(Task):
     @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss over images of the head's outputs [n, outputs] with labels [n, ...], all of them known; a scalar."""
+
+    def map_loss(self) -> MapLoss:
+        """Return what sums up the loss of one volume, part by part; asked where `gives_maps`."""
+        raise NotImplementedError
 
     @abstractmethod
     def activated(self, logits: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from anchorage.learning.hooks import ServerTrainer, expect
 from anchorage.learning.layer_outputs import layer_outputs, require_layer
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.loss_checks import suspecting
-from anchorage.learning.map_scores import scored_maps
+from anchorage.learning.map_scores import scored_maps, shown_maps
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import Scored, TaskHooks
 from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, HIDDEN, Network, build_model, network_of
@@ -149,7 +149,7 @@ class TorchServerLearner:
     def _labelled(self, images: ImageSet | None) -> Labelled | None:
         if images is None or not is_known(images.labels).any():
             return None
-        shape = (self._model.channels, self._model.image_size, self._model.image_size)
+        shape = self._model.input_shape
         if images.images.shape[1:] != shape:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         known = np.flatnonzero(is_known(images.labels))
@@ -352,14 +352,12 @@ class TorchServerLearner:
         if images is None or not self._task.draws_examples:
             return None
         rows = np.unique(np.linspace(0, len(images.labels) - 1, EXAMPLES).astype(np.int64))
-        indices = images.views.to_device(images.indices[rows])
-        with calculation(), self._scoring, torch.no_grad():
-            logits = self._scoring_network(model, images.views)(images.views.plain(indices))
-            if not bool(logits.isfinite().all()):
-                raise self._not_finite("validation", round_number)
-            maps = self._task.maps(logits).cpu().numpy()
-            shades = images.views.fractions(indices).cpu().numpy()
-        return self._task.examples(np.rint(shades * 255).astype(np.uint8), images.labels[rows], maps)
+        with calculation(), self._scoring:
+            network = self._scoring_network(model, images.views)
+            found = shown_maps(network, images.views, self._task, images.indices[rows], images.labels[rows])
+        if not found.finite:
+            raise self._not_finite("validation", round_number)
+        return self._task.examples(found.pixels, found.labels, found.maps)
 
     def _seen(self, part: Literal["test", "validation"], model: ModelBytes, round_number: int) -> Scored | None:
         """Return what a model makes of a part's images, for an assessment; None where it is not scored on them."""

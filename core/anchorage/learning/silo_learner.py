@@ -118,7 +118,7 @@ class TorchSiloLearner:
         embeddings: Path | None = None,
     ) -> None:
         self._embeddings = embeddings
-        shape = (run.model.channels, run.model.image_size, run.model.image_size)
+        shape = run.model.input_shape
         if images.images.shape[1:] != shape:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device, self._examine = run, silo, device, examine

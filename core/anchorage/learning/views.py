@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.learning.data.augmentation import Augmentation, fractions, levels
-from anchorage.learning.data.stored_pictures import Pictures, StoredPictures
+from anchorage.learning.data.stored_pictures import Pictures
 
 if TYPE_CHECKING:
     from anchorage.learning.models import Network
@@ -45,7 +45,7 @@ class Views:
     def __init__(self, images: Pictures, augmentation: Augmentation, device: torch.device) -> None:
         self._augmentation = augmentation
         self._images = (
-            images if isinstance(images, StoredPictures) else torch.from_numpy(np.ascontiguousarray(images)).to(device)
+            torch.from_numpy(np.ascontiguousarray(images)).to(device) if isinstance(images, np.ndarray) else images
         )
         self.device = device
 
@@ -54,18 +54,23 @@ class Views:
 
     def content(self) -> NDArray[Any]:
         """Return what tells these images from others: the images themselves, or the digests of the files of those that are not in memory."""
-        return self._images.digests if isinstance(self._images, StoredPictures) else self._images.cpu().numpy()
+        return self._images.cpu().numpy() if isinstance(self._images, Tensor) else self._images.digests
 
     def unchanged(self, indices: Tensor) -> Tensor:
         """Return images on the device as they were decoded, uint8 [b, channels, H, W]; those of more levels as float32, 0 … 1."""
-        if isinstance(self._images, StoredPictures):
-            return levels(torch.from_numpy(self._images.read(indices.cpu().numpy())).to(self.device))
-        return levels(self._images[indices])
+        if isinstance(self._images, Tensor):
+            return levels(self._images[indices])
+        return levels(torch.from_numpy(self._images.read(indices.cpu().numpy())).to(self.device))
 
     @property
     def ahead(self) -> int:
         """How many images to view at once where several batches are known: many small calls cost much more than one large one."""
         return _VALUES_AHEAD // math.prod(self._images.shape[1:]) if len(self) else 1
+
+    @property
+    def per_image(self) -> int:
+        """How many views `with_labels` makes of an image."""
+        return 1
 
     def plain(self, indices: Tensor) -> Tensor:
         """Return images float32 [b, channels, H, W] as they are."""

@@ -15,8 +15,9 @@ from anchorage.api.model import ModelDescription
 from anchorage.engine.store.durable import storage_errors
 from anchorage.learning.data import Choice, ImageSet, Pools, assembled, decoded
 from anchorage.learning.data.fingerprints import Fingerprint
-from anchorage.learning.data.listing import Source, file_and_frame
+from anchorage.learning.data.listing import Series, Source, file_and_frame
 from anchorage.learning.data.report import Findings
+from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 
@@ -36,9 +37,9 @@ class DecodedImages:
 
     def __init__(self, most: int = 4 << 30) -> None:
         self._most, self._nbytes = most, 0
-        self._kept: OrderedDict[Hashable, tuple[NDArray[Any], Findings]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[Pictures, Findings]] = OrderedDict()
 
-    def of(self, choice: Choice, model: ModelDescription, folder: Path) -> tuple[NDArray[Any], Findings]:
+    def of(self, choice: Choice, model: ModelDescription, folder: Path) -> tuple[Pictures, Findings]:
         """Return what `anchorage.learning.data.decoded` does, mapped to a file in this folder.
 
         Raises
@@ -59,10 +60,11 @@ class DecodedImages:
             model.image_size,
             model.channels,
             model.fitting,
+            model.volume,
         )
         if key not in self._kept:
-            pixels, findings = decoded(choice.given(), model)
-            self._kept[key] = _mapped(pixels, folder), findings
+            pixels, findings = decoded(choice.given(), model, folder / "volumes")
+            self._kept[key] = _mapped(pixels, folder) if isinstance(pixels, np.ndarray) else pixels, findings
             self._nbytes += pixels.nbytes
             while self._nbytes > self._most and len(self._kept) > 1:
                 self._nbytes -= self._kept.popitem(last=False)[1][0].nbytes
@@ -74,6 +76,8 @@ def _state_of(source: Source) -> Hashable:
     """Return what changes when an image does: of a file its path, size and time; pixels in memory themselves."""
     if source is None or isinstance(source, np.ndarray):
         return source if source is None else source.tobytes()
+    if isinstance(source, Series):
+        return tuple(map(_state_of, source.files))
     file, frame = file_and_frame(source)
     try:
         found = Path(file or "").stat()

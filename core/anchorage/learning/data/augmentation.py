@@ -72,7 +72,7 @@ class Augmentation:
 
     def normalise(self, values: Tensor) -> Tensor:
         """Return values in 0 … 1, or uint8, with about zero mean and unit variance."""
-        mean, std = _normalisation(self.mean, self.std, values.shape[1], values.device)
+        mean, std = _normalisation(self.mean, self.std, values.shape[1], values.ndim, values.device)
         return (fractions(values) - mean) / std
 
     def plain(self, images: Tensor) -> Tensor:
@@ -224,10 +224,10 @@ def augmentation_of(name: str) -> Augmentation:
 
 @cache
 def _normalisation(
-    mean: tuple[float, ...], std: tuple[float, ...], channels: int, device: torch.device
+    mean: tuple[float, ...], std: tuple[float, ...], channels: int, dimensions: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation [1, channels, 1, 1] on the device, where they stay."""
-    both = torch.tensor((mean, std)).view(2, 1, -1, 1, 1)
+    """Return mean and standard deviation [1, channels, 1, 1], or with one more dimension of volumes, on the device, where they stay."""
+    both = torch.tensor((mean, std)).view(2, 1, -1, *[1] * (dimensions - 2))
     centre, spread = (both.mean(2, keepdim=True) if channels == 1 else both).to(device)
     return centre, spread
 

@@ -173,7 +173,7 @@ class DecodedMasks:
     Parameters
     ----------
     pixels : ndarray of uint8, shape [n, size, size]
-        Classes, `UNKNOWN_PIXEL` where nothing is known.
+        Classes, `UNKNOWN_PIXEL` where nothing is known; of volumes [n, 8], a digest of each mask, which lies with the volume.
     counts : ndarray of int64, shape [n, C]
         Pixels of each class in the files.
     """

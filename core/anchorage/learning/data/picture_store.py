@@ -22,6 +22,7 @@ from anchorage.learning.data.listed_images import in_order, not_blank
 from anchorage.learning.data.listing import BadImage, Listing, Source, file_and_frame
 from anchorage.learning.data.report import Findings
 from anchorage.learning.data.stored_pictures import Entry, PictureFile, PictureWriter, StoredPictures
+from anchorage.learning.data.volume_store import VolumeStore
 from anchorage.transport.files import partial_path, sync
 
 MOST_BYTES = 256 << 30
@@ -60,6 +61,8 @@ class PictureStore:
 
     def __init__(self, folder: Path, most: int = MOST_BYTES) -> None:
         self._folder, self._most = folder, most
+        self.volumes = VolumeStore(folder / "volumes")
+        """Sets of volumes."""
 
     def read(self, name: str, listing: Listing, wanted: Input) -> tuple[StoredPictures, Findings]:
         """Return the pictures of a listing's images that can be used, and what was found of each image.

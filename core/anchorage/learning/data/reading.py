@@ -27,6 +27,7 @@ from anchorage.learning.data.picture_store import PictureStore, StoreFullError
 from anchorage.learning.data.pseudonyms import Pseudonyms, known_reason
 from anchorage.learning.data.report import DataReport, Findings
 from anchorage.learning.data.stored_pictures import Pictures
+from anchorage.learning.data.volume_store import VolumeStore
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.transport.memory import available_bytes
@@ -113,14 +114,14 @@ def _stored(
     listing: Listing, section: DataSection, root: Path, model: ModelDescription, store: PictureStore
 ) -> tuple[Pictures, Findings]:
     """Return what `decoded` does; pictures of many images lie in the store."""
+    if model.volume is not None:
+        return store.volumes.read(_name(section, root, model), listing, model)
     needed = len(listing) * model.channels * model.image_size**2
     in_memory = listing.masks is not None or any(isinstance(source, np.ndarray) for source in listing.sources)
     if in_memory or needed <= min(IN_MEMORY_BYTES, available_bytes() // 4):  # half of it where pixels take two bytes
         return decoded(listing, model)
     try:
-        shown = model.model_dump_json(include={"intensity"}, exclude_none=True)
-        name = f"{root.resolve()}\0{section.model_dump_json(include=_SET)}\0{shown}\0{model.fitting}"
-        return store.read(name, listing, input_of(model))
+        return store.read(_name(section, root, model), listing, input_of(model))
     except StoreFullError as error:
         if needed > available_bytes():
             raise _no_memory(len(listing), needed, f"; {error}") from error
@@ -128,16 +129,26 @@ def _stored(
         return decoded(listing, model)
 
 
-def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[Any], Findings]:
+def _name(section: DataSection, root: Path, model: ModelDescription) -> str:
+    """Return what a store knows a section's images by."""
+    shown = model.model_dump_json(include={"intensity"}, exclude_none=True)
+    return f"{root.resolve()}\0{section.model_dump_json(include=_SET)}\0{shown}\0{model.fitting}"
+
+
+def decoded(listing: Listing, model: ModelDescription, folder: Path | None = None) -> tuple[Pictures, Findings]:
     """Decode a listing's images, and their masks; return those that can be used, [m, channels, H, W], and what was found of each.
 
-    Pixels are uint8, or uint16 where any picture has more than 256 levels.
+    Pixels are uint8, or uint16 where any picture has more than 256 levels. Volumes lie in files: below the folder, or else as long as this process
+    needs them.
 
     Raises
     ------
     AnchorageError
         IMAGES_EXCEED_MEMORY.
     """
+    if model.volume is not None:
+        store = VolumeStore.temporary() if folder is None else VolumeStore(folder)
+        return store.read("\0".join(listing.ids), listing, model)
     shape = (len(listing), model.channels, model.image_size, model.image_size)
     images = _room(shape, np.uint8)
     findings = Findings(listing)

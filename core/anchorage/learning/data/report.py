@@ -154,8 +154,8 @@ class Decodable(Protocol):
     """What is counted of an image that can be decoded, as `anchorage.learning.data.decoding.Decoded` says it."""
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Width and height in the file."""
+    def size(self) -> tuple[int, ...]:
+        """Width and height in the file, of a volume its three sides."""
 
     @property
     def mode(self) -> str:
@@ -189,7 +189,7 @@ class Decodable(Protocol):
 class _Seen(NamedTuple):
     """What is kept of an image that was decoded; as `Decodable`."""
 
-    size: tuple[int, int]
+    size: tuple[int, ...]
     mode: str
     digest: bytes
     white: int | None
@@ -198,7 +198,7 @@ class _Seen(NamedTuple):
     facts: tuple[str, ...]
 
 
-_Place = tuple[Path, tuple[int, int]]
+_Place = tuple[Path, tuple[int, ...]]
 """Folder and size of pictures."""
 
 
@@ -240,7 +240,7 @@ class Findings:
             self._count(row, seen)
 
     def _count(self, row: int, seen: _Seen) -> None:
-        self._sizes[f"{seen.size[0]}×{seen.size[1]}"] += 1
+        self._sizes["×".join(map(str, seen.size))] += 1
         self._modes[seen.mode] += 1
         self._windows.update([f"0-{seen.white}"] if seen.white else [])
         self._paged += [row] if seen.paged else []

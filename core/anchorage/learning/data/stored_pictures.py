@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from blake3 import blake3
@@ -91,9 +91,9 @@ class StoredPictures:
         every = b"".join(self._file.entries[row].digest for row in self._rows)
         return np.frombuffer(every, np.uint8).reshape(len(self._rows), -1)
 
-    def __getitem__(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> "StoredPictures":
+    def __getitem__(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Self:
         """Return some of these pictures, still unread."""
-        return StoredPictures(self._file, self._rows[rows])
+        return type(self)(self._file, self._rows[rows])
 
     def read(self, rows: NDArray[np.integer] | slice) -> NDArray[Any]:
         """Read some of these pictures, uint8 or uint16 [b, channels, H, W].
@@ -110,7 +110,38 @@ class StoredPictures:
         return pictures
 
 
-Pictures = NDArray[np.uint8] | NDArray[np.uint16] | StoredPictures
+class Stored(Protocol):
+    """Images that are in memory only while they are worked on, [n, channels, ...]; as `StoredPictures`."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of images, channels and sides."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all images together."""
+        ...
+
+    @property
+    def digests(self) -> NDArray[np.uint8]:
+        """Digests of the files that were decoded, uint8 [n, 64]."""
+        ...
+
+    def __getitem__(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Self:
+        """Return some of them, still unread."""
+        ...
+
+    def read(self, rows: NDArray[np.integer] | slice) -> NDArray[Any]:
+        """Read some of them, uint8 or uint16 [b, channels, ...]; errors as of `StoredPictures.read`."""
+        ...
+
+
+Pictures = NDArray[np.uint8] | NDArray[np.uint16] | Stored
 """Pictures in memory, or in a file, [n, channels, H, W]: uint8, or uint16 where any of them has more than 256 levels; 255 or 65535 is white."""
 
 

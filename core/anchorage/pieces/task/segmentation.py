@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from anchorage.algorithms.dice import SummedLoss
     from anchorage.api.model_card import Assessment
     from anchorage.learning.data.labels import ReadLabels
     from anchorage.learning.data.masks import MaskReader
@@ -125,6 +126,12 @@ class Segmentation(ImageTask):
         from anchorage.algorithms.dice import dice_cross_entropy
 
         return dice_cross_entropy(logits, labels, UNKNOWN_PIXEL)
+
+    def map_loss(self) -> SummedLoss:
+        """Return the same loss of a volume, part by part."""
+        from anchorage.algorithms.dice import SummedLoss
+
+        return SummedLoss(UNKNOWN_PIXEL)
 
     def activated(self, logits: Tensor) -> Tensor:
         """Return the softmax of logits [n, C, H, W] over the classes."""

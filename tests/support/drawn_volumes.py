@@ -1,0 +1,53 @@
+"""Drawn volumes: ellipsoids of two halves in noise, as arrays, as cases, and as NIfTI files."""
+
+from pathlib import Path
+
+import numpy as np
+
+from anchorage.learning.data.cases import Case
+from anchorage.learning.data.grids import Grid
+from anchorage.learning.data.volumes import StoredVolumes, write_volume
+
+CLASSES = ("background", "front", "back")
+
+
+def drawn_volume(rng, sides=(12, 14, 10)):
+    """Values uint16 [1, x, y, z] that tell the class of each voxel, and the classes uint8 [x, y, z]."""
+    places = np.stack(np.meshgrid(*map(np.arange, sides), indexing="ij"), -1)
+    radii = np.array(sides) / 4
+    centre = rng.uniform(radii + 1, np.array(sides) - radii - 1)
+    inside = (((places - centre) / radii) ** 2).sum(-1) < 1
+    mask = (inside * np.where(places[..., 1] > centre[1], 1, 2)).astype(np.uint8)
+    values = np.array([10_000, 30_000, 50_000], np.uint16)[mask] + rng.integers(0, 5_000, sides).astype(np.uint16)
+    return values[None], mask
+
+
+def case_of_volume(values, mask, name=b"x"):
+    """A case as a reader makes it, on a grid of 1 mm."""
+    grid = Grid(values.shape[1:], np.eye(4))
+    counts = np.zeros(3, np.int64) if mask is None else np.bincount(mask.ravel(), minlength=3)[:3]
+    return Case(values, mask, counts, grid, grid, ("modality MR",), name.ljust(64, b"."), "drawn 1")
+
+
+def stored_volumes(folder: Path, count: int, patch=(8, 8, 8), sides=(12, 14, 10), seed=0):
+    """So many drawn volumes in files."""
+    rng = np.random.default_rng(seed)
+    files = [
+        write_volume(folder / f"{row}.volume", case_of_volume(*drawn_volume(rng, sides), str(row).encode()), rng)
+        for row in range(count)
+    ]
+    return StoredVolumes(files, (1, *patch))
+
+
+def write_pairs(folder: Path, count: int, sides=(12, 14, 10), seed=0, scale=1.0):
+    """So many drawn volumes and masks as NIfTI files below ``images`` and ``masks``."""
+    import nibabel
+
+    rng = np.random.default_rng(seed)
+    for name in ("images", "masks"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for row in range(count):
+        values, mask = drawn_volume(rng, sides)
+        scaled = (values[0] * scale).astype(np.float32)
+        nibabel.save(nibabel.Nifti1Image(scaled, np.eye(4)), folder / "images" / f"case-{row:02d}.nii.gz")
+        nibabel.save(nibabel.Nifti1Image(mask, np.eye(4)), folder / "masks" / f"case-{row:02d}.nii.gz")
