@@ -116,7 +116,7 @@ class Review(Document):
             labels=config.labels,
             server=config.server,
             authority=authority,
-            network=f"{run.model.network} on images of {run.model.image_size} pixels and {run.model.channels} channels",
+            network=f"{run.model.network} on {run.model.input_text}",
             classes=tuple(run.model.task.outputs),
             initial=run.model.initial or run.model.weights or "",
             mode=run.mode,

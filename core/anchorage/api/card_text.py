@@ -265,12 +265,19 @@ def _images(card: ModelCard) -> list[str]:
     return found
 
 
+def _input(card: ModelCard) -> str:
+    if card.volume is None:
+        return f"{card.image_size} × {card.image_size} pixels, {'grey' if card.channels == 1 else 'RGB'}"
+    sides, spacing = " × ".join(map(str, card.volume.patch)), " × ".join(card.volume.spacing)
+    return f"patches of {sides} voxels of {spacing} mm, {card.channels} channel{'s' if card.channels > 1 else ''}"
+
+
 def _training(card: ModelCard) -> list[str]:
     classes = [scores.name for scores in card.final.assessment.classes] if card.final.assessment else []
     outputs = ", ".join(map(plain, card.outputs or classes)) or "model.json"
     facts = (
         ("network", plain(card.network)),
-        ("input", f"{card.image_size} × {card.image_size} pixels, {'grey' if card.channels == 1 else 'RGB'}"),
+        ("input", _input(card)),
         ("output", f"{plain(card.task)}: {outputs}"),
         ("initial weights", plain(card.initial) or "random"),
         ("method", plain(card.method)),

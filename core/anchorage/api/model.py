@@ -278,6 +278,14 @@ class ModelSpec(Document):
         return (self.channels, *(self.patch or (self.image_size, self.image_size)))
 
     @property
+    def input_text(self) -> str:
+        """What the network takes, in words."""
+        if self.volume is None:
+            return f"images of {self.image_size} pixels and {self.channels} channels"
+        sides = "×".join(map(str, self.volume.patch))
+        return f"patches of {sides} voxels, {' × '.join(self.volume.spacing)} mm each, and {self.channels} channels"
+
+    @property
     def patch(self) -> tuple[int, int, int] | None:
         """Sides of the patches of volumes; None: images are flat."""
         return None if self.volume is None else self.volume.voxels

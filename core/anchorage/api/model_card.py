@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from anchorage.api.base import Document
+from anchorage.api.model import VolumeSpec
 from anchorage.api.status import Timestamp
 
 FORMAT: Final = "anchorage-model-card-1"
@@ -225,7 +226,8 @@ class ModelCard(Document):
         (), description="Names of the model's outputs; empty: a card of before they were kept."
     )
     network: str = Field(description="Architecture.")
-    image_size: int = Field(description="Pixels of a side.")
+    image_size: int = Field(description="Pixels of a side; of volumes voxels of a patch's longest side.")
+    volume: VolumeSpec | None = Field(None, description="Spacing and patches of volumes; absent: images are flat.")
     channels: int = Field(description="1 grey, 3 RGB.")
     initial: str = Field(description="Weights to start from, with source and digest; empty: random ones.")
     method: str = Field(description="Name of the method.")

@@ -17,6 +17,7 @@ from anchorage.learning.hooks import LearningHooks, expect
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
 from anchorage.methods.stages import stages_fit
+from anchorage.methods.volume_checks import of_volumes
 from anchorage.transport.secure_aggregation.member import FEWEST
 
 _NAME = ("spec", "method", "name")
@@ -65,6 +66,7 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
     for mistake in (
         *_unmet(plan),
         *_of_maps(plan),
+        *of_volumes(plan),
         *_contradicted(plan),
         *_of_labels(plan),
         *_of_protocol(plan),

@@ -92,6 +92,7 @@ def make_card(
         task=run.model.task.name,
         network=run.model.network,
         image_size=run.model.image_size,
+        volume=run.model.volume,
         channels=run.model.channels,
         initial=initial,
         method=run.method.name,

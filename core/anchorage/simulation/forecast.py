@@ -374,6 +374,8 @@ def _layout(model: ModelDescription, part: Part, seed: int) -> Layout:
 def _smallest_size(spec: FederationSpec) -> int:
     """Return the smallest size of stand-ins for which the model's layouts are those of the document: small ones take less time."""
     model, parts = spec.model_description, parts_of(spec)
+    if model.volume is not None:
+        return model.image_size
     pooled = any(array.large for part in parts for piece in part.method.pieces() for array in piece.auxiliary())
     wanted = [_layout(model, part, spec.seed) for part in parts]
     for size in SMALL_SIZES if not pooled else ():

@@ -10,7 +10,11 @@ from anchorage.api.data import DataSection, SiloData
 from anchorage.api.federation import FederationSpec, Managed, Silo
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data import ImageSet
+from anchorage.learning.data.cases import Case
+from anchorage.learning.data.grids import Grid
 from anchorage.learning.data.labels import Labels, only_known
+from anchorage.learning.data.stored_pictures import Pictures
+from anchorage.learning.data.volumes import StoredVolumes, write_volume
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.simulation.images import DecodedImages, SharedImages
@@ -39,7 +43,7 @@ class PlannedImages(SharedImages):
         before: DecodedImages | None = None,
     ) -> None:
         super().__init__(data_root, model, seed, folder, embeddings, before)
-        self._shape = (model.channels, model.image_size, model.image_size)
+        self._shape, self._folder_of_volumes = model.input_shape, folder / "stand-ins"
         self._stands_for = expect(model.task, TaskHooks)
 
     def count(self, section: DataSection, *, labelled: bool = True) -> int:
@@ -55,13 +59,31 @@ class PlannedImages(SharedImages):
         rng = np.random.default_rng(seed)
         read, kept = self._stands_for.stand_ins(count), np.arange(count) < count * section.kept_labels // 100
         names = tuple(f"{seed:x}-{row}" for row in range(count))
-        pixels = rng.integers(0, 256, (count, *self._shape), np.uint8)
         values = read.values
-        if self._stands_for.gives_maps:
-            values = np.broadcast_to(values, (count, *self._shape[1:]))
+        pixels: Pictures
+        if len(self._shape) == 4:
+            pixels, values = self._volumes(values, rng)
+        else:
+            pixels = rng.integers(0, 256, (count, *self._shape), np.uint8)
+            values = np.broadcast_to(values, (count, *self._shape[1:])) if self._stands_for.gives_maps else values
         labels, strata = only_known(values, kept), np.where(kept, read.strata, -1)
         digests = rng.integers(0, 2**63, count, np.uint64)
         return ImageSet(pixels, labels, names, names, strata, read.stratum_names, digests)
+
+    def _volumes(self, classes: Labels, rng: np.random.Generator) -> tuple[StoredVolumes, Labels]:
+        """Return volumes of a patch's size, each of one class, and what stands for their masks."""
+        channels, x, y, z = self._shape
+        grid, count = Grid((x, y, z), np.eye(4)), len(self._stands_for.outputs)
+        self._folder_of_volumes.mkdir(exist_ok=True)
+        files = []
+        for row, mask in enumerate(classes):
+            noise = rng.integers(0, 65536, self._shape, np.uint16)
+            counts = np.bincount(mask.ravel(), minlength=count) * x * y * z
+            full = np.full((x, y, z), mask.ravel()[0], np.uint8)
+            case = Case(noise, full, counts, grid, grid, (), rng.bytes(64), STANDS_IN)
+            files.append(write_volume(self._folder_of_volumes / f"{rng.integers(2**63):x}-{row}", case, rng))
+        digests = np.stack([np.frombuffer(file.mask_digest, np.uint8) for file in files])
+        return StoredVolumes(files, (channels, x, y, z)), digests
 
     def truth(self, section: DataSection, *, labelled: bool = True) -> Labels:
         """Return the labels of a section's images, [n, ...]."""

@@ -57,6 +57,8 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("SiloData", "labelColumns"): "atomic",
     ("SiloData", "noFinding"): "atomic",
     ("Segmentation", "classes"): "atomic",
+    ("VolumeSpec", "spacing"): "atomic",
+    ("VolumeSpec", "patch"): "atomic",
     ("ClassBudget", "mix"): "atomic",
 }
 """How server-side apply merges a list: by a key of its items, as a set, or not at all."""
