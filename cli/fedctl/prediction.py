@@ -13,6 +13,7 @@ from anchorage.api.errors.data import NO_IMAGES
 from anchorage.api.task import OutputKind
 from fedctl.output import Format, counted, emit, people, plain_table
 from fedctl.trained_model import open_model
+from fedctl.volume_prediction import predicted_volumes, volumes_table
 from fedctl.writing import writing
 
 if TYPE_CHECKING:
@@ -79,10 +80,13 @@ def predict_images(
         )
     if masks is not None and not maps:
         raise typer.BadParameter(f"--masks is of segmentations; the model's task is {found.described.task.name}")
-    told: list[dict[str, Any]] = []
+    told: list[Mapping[str, Any]] = []
     unusable: list[dict[str, str]] = []
+    volumes = found.described.volume is not None
+    if volumes:
+        told += predicted_volumes(model, names, masks, unusable)
     size = MAPS_BATCH if maps else BATCH
-    for start in range(0, len(names), size):
+    for start in range(0, 0 if volumes else len(names), size):
         some = names[start : start + size]
         if maps:
             told += _segmented(model, some, start, masks, unusable)
@@ -92,11 +96,13 @@ def predict_images(
         typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
     if output.for_people:
         typer.echo(str(found.chosen), err=True)
-        table = (
-            _areas(told, found.described.task, masks)
-            if maps
-            else _table(told, found.described.task, grad_cam, wide=output is Format.WIDE)
-        )
+        task = found.described.task
+        if volumes:
+            table = volumes_table(told, task, masks)
+        elif maps:
+            table = _areas(told, task, masks)
+        else:
+            table = _table(told, task, grad_cam, wide=output is Format.WIDE)
         people().print(table)
         if found.chosen.weights.thresholds:
             typer.echo("* reaches the finding's threshold (thresholds in -o json and in the model card)", err=True)
@@ -214,7 +220,7 @@ def _with_palette(mask: Any) -> "Image.Image":
     return picture
 
 
-def _areas(told: Sequence[dict[str, Any]], task: "Task", masks: Path | None) -> Table:
+def _areas(told: Sequence[Mapping[str, Any]], task: "Task", masks: Path | None) -> Table:
     """Write a row per image: the share of it that each class but the background covers."""
     table = plain_table("image", *task.outputs[1:], *(["mask"] if masks else []))
     for row in told:
@@ -235,7 +241,7 @@ def _draw(model: "ImageModel", pixels: Any, outputs: Any, folder: Path, names: S
     return [str(file) for file in files]
 
 
-def _table(told: Sequence[dict[str, Any]], task: "Task", grad_cam: Path | None, *, wide: bool) -> Table:
+def _table(told: Sequence[Mapping[str, Any]], task: "Task", grad_cam: Path | None, *, wide: bool) -> Table:
     """Write a row per image: the class with its probability, `wide` with those of all; of other tasks every number, and a mark at what is present."""
     exclusive = task.output_kind is OutputKind.EXCLUSIVE
     names = task.outputs if wide or not exclusive else ()

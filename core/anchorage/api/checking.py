@@ -61,7 +61,12 @@ def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mist
     try:
         return _validated(raw.value, kind), []
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=True)
+        details = [
+            detail
+            for detail in error.errors(include_url=False, include_context=True)
+            if detail["type"]
+            != "default_factory_not_called"  # of a field whose default goes by another one, which is wrong itself
+        ]
     mistakes: dict[FieldPath, Mistake] = {}
     for detail in details:  # a value that matches none of several types is reported once
         mistake = _mistake(detail, raw, kind)

@@ -32,7 +32,7 @@ from anchorage.api.card_text import verdict
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
 from anchorage.api.model_card import CARD, CARD_TEXT, EXAMPLES, Assessment, ModelCard
 from anchorage.api.slot import read_piece
-from anchorage.api.task import OutputKind, Task
+from anchorage.api.task import OutputKind
 from anchorage.engine.tracking import figures
 from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SITE_ALONE, SUPERVISED_BOUND, headline
 from anchorage.engine.tracking.run import EMBEDDINGS
@@ -56,6 +56,8 @@ PROBABILITIES, VALUES = "probabilities", "values"
 """Columns of what it returns."""
 _SERVING = Path(__file__).with_name("serving.py")
 """The registered model's code, which MLflow runs; it is not imported."""
+_SERVING_VOLUMES = _SERVING.with_name("serving_volumes.py")
+"""The same of a model of volumes, which needs Anchorage."""
 _SQLITE = "sqlite:///"
 _LOGGED = "models:/"
 """What the source of a version begins with, before the id of the logged model."""
@@ -309,12 +311,12 @@ class MlflowRun:
             beside["weights"] = models / stored.file  # which other runs may start from, without running anything
             info = mlflow.pyfunc.log_model(
                 name=f"{role}-model",
-                python_model=str(_SERVING),
+                python_model=str(_SERVING if described.volume is None else _SERVING_VOLUMES),
                 artifacts={name: str(path) for name, path in beside.items()},
-                signature=_signature(described.task),
+                signature=_signature(described),
                 input_example=_example(described),
                 registered_model_name=self.registered_model,
-                pip_requirements=requirements(),
+                pip_requirements=requirements(volumes=described.volume is not None),
                 tags=self._tags_of(stored),
             )
         return str(info.registered_model_version)
@@ -345,18 +347,23 @@ def _cards(models: Path) -> dict[str, Path]:
     return {name: path for name, path in named.items() if path.is_file()}
 
 
-def requirements() -> list[str]:
-    """Return what a registered model needs, as far as it is installed here: a program of torch is read by the same or a later version."""
+def requirements(*, volumes: bool = False) -> list[str]:
+    """Return what a registered model needs, as far as it is installed here: a program of torch is read by the same or a later version, and volumes
+    by Anchorage itself.
+    """
     bounds = {"mlflow": "4", "numpy": "3", "pandas": "4", "pillow": "", "torch": "3"}
     found = {name: metadata.version(name).split("+")[0] for name in bounds}
     least = {name: number if name == "torch" else number.split(".")[0] for name, number in found.items()}
-    return [f"{name}>={least[name]}" + (f",<{bound}" if bound else "") for name, bound in bounds.items()]
+    needed = [f"{name}>={least[name]}" + (f",<{bound}" if bound else "") for name, bound in bounds.items()]
+    return [*needed, f"anchorage[clinical,learning]=={metadata.version('anchorage')}"] if volumes else needed
 
 
-def _signature(task: Task) -> ModelSignature:
+def _signature(described: Inference) -> ModelSignature:
+    task = described.task
     maps = task.output_kind is OutputKind.MAPS
     numbers = Object([Property(name, DataType.double) for name in task.outputs[1 if maps else 0 :]])
-    named = {OutputKind.VALUES: VALUES, OutputKind.MAPS: "area"}.get(task.output_kind, PROBABILITIES)
+    of_maps = "area" if described.volume is None else "millilitres"
+    named = {OutputKind.VALUES: VALUES, OutputKind.MAPS: of_maps}.get(task.output_kind, PROBABILITIES)
     columns: list[ColSpec | TensorSpec] = [ColSpec(numbers, named)]
     if maps:
         columns.append(ColSpec(DataType.string, "mask"))
@@ -367,11 +374,22 @@ def _signature(task: Task) -> ModelSignature:
 
 
 def _example(described: Inference) -> DataFrame:
-    """Return a black image as base64 text, which every kind of request can carry."""
+    """Return a black image, or a small volume, as base64 text, which every kind of request can carry."""
     content = BytesIO()
+    if described.volume is not None:
+        return DataFrame({IMAGE: [base64.b64encode(_small_volume()).decode()]})
     side = (described.image_size, described.image_size)
     Image.new("L" if described.channels == 1 else "RGB", side).save(content, "png")
     return DataFrame({IMAGE: [base64.b64encode(content.getvalue()).decode()]})
+
+
+def _small_volume() -> bytes:
+    """Return a NIfTI file of 8 × 8 × 8 voxels that get brighter to the right."""
+    import nibabel  # where volumes are read it is there
+
+    values = np.broadcast_to(np.arange(8, dtype=np.uint8)[:, None, None], (8, 8, 8))
+    content: bytes = nibabel.Nifti1Image(values, np.eye(4)).to_bytes()
+    return content
 
 
 def _make_store(file: Path) -> None:

@@ -148,7 +148,7 @@ def decoded(listing: Listing, model: ModelDescription, folder: Path | None = Non
     """
     if model.volume is not None:
         store = VolumeStore.temporary() if folder is None else VolumeStore(folder)
-        return store.read("\0".join(listing.ids), listing, model)
+        return store.read("\0".join(map(str, listing.sources)), listing, model)
     shape = (len(listing), model.channels, model.image_size, model.image_size)
     images = _room(shape, np.uint8)
     findings = Findings(listing)

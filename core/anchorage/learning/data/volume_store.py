@@ -1,5 +1,6 @@
 """A store of volumes on disk: what a section's files look like at a model's spacing, so that a second start decodes nothing."""
 
+import fcntl
 import logging
 import math
 import os
@@ -25,7 +26,7 @@ from anchorage.learning.data.volumes import StoredVolume, StoredVolumes, write_v
 
 RULES = 1
 """Raised when other volumes are made of the same files than before."""
-_SUFFIX = ".volume"
+_SUFFIX, _LOCK = ".volume", "used"
 _SPARE_BYTES = 1 << 28
 """Bytes that stay free on the disk."""
 
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class VolumeStore:
-    """Sets of volumes in a folder that only this user may read, a folder per set and a file per volume; files may be removed at any time.
+    """Sets of volumes in a folder that only this user may read, a folder per set and a file per volume. Those that are not used may be removed.
 
     A volume is found again by its files' paths, sizes and times, and by what the model takes. Volumes of files that are listed no more go when the
     set is read again.
@@ -82,7 +83,8 @@ class VolumeStore:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.utime(folder)
-            kept = set[str]()
+            used = _Lock(folder / _LOCK)
+            kept = {_LOCK}
             for row in range(len(listing)):
                 outcome = listing.bad.get(row) or self._case(folder, row, listing, model, volume)
                 findings.add(row, outcome)
@@ -100,7 +102,7 @@ class VolumeStore:
         if listing.masks is not None:
             findings.take_masks(DecodedMasks(digests, counts))
         findings.without_masks()
-        return StoredVolumes(found, (model.channels, *volume.voxels), keeps=self), findings
+        return StoredVolumes(found, (model.channels, *volume.voxels), keeps=(self, used)), findings
 
     def _case(
         self, folder: Path, row: int, listing: Listing, model: ModelDescription, volume: VolumeSpec
@@ -141,12 +143,30 @@ class VolumeStore:
         for _, path in others:
             if shutil.disk_usage(self._folder).free >= nbytes + _SPARE_BYTES:
                 return
-            _log.warning("volumes that were not used for longest are removed, for the disk is full")
-            shutil.rmtree(path, ignore_errors=True)
+            if _Lock(path / _LOCK).alone():
+                _log.warning("volumes that were not used for longest are removed, for the disk is full")
+                shutil.rmtree(path, ignore_errors=True)
         if (free := shutil.disk_usage(self._folder).free) < nbytes + _SPARE_BYTES:
             raise _unusable(
                 f"a volume needs {nbytes / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free", self._folder
             )
+
+
+class _Lock:
+    """Held, shared with others, as long as a set is used."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        weakref.finalize(self, os.close, self._handle)
+        fcntl.flock(self._handle, fcntl.LOCK_SH)
+
+    def alone(self) -> bool:
+        """Return whether nobody else holds it; it is held alone then."""
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def _opened(path: Path) -> StoredVolume | None:

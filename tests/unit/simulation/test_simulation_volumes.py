@@ -1,0 +1,161 @@
+"""Segmentation of volumes with the methods that carry over, in simulation; one silo alone is central training."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from drawn_volumes import CLASSES, write_pairs
+
+from anchorage.api.mistakes import DocumentError
+from anchorage.methods import validate_study
+
+pytest.importorskip("torch")
+
+import torch
+
+from anchorage.api.model import ModelDescription
+from anchorage.learning.data import read
+from anchorage.learning.device import calculation, to_device
+from anchorage.learning.draws import Draws
+from anchorage.learning.learners import build_server_learner
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.models import build_model
+from anchorage.learning.views import epoch_batches
+from anchorage.learning.volume_views import VolumeViews
+from anchorage.methods.resolution import resolve
+from anchorage.simulation.run import simulate
+
+VOLUME = {"spacing": ["1", "1", "1"], "patch": [8, 8, 8], "foregroundShare": "0.7"}
+MODEL = {"network": "SmallUNet", "channels": 1, "volume": VOLUME, "intensity": {"zScore": {}}}
+METHODS: dict[str, dict[str, Any]] = {
+    "FedAvg": {},
+    "FedProx": {},
+    "FedAdam": {},
+    "SCAFFOLD": {"local": {"epochs": 1, "batchSize": 2, "optimiser": {"sgd": {"momentum": "0", "weightDecay": "0"}}}},
+    "FedAsync": {},
+    "anchors": {"name": "FedAvg", "serverTraining": {"anchors": {"epochs": 1}}},
+}
+
+
+def write_study(folder: Path, method: dict[str, Any], *, silos: int = 2, rounds: int = 2, **spec: Any) -> Path:
+    """Write a federation over drawn volumes of sites with scales of their own, and its files into `data`."""
+    for seed, name in enumerate(("server", "anchors", *(f"site-{silo}" for silo in range(silos)))):
+        write_pairs(folder / "data" / name, 2, seed=seed, scale=10.0**seed)
+    server = {"format": "ImageFolder", "claimName": "server"}
+    federation = {
+        "kind": "Federation",
+        "metadata": {"name": "bodies"},
+        "spec": {
+            "rounds": rounds,
+            "task": {"segmentation": {"classes": list(CLASSES)}},
+            "model": MODEL,
+            "method": {"local": {"epochs": 1, "batchSize": 2}, **method},
+            "protocol": {"mode": "Asynchronous" if method.get("name") == "FedAsync" else "Synchronous"},
+            "evaluation": {"validation": server},
+            **({"anchorData": {**server, "claimName": "anchors"}} if "serverTraining" in method else {}),
+            **spec,
+        },
+    }
+    sites = [
+        {
+            "kind": "Silo",
+            "metadata": {"name": f"site-{silo}"},
+            "spec": {
+                "federation": "bodies",
+                "labels": "All",
+                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
+            },
+        }
+        for silo in range(silos)
+    ]
+    file = folder / "study.yaml"
+    file.write_text(yaml.safe_dump_all([federation, *sites]))
+    return file
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_trains_for_two_rounds(name: str, tmp_path: Path) -> None:
+    study = validate_study(write_study(tmp_path, {"name": name, **METHODS[name]}))
+    record, store = simulate(study, tmp_path / "data", tmp_path / "run")
+    assert {"dice", "dice_all", "pooled_dice", "loss"} <= record.metrics.keys()
+    assert all(np.isfinite(value) for value in record.metrics.values())
+    assert [silo.samples["labelled"] for silo in record.silos if silo.state == "Counted"] in ([2, 2], [2])
+    before = store.latest().model.digest
+    again, other = simulate(study, tmp_path / "data", tmp_path / "again")
+    assert again.metrics == record.metrics and other.latest().model.digest == before
+
+
+def test_silos_score_on_volumes_of_their_own(tmp_path: Path) -> None:
+    file = write_study(tmp_path, {"name": "FedAvg"}, evaluation={"siloPercent": 50})
+    record, _ = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
+    assert np.isfinite(record.metrics["pooled_dice"])
+    assert all(silo.samples["labelled"] == 1 for silo in record.silos)
+
+
+def test_one_silo_alone_is_central_training(tmp_path: Path) -> None:
+    optimiser = {"sgd": {"learningRate": "0.05", "momentum": "0", "weightDecay": "0"}}
+    method = {"name": "FedAvg", "local": {"epochs": 2, "batchSize": 1, "optimiser": optimiser}}
+    study = validate_study(write_study(tmp_path, method, silos=1, seed=3))
+    _, store = simulate(study, tmp_path / "data", tmp_path / "run")
+    trained = store.latest().model.arrays()
+
+    spec = study.federation.spec
+    training = TrainingMethod.of(resolve(spec.method))
+    described = ModelDescription(**spec.model.model_dump(), task=spec.task)
+    images, _ = read(study.silos[0].spec.managed.data, tmp_path / "data", described, 3)
+    network = to_device(build_model(described, training, 3), torch.device("cpu"))
+    steps = torch.optim.SGD(network.parameters(), lr=0.05)
+    assert spec.model.volume is not None
+    views = VolumeViews(images.images, spec.model.volume, torch.device("cpu"))
+    with calculation():
+        for number in (1, 2):
+            draws = Draws(3, number, "site-0")
+            order, augmentation = draws.numpy("batches"), draws.torch("augmentation")
+            for rows in [rows for _ in range(2) for rows in epoch_batches(order, len(images), 1, 1)]:
+                patches, masks = views.with_labels("learnt", torch.from_numpy(rows), torch.empty(0), augmentation)
+                steps.zero_grad()
+                spec.task.loss(network.train()(patches), masks).backward()
+                steps.step()
+    for name, tensor in network.state_dict().items():
+        assert np.array_equal(tensor.numpy(), trained[name]), name
+
+
+def test_the_final_assessment_measures_millimetres_and_the_server_draws_slices(tmp_path: Path) -> None:
+    study = validate_study(write_study(tmp_path, {"name": "FedAvg"}))
+    spec = study.federation.spec
+    described = ModelDescription(**spec.model.model_dump(), task=spec.task)
+    validation, _ = read(spec.server_data["validation"], tmp_path / "data", described, 1)
+    learner = build_server_learner(model=described, method=resolve(spec.method), seed=1, validation=validation)
+    model = learner.initialise()
+    picture, found = learner.examples(model, 0), learner.assess(model, 0)
+    assert picture is not None and picture.dtype == np.uint8 and picture.ndim == 3
+    assert found is not None and found.images == 2 and {"dice/front", "dice/back", "dice"} <= found.intervals.keys()
+    computed = found.counts["cases/front"][0]
+    assert computed[0] == 2 and found.metrics["surface_dice"] >= 0
+    spread = described.model_copy(update={"volume": described.volume.model_copy(update={"spacing": ("1", "1", "2")})})
+    other, _ = read(spec.server_data["validation"], tmp_path / "data", spread, 1)
+    assert other.images.volume(0).shape[3] == 5
+
+
+@pytest.mark.parametrize(
+    ("spec", "method", "words"),
+    [
+        ({"model": {**MODEL, "network": "SmallCnn"}}, {}, "SmallCnn"),
+        ({"model": {**MODEL, "network": "SmallCnn"}, "task": {"classification": {"classes": ["a", "b"]}}}, {}, "classification is of flat images"),
+        ({"model": {**MODEL, "augmentation": "Dermoscopy"}}, {}, "Dermoscopy, which is of flat images"),
+        ({"model": {**MODEL, "fit": "Crop"}}, {}, "Crop, which is of flat images"),
+        ({"model": {**MODEL, "imageSize": 64}}, {}, "leave imageSize out"),
+        ({"model": {"network": "SmallUNet"}}, {}, "found neither imageSize nor volume"),
+        ({"model": {**MODEL, "volume": {**VOLUME, "patch": [1024, 1024, 1024]}}}, {}, "allowed are at most"),
+        ({"model": {**MODEL, "volume": {**VOLUME, "overlap": "1"}}}, {}, "allowed is a share below 1"),
+        ({"model": {**MODEL, "volume": {**VOLUME, "spacing": ["1", "1", "900"]}}}, {}, "allowed are 0.05 to 50 mm"),
+        ({}, {"name": "FedAvgFixMatch"}, "learns from images without masks"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_before_the_run(
+    spec: dict[str, Any], method: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DocumentError, match=words):
+        validate_study(write_study(tmp_path, {"name": "FedAvg", **method}, **spec))
