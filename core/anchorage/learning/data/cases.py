@@ -25,16 +25,11 @@ from anchorage.learning.data.decoding import (
 )
 from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, refuse_large, spaced
 from anchorage.learning.data.listing import Series
-from anchorage.learning.data.masks import classes_of
+from anchorage.learning.data.masks import as_of_mask, classes_of, whole_numbers
 from anchorage.learning.data.scans import Scan, refuse_flat
 
 WHITE = 65535
 """Level of white in a case; 0 is black."""
-_WHOLE = 1e-3
-"""Distance to a whole number below which a value of a mask counts as that number."""
-_MOST_VALUE = 65535
-_OF_MASKS = {"TooLarge": "TooLarge", "NotFinite": "MaskValues", "Missing": "MaskMissing"}
-"""Why a mask cannot be used, by why an image could not; others are MaskUnreadable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,18 +248,11 @@ def read_mask(source: Path | Series, grid: Grid, table: NDArray[np.uint8], class
     try:
         scan = read_scan(source)
     except RefusedImageError as refused:
-        reason = _OF_MASKS.get(refused.reason, "MaskUnreadable")
-        raise RefusedImageError(reason, f"the mask: {refused.detail}") from None
+        raise as_of_mask(refused) from None
     if not grid.is_near(scan.grid):
         raise RefusedImageError("MaskDiffers", _difference(scan.grid, grid))
-    values = np.rint(scan.values[0])
-    if broken := int(np.count_nonzero(np.abs(values - scan.values[0]) > _WHOLE)):
-        found = f"{broken} voxels of the mask lie between whole numbers; save it unchanged, without interpolation"
-        raise RefusedImageError("MaskValues", found)
-    if values.min() < 0 or values.max() > _MOST_VALUE:
-        raise RefusedImageError("MaskValues", f"the mask has values from {values.min():g} to {values.max():g}")
-    found_classes = classes_of(values.astype(np.uint16), table, classes)
-    return grid.as_stored(scan.grid.upright(found_classes))
+    found = classes_of(whole_numbers(scan.values[0]), table, classes)
+    return grid.as_stored(scan.grid.upright(found))
 
 
 def _difference(mask: Grid, image: Grid) -> str:

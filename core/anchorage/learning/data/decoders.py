@@ -60,6 +60,11 @@ def suffixes_with_headers() -> tuple[str, ...]:
     return tuple(suffix for decoder in telling for suffix in decoder.suffixes())
 
 
+def holds_scans(version: str) -> bool:
+    """Return whether files of a decoder, by its name and version, may hold volumes, and slices whose pixels are measured values."""
+    return type(decoders()[version]).scan is not DecoderHooks.scan
+
+
 def input_of(model: "ModelDescription | Inference") -> Input:
     """Return what a model takes of an image."""
     return Input(model.image_size, model.channels, shades_of(model), model.fitting)

@@ -262,14 +262,22 @@ def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], wanted: Input) -
     return fitted(picture, wanted, hashlib.blake2b(array.tobytes()).digest(), DECODER)
 
 
-def read_content(source: Path | None, most: int = MOST_BYTES) -> bytes:
+def read_content(source: Path | None, most: int | None = None) -> bytes:
     """Read a file whole.
+
+    Parameters
+    ----------
+    source : Path or None
+        The file; None: there is none.
+    most : int or None
+        Bytes that it may have; None: `MOST_BYTES`.
 
     Raises
     ------
     RefusedImageError
-        It is not there, empty, larger than `most` bytes, or cannot be read.
+        It is not there, empty, too large, or cannot be read.
     """
+    most = MOST_BYTES if most is None else most
     content = read_beginning(source, most + 1)
     if len(content) > most:
         raise RefusedImageError("TooLarge", f"more than {most // 2**20} MiB")

@@ -34,7 +34,7 @@ RULES = 1
 _BYTE = 8
 _IDENTITY = (
     "SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "PatientID", "IssuerOfPatientID", "AccessionNumber", "NumberOfFrames",
-    "BurnedInAnnotation", "PresentationIntentType", "Rows",
+    "BurnedInAnnotation", "PresentationIntentType", "Rows", "ImageType",
 )  # fmt: skip
 
 _STORAGE = "1.2.840.10008.5.1.4.1.1."
@@ -97,6 +97,7 @@ def header_of(file: BinaryIO) -> Header:
             frames=min(max(1, int(text["NumberOfFrames"] or 1)), MOST_FRAMES),
             cautions=frozenset(cautions),
             may_have_text=kind in _MAY_HAVE_TEXT and not text["BurnedInAnnotation"],
+            in_volumes=kind not in CAPTURES and "LOCALIZER" not in (found.get("ImageType") or ()),
         )
     except UNREADABLE as error:
         raise _damaged(error) from None

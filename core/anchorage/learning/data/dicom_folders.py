@@ -8,6 +8,7 @@ from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.headers import Header, read_headers
 from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import BadImage, Listing
+from anchorage.learning.data.masks import MaskReader, wants_volumes
 
 _SUFFIXES = (".dcm", ".dic", ".dicom", ".ima")
 
@@ -25,7 +26,8 @@ def list_dicom(section: DataSection, root: Path, reader: LabelReader) -> Listing
     dicom = (name for name, header in zip(found.images, headers, strict=True) if _counts(name, header))
     files = sorted([*dicom, *found.outside])
     folders = {name.split("/", 1)[0] for name in files if "/" in name}
-    classes = {folder for folder in folders if known_label(folder, found, reader)}
+    masked = isinstance(reader, MaskReader)  # a folder is no mask
+    classes = set() if masked else {folder for folder in folders if known_label(folder, found, reader)}
     firsts = [name.split("/", 1)[0] for name in files]
     labels = reader.read([first if first in classes else "" for first in firsts], found.folder, "folder")
     others = dict(found.counts())
@@ -42,7 +44,7 @@ def list_dicom(section: DataSection, root: Path, reader: LabelReader) -> Listing
         not_images=others,
         left_out=found.left_out,
     )
-    return with_headers(listing, section, grouped=False, named=False)
+    return with_headers(listing, section, grouped=False, named=False, volumes=wants_volumes(reader))
 
 
 def _counts(name: str, header: Header | None) -> bool:

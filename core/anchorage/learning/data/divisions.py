@@ -19,6 +19,7 @@ from anchorage.learning.data.folders import file_of
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
 from anchorage.learning.data.listing import TEST_ROW, TRAINING_ROW, VALIDATION_ROW, Listing
 from anchorage.learning.data.long_tail import long_tailed_rows
+from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.partitions import deal_groups, divide
 from anchorage.learning.data.splits import Rows, anchor_rows, held_out_rows, keep_labels
 from anchorage.learning.hooks import expect
@@ -104,9 +105,16 @@ class _Share:
 
 
 class Pools:
-    """Pools that are listed and divided once, however many sections take from them; what changes on disk later is not seen."""
+    """Pools that are listed and divided once, however many sections take from them; what changes on disk later is not seen.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    volumes : bool
+        Whether the images of a segmentation are volumes: each NIfTI file, or series of DICOM slices, is one.
+    """
+
+    def __init__(self, *, volumes: bool = False) -> None:
+        self._volumes = volumes
         self._listings: dict[tuple[object, ...], Listing] = {}
         self._indexes: dict[tuple[object, ...], MatchedIndex] = {}
         self._shares: dict[tuple[object, ...], dict[str, _Share]] = {}
@@ -162,7 +170,7 @@ class Pools:
         """
         key = (root, task.name, task.model_dump_json(), labelled, section.model_dump_json(include=_POOL))
         if key not in self._listings:
-            self._listings[key] = _list(section, root, task, labelled)
+            self._listings[key] = _list(section, root, task, labelled, self._volumes)
         return self._listings[key]
 
     def _share(self, section: DataSection, root: Path, seed: int, pool: Listing, name: str, task: TaskHooks) -> _Share:
@@ -181,9 +189,11 @@ class Pools:
         return self._shares[key][name]
 
 
-def _list(section: DataSection, root: Path, task: TaskHooks, labelled: bool) -> Listing:
+def _list(section: DataSection, root: Path, task: TaskHooks, labelled: bool, volumes: bool) -> Listing:
     reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
     labels = task.label_reader(section.class_map, _unknown(section, labelled)).reading(section)
+    if volumes and isinstance(labels, MaskReader):
+        labels = labels.of_volumes()
     listing = reader.listing(section, root, labels)
     refuse_empty(listing, section, root)
     if section.split and listing.split is None:  # a reader of another package

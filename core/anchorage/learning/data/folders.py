@@ -224,6 +224,14 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
     return with_headers(listing, section, grouped=False, named=False)
 
 
+def without_suffix(path: str) -> str:
+    """Return a path without its suffix, of which ``.nii.gz`` is one; a number, the end of an identifier, is none."""
+    folder, slash, name = path.rpartition("/")
+    if name.lower().endswith(".nii.gz"):
+        return path[: -len(".nii.gz")]
+    return f"{folder}{slash}{name.removesuffix(PurePath(name).suffix)}" if _suffix_of(name) else path
+
+
 def known_label(name: str, found: Files, reader: LabelReader) -> bool:
     """Return whether images of a folder of this name have a label."""
     try:

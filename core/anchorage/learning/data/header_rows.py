@@ -11,6 +11,7 @@ from anchorage.api.errors.data import GROUP_UNKNOWN
 from anchorage.learning.data.decoders import image_suffixes, suffixes_with_headers
 from anchorage.learning.data.headers import Caution, Header, read_headers
 from anchorage.learning.data.listing import BadImage, Frame, Listing, Source
+from anchorage.learning.data.volume_rows import as_volumes
 
 _ALLOWED_BY: Mapping[Caution, str] = {
     Caution.BURNED_IN_TEXT: "burned_in_text",
@@ -28,7 +29,9 @@ def may_have_header(file: Path | str) -> bool:
     return name.endswith(suffixes_with_headers()) or not name.endswith(tuple(image_suffixes()))
 
 
-def with_headers(listing: Listing, section: DataSection, *, grouped: bool, named: bool) -> Listing:
+def with_headers(
+    listing: Listing, section: DataSection, *, grouped: bool, named: bool, volumes: bool = False
+) -> Listing:
     """Return a listing as the headers of its files have it.
 
     Parameters
@@ -41,6 +44,8 @@ def with_headers(listing: Listing, section: DataSection, *, grouped: bool, named
         Whether its groups are those of a column that counts more than what files say.
     named : bool
         Whether somebody named each file, as a table does: one that is no image is bad then, and else left out.
+    volumes : bool
+        Whether each row is to be a volume (`anchorage.learning.data.volume_rows`); then all frames count.
 
     Raises
     ------
@@ -86,7 +91,7 @@ def with_headers(listing: Listing, section: DataSection, *, grouped: bool, named
         found = _without(found, {row: header.kind for row, header in headers.items() if not header.image})
         kept = [row for row in range(len(listing)) if row not in headers or headers[row].image]
         used = {place: used[row] for place, row in enumerate(kept) if row in used}
-    return _with_frames(found, used, section.frames)
+    return as_volumes(found, used, named=named) if volumes else _with_frames(found, used, section.frames)
 
 
 def _require(listing: Listing, headers: Mapping[int, Header], attribute: str) -> None:

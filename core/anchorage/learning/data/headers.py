@@ -41,6 +41,8 @@ class Header:
         Why it is not used unless the section says so.
     may_have_text : bool
         Whether it is of a kind in which text is often burned in, and does not say that it has none.
+    in_volumes : bool
+        Whether it may be a slice, or the slices, of a volume, which localisers and pictures of a screen are not.
     """
 
     kind: str
@@ -53,6 +55,7 @@ class Header:
     frames: int = 1
     cautions: frozenset[Caution] = frozenset()
     may_have_text: bool = False
+    in_volumes: bool = True
 
 
 def read_headers(files: Sequence[Path]) -> Iterator[Header | None]:

@@ -11,9 +11,21 @@ SEVERAL = (
     "several findings per image are no single class; the task multiLabel learns them (task: {multiLabel: {labels: [...]}}), "
     "Anchorage classifies one class per image"
 )
-_IMAGES = frozenset({"image", "images", "img", "imgs"})
+_IMAGES = frozenset({"image", "images", "img", "imgs", "imagestr", "imagests"})
 _MASKS = frozenset(
-    {"mask", "masks", "label", "labels", "annotation", "annotations", "segmentation", "segmentations", "groundtruth"}
+    {
+        "mask",
+        "masks",
+        "label",
+        "labels",
+        "annotation",
+        "annotations",
+        "segmentation",
+        "segmentations",
+        "groundtruth",
+        "labelstr",
+        "labelsts",
+    }
 )
 """Folders of images and folders of masks, in lower case without dashes and underscores."""
 

@@ -13,9 +13,9 @@ from anchorage.learning.data.folders import Files, file_of, find_files
 from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.labels import LABEL_COLUMNS, LabelReader, Labels, as_integers, is_known
-from anchorage.learning.data.listing import BadImage, Listing, Source
+from anchorage.learning.data.listing import BadImage, Listing, Series, Source
 from anchorage.learning.data.mask_folders import is_mask_path
-from anchorage.learning.data.masks import MaskReader, Masks
+from anchorage.learning.data.masks import MaskReader, Masks, wants_volumes
 from anchorage.learning.data.table_columns import divided_paths, group_column, owner_in_path, owner_remarks, split_of
 from anchorage.learning.data.tables import read_table
 
@@ -60,11 +60,15 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     bad_masks: dict[int, tuple[str, str]] = {}
     if isinstance(reader, MaskReader):
         masks, bad_masks = _masks(files, reader, reader.names(table, column), section)
+    volumes = wants_volumes(reader)
+    rows: Sequence[int] = range(len(names))
     if section.match == "Path":
         sources, bad = _find(files, names)
-        rows: Sequence[int] = range(len(names))
+        if volumes:
+            rows, sources, bad = _with_folders(files, names, sources, bad)
     else:
         rows, sources, bad = _by_identifier(files, names, section.match)
+    if not isinstance(rows, range):
         names, labels = [names[row] for row in rows], labels.select(rows)
         split = None if split is None else split[list(rows)]
         masks = None if masks is None else masks.select(rows)
@@ -97,7 +101,29 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         remarks=remarks,
         masks=masks,
     )
-    return with_headers(listing, section, grouped=group is not None, named=True)
+    return with_headers(listing, section, grouped=group is not None, named=True, volumes=volumes)
+
+
+def _with_folders(
+    found: Files, names: Sequence[str], sources: Sequence[Source], bad: Mapping[int, BadImage]
+) -> tuple[list[int], list[Source], dict[int, BadImage]]:
+    """Return what `_by_identifier` does of names of files, of which those of folders mean all files below."""
+    rows: list[int] = []
+    every: list[Source] = []
+    bad_rows: dict[int, BadImage] = {}
+    for row, name in enumerate(names):
+        below = _below(found.images, name)
+        if not below and row in bad:
+            bad_rows[len(rows)] = bad[row]
+        every += [found.folder / file for file in below] or [sources[row]]
+        rows += [row] * max(1, len(below))
+    return rows, every, bad_rows
+
+
+def _below(files: Sequence[str], folder: str) -> list[str]:
+    """Return the files below a folder; none, where it is none."""
+    beginning = f"{PurePosixPath(_slashes(folder))}/"
+    return [file for file in files if file.startswith(beginning)] if folder else []
 
 
 def _by_identifier(
@@ -140,22 +166,36 @@ def _masks(
     bad : dict of int to tuple of str
         Reason and detail of masks that have no file of their own.
     """
-    apart = [file for file in files.images if is_mask_path(file)]
-    found, every = _ByName(apart), _ByName(files.images)
+    listed = list(files.images)
+    apart = [file for file in listed if is_mask_path(file)]
+    found, every = _ByName(apart), _ByName(listed)
+    series = _series(files) if reader.volumes and section.match == "SeriesInstanceUID" else {}
     files.images[:] = [file for file in files.images if not is_mask_path(file)]
-    paths: list[Path | None] = []
+    paths: list[Path | Series | None] = []
     bad: dict[int, tuple[str, str]] = {}
     for row, name in enumerate(names):
         path = PurePosixPath(_slashes(name))
+        if reader.volumes and (slices := series.get(name.strip()) or _below(listed, name)):
+            paths.append(Series(tuple(files.folder / file for file in slices)))
+            continue
         matches = (found.matches(path) or every.matches(path)) if name else []
         paths.append(files.folder / matches[0] if len(matches) == 1 else None)
         if len(matches) > 1:
             bad[row] = ("MaskAmbiguous", f"several files may be its mask: {', '.join(matches[:3])}")
         elif name and not matches:
             bad[row] = ("MaskMissing", f"no such mask as {name[:80]} below {files.folder}")
-    named = {path for path in paths if path is not None}
+    named = {file for path in paths for file in (path.files if isinstance(path, Series) else [path])}
     files.images[:] = [file for file in files.images if files.folder / file not in named]
     return Masks(tuple(paths), reader.values(section.mask_values, section.ignored_value), reader.classes), bad
+
+
+def _series(files: Files) -> Mapping[str, Sequence[str]]:
+    """Return the files of each series."""
+    found: dict[str, list[str]] = {}
+    for name, header in zip(files.images, read_headers([files.folder / name for name in files.images]), strict=True):
+        if header is not None and header.series:
+            found.setdefault(header.series, []).append(name)
+    return found
 
 
 def _find(found: Files, names: list[str]) -> tuple[list[Source], dict[int, BadImage]]:

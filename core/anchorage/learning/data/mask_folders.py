@@ -1,10 +1,16 @@
-"""Folders of images with their masks: in folders ``images`` and ``masks`` under equal names, or beside each other as ``NAME_mask.png``."""
+"""Folders of images with their masks: in folders ``images`` and ``masks`` under equal names, or beside each other as ``NAME_mask.png``.
 
-from collections.abc import Mapping, Sequence
+The image of a mask ``NAME`` may be called ``NAME_0000``, as nnU-Net has it. Of volumes, the mask of a series that has a folder of its own has the
+folder's name.
+"""
+
+import re
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 
 from anchorage.api.data import DataSection
-from anchorage.learning.data.folders import MASK, THUMBNAIL, Files, belongs_to, find_files
+from anchorage.learning.data.folders import MASK, THUMBNAIL, Files, belongs_to, find_files, without_suffix
+from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.label_kinds import is_image_folder, is_mask_folder
 from anchorage.learning.data.labels import ReadLabels
 from anchorage.learning.data.listing import BadImage, Listing
@@ -12,6 +18,9 @@ from anchorage.learning.data.masks import MaskReader, Masks
 from anchorage.learning.data.table_columns import divided_paths, owner_in_path
 
 _ALONE = "mask without an image"
+_FURTHER = "further channel"
+_CHANNEL = re.compile(r"(.+)_([0-9]{4})")
+_FIRST = "_0000"
 
 
 def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
@@ -23,7 +32,7 @@ def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
         DATA_MISSING, OUTSIDE_FOLDER, or CLASSES_DIFFER: `maskValues` names no class.
     """
     found = find_files(section, root)
-    masks_of = _paired(found)
+    masks_of = _paired(found, reader.volumes)
     files = sorted([*found.images, *found.outside])
     outside = set(found.outside)
     masks = [masks_of.get(name, ()) for name in files]
@@ -34,7 +43,7 @@ def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
             bad.setdefault(row, BadImage(files[row], "MaskAmbiguous", detail))
     labels: ReadLabels = reader.read([name[0] if name else "" for name in masks], found.folder, "mask")
     table = reader.values(section.mask_values, section.ignored_value)
-    return Listing.of(
+    listing = Listing.of(
         ids=tuple(files),
         groups=tuple(files if section.group_by else (owner_in_path(file) or file for file in files)),
         sources=tuple(None if name in outside else found.folder / name for name in files),
@@ -45,6 +54,7 @@ def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
         remarks=divided_paths(files),
         masks=Masks(tuple(found.folder / name[0] if name else None for name in masks), table, reader.classes),
     )
+    return with_headers(listing, section, grouped=False, named=False, volumes=True) if reader.volumes else listing
 
 
 def is_mask_path(path: str) -> bool:
@@ -52,16 +62,19 @@ def is_mask_path(path: str) -> bool:
     return any(is_mask_folder(folder) for folder in path.split("/")[:-1])
 
 
-def _paired(found: Files) -> Mapping[str, Sequence[str]]:
+def _paired(found: Files, volumes: bool) -> Mapping[str, Sequence[str]]:
     """Return the masks of each image that has any; what is a mask or a thumbnail is no image of `found` any more."""
-    stems = {name.rpartition(".")[0].casefold() for name in found.images}
+    stems = {without_suffix(name).casefold() for name in found.images}
     images: dict[str, str] = {}
     masks: dict[str, list[str]] = {}
     kept: list[str] = []
     for name in found.images:
-        what, image = belongs_to(name.rpartition(".")[0].casefold(), stems)
+        stem = without_suffix(name).casefold()
+        what, image = belongs_to(stem, stems)
         if what == THUMBNAIL:
             found.leave_out(THUMBNAIL, name)
+        elif volumes and _is_further(stem, stems):
+            found.leave_out(_FURTHER, name)
         elif is_mask_path(name):
             for key in _keys(name):
                 masks.setdefault(key, []).append(name)
@@ -69,9 +82,13 @@ def _paired(found: Files) -> Mapping[str, Sequence[str]]:
             masks.setdefault(_key(image), []).append(name)
         else:
             kept.append(name)
-            images[_key(name.rpartition(".")[0].casefold())] = name
+            images[_key(stem)] = name
     found.images[:] = kept
-    paired = {image: masks[key] for key, image in images.items() if key in masks}
+    paired = {
+        image: masks[key]
+        for own, image in images.items()
+        for key in [key for key in _names(own, volumes) if key in masks][:1]
+    }
     used = {mask for several in paired.values() for mask in several}
     for mask in sorted({mask for several in masks.values() for mask in several} - used):
         found.leave_out(_ALONE, mask)
@@ -80,10 +97,21 @@ def _paired(found: Files) -> Mapping[str, Sequence[str]]:
 
 def _keys(mask: str) -> set[str]:
     """Return what the image of a mask in a folder of masks may be called: like the mask, or without what says that it is one."""
-    stem = mask.rpartition(".")[0].casefold()
-    own = _key(stem)
+    own = _key(without_suffix(mask).casefold())
     folder, slash, name = own.rpartition("/")
     return {own, *(f"{folder}{slash}{shorter}" for shorter in _without_word(name))}
+
+
+def _names(image: str, volumes: bool) -> Sequence[str]:
+    """Return what the mask of an image may be called: like the image, without the number of its channel, or like a folder of slices."""
+    names = [image, *([image.removesuffix(_FIRST)] if image.endswith(_FIRST) else [])]
+    return [*names, *(str(folder) for folder in PurePosixPath(image).parents if volumes and str(folder) != ".")]
+
+
+def _is_further(stem: str, stems: Set[str]) -> bool:
+    """Return whether a file has another channel of the volume of a file whose name ends in ``_0000``."""
+    channel = _CHANNEL.fullmatch(stem)
+    return channel is not None and f"_{channel[2]}" != _FIRST and f"{channel[1]}{_FIRST}" in stems
 
 
 def _without_word(name: str) -> Sequence[str]:

@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,13 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER
 from anchorage.api.slot import unknown
 from anchorage.api.task import UNKNOWN_PIXEL
-from anchorage.learning.data.decoding import FORMATS, MOST_PIXELS, Fit, RefusedImageError, fit_mask, read_content
+from anchorage.learning.data.decoders import decoder_for, holds_scans, picture_of
+from anchorage.learning.data.decoding import FORMATS, MOST_PIXELS, Fit, Input, RefusedImageError, fit_mask, read_content
 from anchorage.learning.data.labels import LabelReader, ReadLabels
 from anchorage.learning.data.tables import Table
+
+if TYPE_CHECKING:
+    from anchorage.learning.data.listing import Series
 
 MASK_COLUMNS = ("mask", "masks", "mask_path", "mask_file", "segmentation")
 """Names under which a column of masks is found, in this order, in any case."""
@@ -27,6 +31,10 @@ _VALUES = 1 << 16
 _NO_CLASS = 254
 """In a table of classes by value: a value that is no class."""
 _SHOWN = 5
+_OF_MASKS = {"TooLarge": "TooLarge", "NotFinite": "MaskValues", "Missing": "MaskMissing"}
+"""Why a mask cannot be used, by why an image could not; others are MaskUnreadable."""
+_WHOLE = 1e-3
+"""Distance to a whole number within which a measured value counts as that number."""
 _GREY = ("1", "L", "P", "I", "I;16", "I;16B", "I;16L")
 """Pillow's names of pixel formats that hold one whole number per pixel."""
 
@@ -38,10 +46,17 @@ class MaskReader(LabelReader):
     ----------
     classes : sequence of str
         The federation's classes, background first.
+    volumes : bool
+        Whether images are volumes: a NIfTI file, or a series of DICOM slices.
     """
 
-    def __init__(self, classes: Sequence[str]) -> None:
+    def __init__(self, classes: Sequence[str], *, volumes: bool = False) -> None:
         self.classes = tuple(classes)
+        self.volumes = volumes
+
+    def of_volumes(self) -> "MaskReader":
+        """Return a reader of the same masks for images that are volumes."""
+        return type(self)(self.classes, volumes=True)
 
     def read(self, names: Sequence[str], place: Path, kind: str) -> ReadLabels:
         """Return 0 for images with a mask and -1 for those without, int64 [n], of the masks' names."""
@@ -95,15 +110,15 @@ class Masks:
 
     Parameters
     ----------
-    files : tuple of Path or None
-        A file per image; None: it has no mask.
+    files : tuple of Path, Series or None
+        A file per image, or a series where it is a volume; None: it has no mask.
     table : ndarray of uint8, shape [65536]
         As of `MaskReader.values`.
     classes : tuple of str
         The federation's classes, background first.
     """
 
-    files: tuple[Path | None, ...]
+    files: "tuple[Path | Series | None, ...]"
     table: NDArray[np.uint8]
     classes: tuple[str, ...]
 
@@ -193,7 +208,12 @@ class DecodedMasks:
         return np.where(self.counts.any(1), largest, -1)
 
 
-def mask_values(file: Path | None) -> NDArray[Any]:
+def wants_volumes(reader: LabelReader) -> bool:
+    """Return whether the images whose labels are read are volumes."""
+    return isinstance(reader, MaskReader) and reader.volumes
+
+
+def mask_values(file: "Path | Series | None") -> NDArray[Any]:
     """Return the values of a mask's pixels, whole numbers from 0 to 65535, [h, w], upright.
 
     Raises
@@ -201,7 +221,44 @@ def mask_values(file: Path | None) -> NDArray[Any]:
     RefusedImageError
         As `Masks.read`.
     """
-    return _opened(read_content(file))
+    if file is not None and not isinstance(file, Path):
+        raise RefusedImageError("MaskUnreadable", "the mask is a series, where a picture is needed")
+    content, name = read_content(file), "" if file is None else file.name
+    version = decoder_for(content, name)
+    if version is None or not holds_scans(version):
+        return _opened(content)
+    try:
+        pixels = picture_of(content, name, Input(1, 1))[0].pixels
+    except RefusedImageError as refused:
+        raise as_of_mask(refused) from None
+    if pixels.ndim > 2:
+        raise RefusedImageError("MaskInColour", "the mask is in colour; save it in grey, with a whole number per class")
+    return whole_numbers(pixels)
+
+
+def as_of_mask(refused: RefusedImageError) -> RefusedImageError:
+    """Return the refusal of a mask that was read as an image."""
+    if refused.reason.startswith("Mask"):
+        return refused
+    return RefusedImageError(_OF_MASKS.get(refused.reason, "MaskUnreadable"), f"the mask: {refused.detail}")
+
+
+def whole_numbers(values: NDArray[Any]) -> NDArray[np.uint16]:
+    """Return a mask's values that a scan's decoder read as whole numbers from 0 to 65535, in their shape.
+
+    Raises
+    ------
+    RefusedImageError
+        Some are further than 0.001 from a whole number, or outside of 0 to 65535.
+    """
+    rounded = np.rint(values)
+    if between := int(np.count_nonzero(np.abs(rounded - values) > _WHOLE)):
+        found = f"{between} values of the mask lie between whole numbers; save it unchanged, without interpolation"
+        raise RefusedImageError("MaskValues", found)
+    if rounded.min() < 0 or rounded.max() >= _VALUES:
+        raise RefusedImageError("MaskValues", f"the mask has values from {rounded.min():g} to {rounded.max():g}")
+    whole: NDArray[np.uint16] = rounded.astype(np.uint16)
+    return whole
 
 
 def _opened(content: bytes) -> NDArray[Any]:

@@ -278,7 +278,7 @@ def test_values_of_masks_are_classes(tmp_path):
     between = classes.astype(np.float32)
     between[0, 0, :2] += 0.5
     smooth = write_nifti(tmp_path / "smooth.nii", between)
-    assert refused("MaskValues", read_mask, smooth, grid, TABLE, CLASSES).startswith("2 voxels")
+    assert refused("MaskValues", read_mask, smooth, grid, TABLE, CLASSES).startswith("2 values")
     seven = write_nifti(tmp_path / "seven.nii", np.where(classes == 2, 7, classes).astype(np.uint8))
     assert 'maskValues: {"7": b}' in refused("MaskValues", read_mask, seven, grid, TABLE, CLASSES)
     named = MaskReader(CLASSES).values({"1": "b", "2": "a"}, 0)
