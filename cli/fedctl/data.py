@@ -18,6 +18,7 @@ from anchorage.api.errors.learning import ANCHORS_MISSING
 from anchorage.api.files import Study
 from anchorage.api.text import list_some
 from anchorage.learning.data import DataReport, Overlap, check, overlap, require_labels
+from anchorage.learning.data.cases import VALUES_UP_TO
 from anchorage.learning.data.decoders import shades_of
 from anchorage.learning.data.overlap import Contents
 from anchorage.learning.data.report import FindingCount
@@ -31,6 +32,8 @@ from fedctl.workdir import choose_data_root
 SHOWN_BAD = 20
 SHOWN_CLASSES = 20
 SHOWN_KINDS = 10
+_SAME_FOR_ALL = ("bits", "window")
+"""Intensities that show the same value alike in all images, whatever their scale."""
 _INTENSITIES = {
     ("CT",): 'set a window in Hounsfield units, such as {window: {low: "-160", high: "240"}} for the abdomen',
     ("CR", "DX", "MG"): "set {dicomWindow: {}} to show radiographs as their files say",
@@ -59,8 +62,11 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
         sections = {silo: sections[silo]}
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
     intensity = shades_of(spec.model)
+    volumes = None if spec.model.volume is None else spec.model_description
     checked = {
-        name: check(section, root, spec.task, spec.seed, labelled=name not in blind, intensity=intensity)
+        name: check(
+            section, root, spec.task, spec.seed, labelled=name not in blind, intensity=intensity, volumes=volumes
+        )
         for name, section in sections.items()
     }
     reports = {name: report for name, (report, _) in checked.items()}
@@ -70,10 +76,12 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
     else:
         emit({name: _document(name, report, shared) for name, report in reports.items()}, output)
     warn_about(study)
-    if spec.model.intensity is None:
-        for text in (_differing_scales(reports), _advised_intensity(reports)):
-            if text:
-                warn(text)
+    told = spec.model.intensity
+    advice = _advised_intensity(reports) if told is None else None
+    scales = _differing_scales(reports) if told is None or told.name in _SAME_FOR_ALL else None
+    for text in (scales, advice):
+        if text:
+            warn(text)
     failures = list(_failures(reports, {silo.metadata.name: silo.spec.labels for silo in study.silos}))
     if spec.evaluation is not None and spec.evaluation.on_leakage == "Refuse":
         failures += [_leakage(*pair, found) for pair, found in shared.items() if found.identical]
@@ -232,7 +240,9 @@ def _advised_intensity(reports: Mapping[str, DataReport]) -> str | None:
 
 
 def _scale(report: DataReport) -> str:
-    """Return what most images of a section are, such as ``8 bits in colour`` or ``grey from 0 to 4095``."""
+    """Return what most images of a section are, such as ``8 bits in colour``, ``grey from 0 to 4095``, or of volumes ``values up to 4095``."""
+    if ranges := Counter({fact: count for fact, count in report.facts.items() if fact.startswith(VALUES_UP_TO)}):
+        return ranges.most_common(1)[0][0]
     deep = Counter({f"grey from {window.replace('-', ' to ')}": count for window, count in report.windows.items()})
     flat = max(report.usable - deep.total(), 0)
     colour = 2 * sum(count for mode, count in report.modes.items() if mode not in GREY) > sum(report.modes.values())

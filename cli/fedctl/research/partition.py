@@ -148,7 +148,8 @@ def _unread_fields(study: Study) -> Iterator[str]:
 
 def holders_of(study: Study, root: Path) -> dict[str, Holder]:
     """Divide the images of a study by who reads them: ``anchors``, ``validation``, ``test``, then the silos by name."""
-    spec, pools = study.federation.spec, Pools()
+    spec = study.federation.spec
+    pools = Pools(volumes=spec.model.volume is not None)
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
     return {
         name: Holder(section, pools.choose(section, root, expect(spec.task, TaskHooks), spec.seed), name not in blind)

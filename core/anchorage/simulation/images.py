@@ -126,7 +126,7 @@ class SharedImages:
     ) -> None:
         self.embeddings, self._decoded = embeddings, before or DecodedImages()
         self._root, self._model, self._seed, self._folder = data_root, model, seed, folder
-        self._pools, self._task = Pools(), expect(model.task, TaskHooks)
+        self._pools, self._task = Pools(volumes=model.volume is not None), expect(model.task, TaskHooks)
         self._sets: dict[tuple[str, bool], tuple[ImageSet, NDArray[np.int64]]] = {}
 
     def count(self, section: DataSection, *, labelled: bool = True) -> int:

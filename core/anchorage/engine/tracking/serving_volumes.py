@@ -85,4 +85,4 @@ def _written(image: Any, file: Path) -> Path:
     return file
 
 
-set_model(VolumeModel())  # type: ignore[no-untyped-call]
+set_model(VolumeModel())

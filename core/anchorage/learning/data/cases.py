@@ -8,6 +8,7 @@ mask has the grid of its image, and takes the nearest voxel.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,10 @@ from anchorage.learning.data.listing import Series
 from anchorage.learning.data.masks import as_of_mask, classes_of, whole_numbers
 from anchorage.learning.data.scans import Scan, refuse_flat
 
+RANGES = tuple(2**bits - 1 for bits in (8, 12, 16, 20, 24))
+"""Ends of ranges of values."""
+VALUES_UP_TO = "values up to "
+"""Begins the fact that says which of `RANGES` a volume's values reach, by which people are told how the scales of sites differ."""
 WHITE = 65535
 """Level of white in a case; 0 is black."""
 
@@ -47,7 +52,7 @@ class Case:
     grid, model_grid : Grid
         Of the file, and of the values.
     facts, digest, decoder
-        As of `anchorage.learning.data.scans.Scan`.
+        As of `anchorage.learning.data.scans.Scan`; facts have a range of values (`VALUES_UP_TO`), too.
     """
 
     values: NDArray[np.uint16]
@@ -58,6 +63,18 @@ class Case:
     facts: tuple[str, ...]
     digest: bytes
     decoder: str
+
+    mode: ClassVar[str] = "volume"
+    white: ClassVar[None] = None
+    paged: ClassVar[bool] = False
+    few_values: ClassVar[bool] = False
+    above: ClassVar[float] = 0.0
+    """As of `anchorage.learning.data.report.Decodable`."""
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Voxels along each axis of the file."""
+        return self.grid.shape
 
 
 def case_of(
@@ -107,7 +124,9 @@ def case_of(
         placed = nearest_on_grid_of_model(stored, grid, wanted)
         del stored
     values, padding = on_model_grid(scan, wanted)
-    limits, facts, digest, decoder = (scan.low, scan.high), scan.facts, scan.digest, scan.decoder
+    largest = next((end for end in RANGES if float(scan.values.max()) <= end), RANGES[-1])
+    facts = (*scan.facts, f"{VALUES_UP_TO}{largest}")
+    limits, digest, decoder = (scan.low, scan.high), scan.digest, scan.decoder
     inverted = scan.inverted
     del scan
     return Case(

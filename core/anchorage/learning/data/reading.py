@@ -14,20 +14,22 @@ from anchorage.api.errors import AnchorageError, Failure
 from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, DATA_MISSING, IMAGES_EXCEED_MEMORY, NO_IMAGES
 from anchorage.api.model import ModelDescription
 from anchorage.api.slot import unknown
-from anchorage.api.task import Task
+from anchorage.api.task import UNKNOWN_PIXEL, Task
 from anchorage.learning.data.decoders import input_of
-from anchorage.learning.data.decoding import Decoded, Input, Intensity, with_levels_of
+from anchorage.learning.data.decoding import Decoded, Input, Intensity, decode_array, with_levels_of
 from anchorage.learning.data.divisions import Choice, Pools
 from anchorage.learning.data.images import ImageSet
 from anchorage.learning.data.labels import Labels
 from anchorage.learning.data.listed_images import decode
-from anchorage.learning.data.listing import Listing
+from anchorage.learning.data.listing import BadImage, Listing
+from anchorage.learning.data.masks import DecodedMasks
 from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
 from anchorage.learning.data.picture_store import PictureStore, StoreFullError
 from anchorage.learning.data.pseudonyms import Pseudonyms, known_reason
 from anchorage.learning.data.report import DataReport, Findings
 from anchorage.learning.data.stored_pictures import Pictures
-from anchorage.learning.data.volume_store import VolumeStore
+from anchorage.learning.data.volume_store import VolumeStore, read_case
+from anchorage.learning.data.volumes import MASK_DIGEST, mask_digest
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.transport.memory import available_bytes
@@ -91,7 +93,9 @@ def read(
         BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. DATA_MISSING: most may not be read. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
         As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
-    choice = (pools or Pools()).choose(section, root, expect(model.task, TaskHooks), seed, labelled)
+    choice = (pools or Pools(volumes=model.volume is not None)).choose(
+        section, root, expect(model.task, TaskHooks), seed, labelled
+    )
     listing = choice.given()
     pictures, findings = decoded(listing, model) if store is None else _stored(listing, section, root, model, store)
     images, report, _ = assembled(choice, section, pictures, findings, pseudonyms)
@@ -223,10 +227,11 @@ def check(
     *,
     labelled: bool = True,
     intensity: Intensity | None = None,
+    volumes: ModelDescription | None = None,
 ) -> tuple[DataReport, Contents]:
     """Open every image that a section means, whatever `onBadImage` says; return what was found, and what is compared with other sections.
 
-    Values of the images are shown by the model's `intensity`.
+    Values of the images are shown by the model's `intensity`; `volumes` is a model of volumes, which are read as it takes them.
 
     Raises
     ------
@@ -234,7 +239,10 @@ def check(
         No report is possible: as `Pools.choose`.
     """
     every = section.model_copy(update={"on_bad_image": "Skip"})
-    listing = Pools().choose(every, root, expect(task, TaskHooks), seed, labelled).given()
+    pools = Pools(volumes=volumes is not None)
+    listing = pools.choose(every, root, expect(task, TaskHooks), seed, labelled).given()
+    if volumes is not None:
+        return _check_volumes(listing, volumes)
     findings, appearances = Findings(listing), []
     masks = None if listing.masks is None else listing.masks.room(HASHED_SIZE)
     for row, outcome in enumerate(decode(listing, Input(HASHED_SIZE, 1, intensity), masks)):
@@ -244,6 +252,31 @@ def check(
     if masks is not None:
         findings.take_masks(masks)
     appearances = [appearances[place] for place in findings.without_masks()]
+    good = listing.select(findings.good)
+    seen = np.array(appearances, np.uint64).reshape(-1, 4)
+    return findings.report(), Contents(good.ids, good.groups, findings.digests(), seen)
+
+
+def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataReport, Contents]:
+    """Do what `check` does with volumes, one at a time; they are compared with others by their middle slices."""
+    findings, appearances = Findings(listing), []
+    none = np.full((len(listing), MASK_DIGEST), UNKNOWN_PIXEL, np.uint8)
+    masks = DecodedMasks(none, np.zeros((len(listing), len(model.task.outputs)), np.int64))
+    for row in range(len(listing)):
+        outcome = listing.bad.get(row) or read_case(listing, row, model)
+        if isinstance(outcome, BadImage):
+            findings.add(row, outcome)
+            continue
+        middle = outcome.values[0, :, :, outcome.values.shape[3] // 2]
+        shown = decode_array(middle, Input(HASHED_SIZE, 1))
+        appearances.append(appearance(with_levels_of(shown.pixels, np.uint8)))
+        findings.add(row, outcome)
+        if outcome.mask is not None:
+            masks.counts[row] = outcome.counts
+            masks.pixels[row] = mask_digest(outcome.mask)
+    if listing.masks is not None:
+        findings.take_masks(masks)
+    findings.without_masks()
     good = listing.select(findings.good)
     seen = np.array(appearances, np.uint64).reshape(-1, 4)
     return findings.report(), Contents(good.ids, good.groups, findings.digests(), seen)

@@ -16,7 +16,7 @@ from blake3 import blake3
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
 from anchorage.api.model import ModelDescription, VolumeSpec
-from anchorage.learning.data.cases import case_of
+from anchorage.learning.data.cases import Case, case_of
 from anchorage.learning.data.decoders import decoders, shades_of
 from anchorage.learning.data.decoding import RefusedImageError
 from anchorage.learning.data.listing import BadImage, Frame, Listing, Series, Source
@@ -108,24 +108,16 @@ class VolumeStore:
         self, folder: Path, row: int, listing: Listing, model: ModelDescription, volume: VolumeSpec
     ) -> StoredVolume | BadImage:
         """Return a volume, decoded where it is not there yet."""
-        source = listing.sources[row]
         mask = None if listing.masks is None else listing.masks.files[row]
         shown = model.model_dump_json(include={"intensity", "channels", "task"}, exclude_none=True)
-        table = np.zeros(1 << 16, np.uint8) if listing.masks is None else listing.masks.table
-        states = [*_states(source), "mask", *_states(mask)]
+        table = b"" if listing.masks is None else listing.masks.table.tobytes()
+        states = [*_states(listing.sources[row]), "mask", *_states(mask)]
         told = "\0".join([str(RULES), *decoders(), shown, *volume.spacing, *states])
-        path = folder / (blake3(told.encode() + table.tobytes()).hexdigest(16) + _SUFFIX)
+        path = folder / (blake3(told.encode() + table).hexdigest(16) + _SUFFIX)
         if (before := _opened(path)) is not None:
             return before
-        try:
-            if not isinstance(source, Path | Series):
-                raise RefusedImageError(
-                    "Unsupported", "no volume; a model of volumes takes NIfTI files and DICOM series"
-                )
-            shades, classes = shades_of(model), tuple(model.task.outputs)
-            case = case_of(source, mask, model.channels, volume.millimetres, shades, table, classes)
-        except RefusedImageError as refused:
-            return BadImage(listing.ids[row], refused.reason, refused.detail)
+        if isinstance(case := read_case(listing, row, model), BadImage):
+            return case
         self._make_room(math.prod(case.values.shape) * 3, folder)
         return write_volume(path, case, np.random.default_rng(int.from_bytes(case.digest[:8], "little")))
 
@@ -150,6 +142,21 @@ class VolumeStore:
             raise _unusable(
                 f"a volume needs {nbytes / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free", self._folder
             )
+
+
+def read_case(listing: Listing, row: int, model: ModelDescription) -> Case | BadImage:
+    """Read a row of a listing as a model of volumes takes it."""
+    assert model.volume is not None, "the model is of volumes"
+    source, masks = listing.sources[row], listing.masks
+    try:
+        if not isinstance(source, Path | Series):
+            raise RefusedImageError("Unsupported", "no volume; a model of volumes takes NIfTI files and DICOM series")
+        mask = None if masks is None else masks.files[row]
+        table = np.zeros(1 << 16, np.uint8) if masks is None else masks.table
+        spacing, shades, classes = model.volume.millimetres, shades_of(model), tuple(model.task.outputs)
+        return case_of(source, mask, model.channels, spacing, shades, table, classes)
+    except RefusedImageError as refused:
+        return BadImage(listing.ids[row], refused.reason, refused.detail)
 
 
 class _Lock:

@@ -282,7 +282,7 @@ def write_volume(path: Path, case: Case, rng: np.random.Generator) -> StoredVolu
         "decoder": case.decoder,
         "facts": case.facts,
         "digest": case.digest.hex(),
-        "maskDigest": blake3(mask).hexdigest(MASK_DIGEST),
+        "maskDigest": "" if case.mask is None else mask_digest(case.mask).tobytes().hex(),
         "places": [len(own) for own in found],
         "check": digest.hexdigest(),
     }
@@ -294,6 +294,11 @@ def write_volume(path: Path, case: Case, rng: np.random.Generator) -> StoredVolu
         for part in parts:
             file.write(part)
     return StoredVolume(path)
+
+
+def mask_digest(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return what stands for a mask among labels, uint8 [`MASK_DIGEST`]."""
+    return np.frombuffer(blake3(_bytes(mask, "u1")).digest(MASK_DIGEST), np.uint8)
 
 
 def _places(mask: NDArray[np.uint8], of: int, rng: np.random.Generator) -> NDArray[np.int16]:
