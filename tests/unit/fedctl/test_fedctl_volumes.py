@@ -1,0 +1,196 @@
+"""A model of volumes, as commands show it: predictions as NIfTI masks on the volumes' own grids, programs, and what a check says."""
+
+import base64
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+import typer
+import yaml
+from drawn_volumes import CLASSES, write_pairs
+from typer.testing import CliRunner
+
+from anchorage.api.inference import FORMAT_OF_VOLUMES, describe, head_of, parse_inference
+from anchorage.api.model import ModelDescription
+from anchorage.engine.tracking import serving_volumes
+from anchorage.learning.exporting import save_program, save_torchscript
+from anchorage.learning.inference import ImageModel
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.models import build_model
+from anchorage.methods.preset import slots
+from fedctl.main import app
+from fedctl.output import Format
+from fedctl.prediction import predict_images
+
+MODEL = ModelDescription.model_validate(
+    {
+        "network": "SmallUNet",
+        "channels": 1,
+        "volume": {"spacing": ("1", "1", "1"), "patch": (8, 8, 8)},
+        "intensity": {"percentiles": {"low": "0", "high": "100"}},
+        "task": {"segmentation": {"classes": ("background", "bright")}},
+    }
+)
+
+
+def by_brightness() -> ImageModel:
+    """Return a model whose mask is where a volume is brighter than its middle grey."""
+    network = build_model(MODEL, TrainingMethod.of(slots("FedAvg")), 1)
+    described = describe(MODEL, "bodies", classifier_trained=True)
+    assert described["format"] == FORMAT_OF_VOLUMES
+    arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+    head = head_of({name: array.shape for name, array in arrays.items()})
+    assert head is not None
+    described["head"] = head.model_dump(mode="json", by_alias=True)
+    model = ImageModel(parse_inference(json.dumps(described).encode(), "model.json"), arrays)
+
+    class Bright(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([-x, x], 1)
+
+    model.network = Bright()  # type: ignore[assignment]
+    return model
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> ImageModel:
+    """Have commands find the model."""
+    model = by_brightness()
+    chosen = SimpleNamespace(values=dict, described=model.described, weights=SimpleNamespace(thresholds={}))
+    found = SimpleNamespace(image_model=lambda: model, described=model.described, chosen=chosen)
+    monkeypatch.setattr("fedctl.prediction.open_model", lambda where, best: found)
+    return model
+
+
+AFFINES = {
+    "RAS": np.diag([1.0, 1, 1, 1]),
+    "LPS": np.diag([-1.0, -1, 1, 1]),
+    "coarse": np.diag([2.0, 2, 3, 1]),
+    "turned": np.array([[0, 0, 1.0, 5], [1, 0, 0, -3], [0, 1, 0, 2], [0, 0, 0, 1]]),
+}
+
+
+@pytest.mark.parametrize("name", AFFINES)
+def test_a_mask_has_the_grid_of_its_volume(
+    name: str, shown: ImageModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = np.zeros((12, 20, 9), np.float32)
+    values[6:] = 1000
+    image = nibabel.Nifti1Image(values, AFFINES[name])
+    image.header["descrip"] = b"Somebody"
+    nibabel.save(image, tmp_path / "a.nii.gz")
+    predict_images("run", [tmp_path / "a.nii.gz"], True, None, Format.JSON, tmp_path / "masks")
+    (told,) = json.loads(capsys.readouterr().out)["predictions"]
+    mask = nibabel.load(told["mask"])
+    classes = np.asarray(mask.dataobj)
+    assert mask.shape == values.shape and np.allclose(mask.affine, AFFINES[name]) and classes.dtype == np.uint8
+    assert np.array_equal(classes, values > 0)
+    voxel = abs(np.linalg.det(AFFINES[name]))
+    assert told["millilitres"]["bright"] == pytest.approx((values > 0).sum() * voxel / 1000)
+    assert b"Somebody" not in bytes(mask.header.binaryblock)
+
+
+def test_people_are_told_millilitres_and_bad_volumes_are_named(
+    shown: ImageModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pairs(tmp_path, 2)
+    (tmp_path / "images" / "case-01.nii.gz").write_bytes(b"nothing")
+    with pytest.raises(Exception, match="1 of 2 images cannot be used"):
+        predict_images("run", [tmp_path / "images"], True, None, Format.TABLE)
+    told = capsys.readouterr()
+    assert "bright (ml)" in told.out.lower() and "case-00.nii.gz" in told.out and "case-01.nii.gz" in told.err
+    assert not (tmp_path / "masks" / "0000-case-00.nii.gz").exists()
+
+
+def test_grad_cam_is_refused(shown: ImageModel, tmp_path: Path) -> None:
+    write_pairs(tmp_path, 1)
+    with pytest.raises(typer.BadParameter, match="a segmentation has --masks"):
+        predict_images("run", [tmp_path / "images"], True, tmp_path / "seen", Format.JSON)
+
+
+def test_a_registered_model_gives_masks_as_nifti(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 1)
+    file = tmp_path / "images" / "case-00.nii.gz"
+    program = serving_volumes.VolumeModel()
+    program._model = by_brightness()
+    text = base64.b64encode(file.read_bytes()).decode()
+    rows = program.predict(None, {"image": [file, text, file.read_bytes()]}).to_dict("records")
+    (tmp_path / "mask.nii.gz").write_bytes(base64.b64decode(rows[0]["mask"]))
+    mask = nibabel.load(tmp_path / "mask.nii.gz")
+    assert mask.shape == nibabel.load(file).shape and np.asarray(mask.dataobj).any()
+    assert rows[0] == rows[1] == rows[2] and rows[0]["millilitres"]["bright"] > 0
+    for bad in ("%%", b"no volume", 7):
+        with pytest.raises(Exception, match="the volume in row 0 cannot be used"):
+            program.predict(None, {"image": [bad]})
+
+
+@pytest.mark.parametrize("save", [save_program, save_torchscript])
+def test_programs_take_patches(save: object, tmp_path: Path) -> None:
+    network = build_model(MODEL, TrainingMethod.of(slots("FedAvg")), 1)
+    arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+    model = ImageModel(by_brightness().described, arrays)
+    assert model(torch.zeros(3, 1, 8, 8, 8)).shape == (3, 2, 8, 8, 8)
+    save(model, tmp_path / "program", "{}")  # which compares the program's maps with the model's
+    assert (tmp_path / "program").stat().st_size > 100_000
+
+
+def federation(tmp_path: Path, intensity: dict[str, object] | None) -> Path:
+    for seed, (site, scale) in enumerate({"server": 1.0, "one": 1.0, "two": 1e-2}.items()):
+        write_pairs(tmp_path / "data" / site, 2, seed=seed, scale=scale)
+    spec = {
+        "rounds": 1,
+        "task": {"segmentation": {"classes": list(CLASSES)}},
+        "model": {
+            "network": "SmallUNet",
+            "channels": 1,
+            "volume": {"spacing": ["1", "1", "1"], "patch": [8, 8, 8]},
+            **({"intensity": intensity} if intensity else {}),
+        },
+        "method": {"name": "FedAvg", "local": {"epochs": 1, "batchSize": 2}},
+        "evaluation": {"validation": {"format": "ImageFolder", "claimName": "server"}},
+    }
+    silos = [
+        {
+            "kind": "Silo",
+            "metadata": {"name": name},
+            "spec": {
+                "federation": "bodies",
+                "labels": "All",
+                "managed": {"data": {"format": "ImageFolder", "claimName": name}},
+            },
+        }
+        for name in ("one", "two")
+    ]
+    file = tmp_path / "federation.yaml"
+    file.write_text(yaml.safe_dump_all([{"kind": "Federation", "metadata": {"name": "bodies"}, "spec": spec}, *silos]))
+    return file
+
+
+def test_a_check_tells_spacing_and_scales_and_warns_where_they_differ(tmp_path: Path) -> None:
+    window = {"window": {"low": "0", "high": "60000"}}
+    file = federation(tmp_path, window)
+    told = CliRunner().invoke(app, ["data", "check", "-f", str(file), "--data-root", str(tmp_path / "data")])
+    assert told.exit_code == 0, told.output
+    for words in ("12×14×10", "spacing 1×1×1 mm (2)", "values up to 65535 (2)", "front in 2 of 2"):
+        assert words in told.output
+    assert "sections differ in what most of their images are" in told.output
+    scored = CliRunner().invoke(
+        app,
+        ["data", "check", "-f", str(federation(tmp_path, {"zScore": {}})), "--data-root", str(tmp_path / "data")],
+    )
+    assert scored.exit_code == 0 and "sections differ" not in scored.output
+
+
+def test_a_federation_of_volumes_is_rehearsed_with_stand_ins(tmp_path: Path) -> None:
+    file = federation(tmp_path, {"zScore": {}})
+    documents = list(yaml.safe_load_all(file.read_text()))
+    for silo in documents[1:]:
+        del silo["spec"]["managed"]  # a hospital whose files are not here
+    file.write_text(yaml.safe_dump_all(documents))
+    told = CliRunner().invoke(app, ["plan", str(file), "--data-root", str(tmp_path / "data"), "-o", "json"])
+    assert told.exit_code == 0, told.exception
+    assert json.loads(told.output)
