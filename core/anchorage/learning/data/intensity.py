@@ -92,4 +92,6 @@ def _between(pixels: NDArray[Any], low: float, high: float) -> NDArray[np.float3
     values = pixels.astype(np.float32)
     if high <= low:
         return (values > low).astype(np.float32)
-    return ((values - np.float32(low)) / np.float32(high - low)).clip(0, 1)
+    values -= np.float32(low)  # in place, for volumes are large
+    values /= np.float32(high - low)
+    return values.clip(0, 1, out=values)
