@@ -115,30 +115,23 @@ def case_of(
     scan = read_scan(source, channels)
     if bool((scan.values == scan.values.flat[0]).all()):
         raise RefusedImageError("Blank", "every voxel has the same value")
-    grid, counts, placed = scan.grid, np.zeros(len(classes), np.int64), None
+    largest = next((end for end in RANGES if float(scan.values.max()) <= end), RANGES[-1])
+    grid, facts = scan.grid, (*scan.facts, f"{VALUES_UP_TO}{largest}")
+    digest, decoder = scan.digest, scan.decoder
     wanted = spaced(grid, spacing)
     refuse_large((channels, *wanted.shape), 4)
+    values, padding = on_model_grid(scan, wanted)
+    limits, inverted = (scan.low, scan.high), scan.inverted
+    del scan  # the image needs no memory any more while its mask is read
+    levels = levels_of(values, limits, padding, intensity, inverted=inverted)
+    del values
+    counts, placed = np.zeros(len(classes), np.int64), None
     if mask is not None:
         stored = read_mask(mask, grid, table, classes)
-        counts = np.bincount(stored.ravel(order="K"), minlength=UNKNOWN_PIXEL + 1)[: len(classes)]
+        for plane in stored:
+            counts += np.bincount(plane.ravel(), minlength=UNKNOWN_PIXEL + 1)[: len(classes)]
         placed = nearest_on_grid_of_model(stored, grid, wanted)
-        del stored
-    values, padding = on_model_grid(scan, wanted)
-    largest = next((end for end in RANGES if float(scan.values.max()) <= end), RANGES[-1])
-    facts = (*scan.facts, f"{VALUES_UP_TO}{largest}")
-    limits, digest, decoder = (scan.low, scan.high), scan.digest, scan.decoder
-    inverted = scan.inverted
-    del scan
-    return Case(
-        levels_of(values, limits, padding, intensity, inverted=inverted),
-        placed,
-        counts,
-        grid,
-        wanted,
-        facts,
-        digest,
-        decoder,
-    )
+    return Case(levels, placed, counts, grid, wanted, facts, digest, decoder)
 
 
 def read_scan(source: Path | Series, channels: int = 1) -> Scan:

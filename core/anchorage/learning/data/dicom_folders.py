@@ -8,13 +8,14 @@ from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.headers import Header, read_headers
 from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import BadImage, Listing
-from anchorage.learning.data.masks import MaskReader, wants_volumes
+from anchorage.learning.data.masks import MaskReader, Masks, wants_volumes
 
 _SUFFIXES = (".dcm", ".dic", ".dicom", ".ima")
 
 
 def list_dicom(section: DataSection, root: Path, reader: LabelReader) -> Listing:
-    """List the DICOM images below a folder; the first folder of a path is its label where it is one of the task's, other images have none.
+    """List the DICOM images below a folder; the first folder of a path is its label where it is one of the task's, other images have none, and for
+    a segmentation all.
 
     Raises
     ------
@@ -26,8 +27,12 @@ def list_dicom(section: DataSection, root: Path, reader: LabelReader) -> Listing
     dicom = (name for name, header in zip(found.images, headers, strict=True) if _counts(name, header))
     files = sorted([*dicom, *found.outside])
     folders = {name.split("/", 1)[0] for name in files if "/" in name}
-    masked = isinstance(reader, MaskReader)  # a folder is no mask
-    classes = set() if masked else {folder for folder in folders if known_label(folder, found, reader)}
+    classes: set[str] = set()
+    masks: Masks | None = None
+    if isinstance(reader, MaskReader):  # an export has no masks, and a folder is none
+        masks = Masks((None,) * len(files), reader.values(section.mask_values, section.ignored_value), reader.classes)
+    else:
+        classes = {folder for folder in folders if known_label(folder, found, reader)}
     firsts = [name.split("/", 1)[0] for name in files]
     labels = reader.read([first if first in classes else "" for first in firsts], found.folder, "folder")
     others = dict(found.counts())
@@ -43,6 +48,7 @@ def list_dicom(section: DataSection, root: Path, reader: LabelReader) -> Listing
         | {row: BadImage(files[row], *reason) for row, reason in labels.wrong.items()},
         not_images=others,
         left_out=found.left_out,
+        masks=masks,
     )
     return with_headers(listing, section, grouped=False, named=False, volumes=wants_volumes(reader))
 

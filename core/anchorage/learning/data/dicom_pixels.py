@@ -24,6 +24,7 @@ from pydicom.errors import BytesLengthException, InvalidDicomError
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import convert_color_space
 from pydicom.pixels.utils import as_pixel_options
+from pydicom.tag import Tag
 from pydicom.uid import UID
 
 from anchorage.learning.data.decoding import DAMAGE, MOST_BYTES, MOST_PIXELS, RefusedImageError
@@ -44,6 +45,7 @@ ELEMENTS = (
     "SegmentedRedPaletteColorLookupTableData", "SegmentedGreenPaletteColorLookupTableData", "SegmentedBluePaletteColorLookupTableData",
     "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "ExtendedOffsetTable", "ExtendedOffsetTableLengths",
 )  # fmt: skip
+_TAGS = [Tag(name) for name in ELEMENTS]
 
 _EXPLICIT, _DEFLATED, _IMPLICIT = "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2"
 _BIG_ENDIAN, RLE, _EXTENDED = "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.5", "1.2.840.10008.1.2.4.51"
@@ -128,7 +130,7 @@ def inflated(file: BinaryIO) -> BinaryIO:
 def pixel_data_of(content: bytes) -> PixelData:
     """Find the pixel data of a file; nothing is decoded yet. Raises what pydicom raises, and RefusedImageError: its encoding is not read."""
     file = inflated(io.BytesIO(content))
-    found = pydicom.dcmread(file, stop_before_pixels=True, force=True, specific_tags=list(ELEMENTS))
+    found = pydicom.dcmread(file, stop_before_pixels=True, force=True, specific_tags=_TAGS)
     implicit, little = found.original_encoding
     encoded = _IMPLICIT if implicit else _EXPLICIT if little else _BIG_ENDIAN
     syntax = str(found.file_meta.get("TransferSyntaxUID") or encoded).strip()

@@ -4,7 +4,6 @@ Where a slice lies is said by its position and direction alone: never by a file'
 refused names no header's text: places are numbers along the series.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +13,20 @@ import numpy as np
 import pydicom
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset
+from pydicom.tag import Tag
 
 from anchorage.learning.data.decoding import Measured, RefusedImageError, read_content
 from anchorage.learning.data.dicom import CAPTURES, IMAGES, functional_group, pictures_of
 from anchorage.learning.data.dicom_pixels import MOST_FRAMES, UNREADABLE, inflated
 from anchorage.learning.data.grids import LEAST_SLICES, MOST_VOLUME_BYTES, Grid, refuse_large
-from anchorage.learning.data.scans import Scan, facts_of
+from anchorage.learning.data.scans import Scan, digest_of_volume, facts_of
 
 _ELEMENTS = (
     "SOPClassUID", "SeriesInstanceUID", "ImageType", "Rows", "Columns", "NumberOfFrames", "BitsAllocated", "PixelRepresentation",
     "ImageOrientationPatient", "ImagePositionPatient", "PixelSpacing", "EchoNumbers", "TemporalPositionIdentifier", "AcquisitionNumber",
     "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence",
 )  # fmt: skip
+_TAGS = [Tag(name) for name in _ELEMENTS]
 _ALIKE = 1e-4
 """By which directions and spacings of one volume's slices may differ."""
 _SAME_PLACE_MM = 0.01
@@ -115,9 +116,7 @@ def _slices_of(files: Sequence[Path]) -> tuple[list[_Slice], Counter[str]]:
     left_out: Counter[str] = Counter()
     for file in files:
         with file.open("rb") as opened:
-            found = pydicom.dcmread(
-                inflated(opened), stop_before_pixels=True, force=True, specific_tags=list(_ELEMENTS)
-            )
+            found = pydicom.dcmread(inflated(opened), stop_before_pixels=True, force=True, specific_tags=_TAGS)
         kind = str(found.get("SOPClassUID", "")).strip()
         if "LOCALIZER" in (found.get("ImageType") or ()):
             left_out["localisers"] += 1
@@ -310,14 +309,14 @@ def _decode(places: Sequence[Sequence[_Slice]]) -> tuple[_Decoded, bytes]:
     digests = []
     for file, listed in of_files.items():
         content = read_content(file, MOST_VOLUME_BYTES)
-        digests.append(hashlib.blake2b(content).digest())
+        digests.append(digest_of_volume(content))
         pictures = pictures_of(content, [each.frame for _, each in listed])
         for (place, _), picture in zip(listed, pictures, strict=True):
             if picture.measured is None:
                 raise RefusedImageError("Unsupported", "slices in colour")
             decoded.facts.update(dict.fromkeys(fact for fact in picture.facts if "window" not in fact))
             _put(decoded, place, np.asarray(picture.pixels, np.float32), picture.measured)
-    digest = digests[0] if len(digests) == 1 else hashlib.blake2b(b"".join(sorted(digests))).digest()
+    digest = digests[0] if len(digests) == 1 else digest_of_volume(b"".join(sorted(digests)))
     return decoded, digest
 
 

@@ -251,13 +251,19 @@ def whole_numbers(values: NDArray[Any]) -> NDArray[np.uint16]:
     RefusedImageError
         Some are further than 0.001 from a whole number, or outside of 0 to 65535.
     """
-    rounded = np.rint(values)
-    if between := int(np.count_nonzero(np.abs(rounded - values) > _WHOLE)):
+    whole = np.empty(values.shape, np.uint16)
+    between, least, most = 0, np.inf, -np.inf
+    for place in range(values.shape[-1]):  # a slice at a time: a volume takes much memory
+        plane = values[..., place]
+        rounded = np.rint(plane)
+        between += int(np.count_nonzero(np.abs(rounded - plane) > _WHOLE))
+        least, most = min(least, float(rounded.min())), max(most, float(rounded.max()))
+        whole[..., place] = rounded.clip(0, _VALUES - 1)
+    if between:
         found = f"{between} values of the mask lie between whole numbers; save it unchanged, without interpolation"
         raise RefusedImageError("MaskValues", found)
-    if rounded.min() < 0 or rounded.max() >= _VALUES:
-        raise RefusedImageError("MaskValues", f"the mask has values from {rounded.min():g} to {rounded.max():g}")
-    whole: NDArray[np.uint16] = rounded.astype(np.uint16)
+    if least < 0 or most >= _VALUES:
+        raise RefusedImageError("MaskValues", f"the mask has values from {least:g} to {most:g}")
     return whole
 
 

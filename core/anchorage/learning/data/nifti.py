@@ -6,7 +6,6 @@ So a slice of a DICOM series and that of its NIfTI conversion are the same pictu
 inflated. Texts of headers and extensions are not looked at: converters write patients' data there.
 """
 
-import hashlib
 import logging
 import math
 import struct
@@ -33,7 +32,7 @@ from anchorage.learning.data.decoding import (
 )
 from anchorage.learning.data.grids import MOST_VOLUME_BYTES, Grid, refuse_large
 from anchorage.learning.data.headers import Header
-from anchorage.learning.data.scans import Scan, facts_of, refuse_flat
+from anchorage.learning.data.scans import Scan, digest_of_volume, facts_of, refuse_flat
 
 MOST_SLICED_BYTES = 512 * 2**20
 """Largest volume that is inflated for its slices."""
@@ -125,8 +124,8 @@ def read_scan(file: Path) -> Scan:
     except _UNREADABLE as error:
         raise _damaged(error) from None
     facts = (f"NIfTI {header.get_data_dtype().name}", *facts_of(grid))
-    measured = _measured(values)
-    return Scan(values, grid, hashlib.blake2b(content).digest(), measured.low, measured.high, facts=facts)
+    high = max(_measured(plane).high for plane in np.moveaxis(values, 3, 0))
+    return Scan(values, grid, digest_of_volume(content), 0, high, facts=facts)
 
 
 def _rescaled(volume: NDArray[Any], slope: float | None, intercept: float | None) -> NDArray[np.float32]:

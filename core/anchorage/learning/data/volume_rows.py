@@ -31,7 +31,7 @@ def as_volumes(listing: Listing, headers: Mapping[int, Header], *, named: bool) 
     several = Counter(
         name
         for (name, _, time), rows in members.items()
-        if named and not time and _slices(rows, headers) >= LEAST_SLICES
+        if named and time <= 0 and _slices(rows, headers) >= LEAST_SLICES
     )
     firsts: list[int] = []
     sources: dict[int, Series] = {}
@@ -51,7 +51,7 @@ def as_volumes(listing: Listing, headers: Mapping[int, Header], *, named: bool) 
             sources[first] = Series(tuple(path for row in rows if isinstance(path := listing.sources[row], Path)))
         counted = [row for row in rows if row not in headers or headers[row].in_volumes]
         if ambiguous:
-            detail = f"{several[name]} series; name one of them, such as with match: SeriesInstanceUID"
+            detail = f"{several[name]} volumes; name one of them, such as with match: SeriesInstanceUID"
             bad[first] = BadImage(listing.ids[first], "Ambiguous", detail)
         elif found := next((listing.bad[row] for row in counted if row in listing.bad), None):
             bad[first] = replace(found, id=listing.ids[first])
@@ -65,7 +65,7 @@ def as_volumes(listing: Listing, headers: Mapping[int, Header], *, named: bool) 
 
 
 def _members(listing: Listing, headers: Mapping[int, Header], named: bool) -> Mapping[tuple[str, str, int], list[int]]:
-    """Return the rows of each volume by name, series, and which time it is listed; of what is no slice by name and row."""
+    """Return the rows of each volume by name, series, and which time it is listed, from 0; other files have a negative number for it."""
     members: dict[tuple[str, str, int], list[int]] = {}
     times: Counter[tuple[str, Path]] = Counter()
     for row, (name, source) in enumerate(zip(listing.ids, listing.sources, strict=True)):
@@ -74,7 +74,7 @@ def _members(listing: Listing, headers: Mapping[int, Header], named: bool) -> Ma
             key = (name if named else "", header.series, times[name, source])
             times[name, source] += 1  # a table may name a series twice
         else:
-            key = (name, "", row)
+            key = (name, "", -row)
         members.setdefault(key, []).append(row)
     return members
 

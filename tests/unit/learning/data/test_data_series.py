@@ -205,6 +205,13 @@ def test_a_series_of_many_large_slices_takes_little_memory_before_it_is_refused(
     assert reason == "TooLarge" and grown < 200
 
 
+@pytest.mark.parametrize("frames", [100_000, 10_000])
+def test_an_object_of_many_frames_takes_little_memory_before_it_is_refused(tmp_path, frames):
+    file = write_dicom(tmp_path / "x", np.zeros((8, 8), np.uint16), NumberOfFrames=frames, **slice_elements(0))
+    reason, grown = decode_apart(file, "anchorage.learning.data.dicom_series", as_volume=True)
+    assert reason == ("TooLarge" if frames > 10_000 else "Unsupported") and grown < 200
+
+
 def test_damage_never_raises_anything_else(tmp_path):
     rng = np.random.default_rng(0)
     files = write_series(tmp_path, VOLUME)

@@ -215,7 +215,17 @@ def test_a_study_of_several_series_is_ambiguous(site):
     write_table(site / "table.csv", ["uid"], [["1.1"], ["1.3"]])
     found = listed(site, "CsvManifest", match="StudyInstanceUID", image_column="uid")
     assert found.ids == ("1.1", "1.3") and found.bad[0].reason == "Ambiguous" and 1 not in found.bad
-    assert "2 series" in found.bad[0].detail and "1.1" not in found.bad[0].detail
+    assert "2 volumes" in found.bad[0].detail and "1.1" not in found.bad[0].detail
+
+
+def test_a_folder_of_a_table_has_one_file_beside_its_mask(site):
+    for name in ("one/ct.nii.gz", "two/a.nii.gz", "two/b.nii.gz"):
+        write_nifti(site / name, VOLUME)
+    write_nifti(site / "one" / "seg.nii.gz", MASK)
+    write_table(site / "table.csv", ["image", "mask"], [("one", "one/seg.nii.gz"), ("two", "")])
+    found = listed(site, "CsvManifest", mask_column="mask")
+    assert pairs(found) == [("one", 1, "one/seg.nii.gz"), ("two", 1, "")]
+    assert {row: bad.reason for row, bad in found.bad.items()} == {1: "Ambiguous"}
 
 
 def test_a_damaged_slice_is_part_of_no_series_and_no_other_case_suffers(site):
@@ -239,6 +249,13 @@ def test_pictures_are_listed_as_before_where_no_volumes_are_wanted(site):
     found = listed(site, volumes=False)
     assert len(found) == 4 and not any(isinstance(source, Series) for source in found.sources)
     assert not wants_volumes(MaskReader(CLASSES)) and wants_volumes(MaskReader(CLASSES).of_volumes())
+
+
+def test_pictures_of_an_export_have_no_masks(site):
+    write_dicom(site / "lesion" / "1", VOLUME[:, :, 0])
+    model = ModelDescription(network="SmallUNet", task=TASK, image_size=8, channels=1)
+    images, report = read(section("DicomFolder"), site.parent, model, 1, labelled=False)
+    assert report.unlabelled == 1 and images.labels.shape == (1, 8, 8) and (images.labels == 255).all()
 
 
 def test_pictures_have_masks_of_dicom_and_nifti(site):
