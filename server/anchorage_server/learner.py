@@ -194,9 +194,11 @@ def read_server_images(
     from anchorage.learning.data import read
     from anchorage.learning.data.fingerprints import Fingerprint
     from anchorage.learning.data.held_out import kept_apart
+    from anchorage.learning.data.picture_store import PictureStore
 
+    store = None if spec.model.volume is None else PictureStore(state / "pictures")  # volumes are not kept in memory
     decoded = {
-        name: read(section, data_root, spec.model_description, spec.seed)[0]
+        name: read(section, data_root, spec.model_description, spec.seed, store=store)[0]
         for name, section in spec.server_data.items()
     }
     treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"

@@ -61,7 +61,7 @@ def forget_pictures(state: Path) -> int:
     """
     folder = pictures_folder(state)
     try:
-        nbytes = sum(path.stat().st_size for path in folder.iterdir())
+        nbytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         rmtree(folder)
     except FileNotFoundError:
         return 0

@@ -131,7 +131,8 @@ class Policy(Document):
     store_pictures: bool = Field(
         True,
         description="Whether decoded images may be stored on disk, in the agent's state folder, where they are too many for memory. With false "
-        "nothing is stored, what was stored before is removed when the trainer starts, and images that do not fit into memory are refused.",
+        "nothing is stored, what was stored before is removed when the trainer starts, and images that do not fit into memory are refused, as "
+        "are volumes.",
     )
     privacy_budget: PrivacyBudget | None = Field(
         None,

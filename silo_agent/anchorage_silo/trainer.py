@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import IMAGES_EXCEED_MEMORY
 from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.transport.grpc.convert import decode_task, encode_announcement, encode_evaluation
 from anchorage.transport.messages import Task, TaskKind
@@ -279,12 +280,17 @@ def read_images(
     ------
     AnchorageError
         The images are unreadable, there are none, they lack labels that the configuration declares, or the federation is scored on some.
+        IMAGES_EXCEED_MEMORY: they are volumes, and may not be stored.
     """
     from anchorage.learning.data import read
     from anchorage.learning.data.held_out import trainable
 
     if config.data is None:
         raise AssertionError("a configuration without images trains nothing")
+    if run.model.volume is not None and store is None:
+        found = "volumes are learnt from the agent's disk, but the policy has storePictures: false"
+        remedy = "allow it, or leave this federation"
+        raise AnchorageError(IMAGES_EXCEED_MEMORY, f"{found}; {remedy}", redacted=f"{found}; {remedy}")
     labelled = config.labels != "None"
     images, _ = read(
         config.data, config.data_root, run.model, run.seed, labelled=labelled, store=store, pseudonyms=pseudonyms

@@ -15,6 +15,7 @@ from anchorage.learning.data.augmentation import levels
 from anchorage.learning.data.cases import case_of
 from anchorage.learning.data.decoders import shades_of
 from anchorage.learning.data.grids import Grid, on_own_grid
+from anchorage.learning.data.listed_images import without_warnings
 from anchorage.learning.data.listing import Series
 from anchorage.learning.data.volumes import box_of
 from anchorage.learning.inference import ImageModel
@@ -54,9 +55,10 @@ def predict_volume(model: ImageModel, source: Path | Series) -> PredictedVolume:
     volume = described.volume
     assert volume is not None, "the model is of volumes"
     no_classes = np.zeros(1 << 16, np.uint8)
-    case = case_of(
-        source, None, described.channels, volume.millimetres, shades_of(described), no_classes, described.outputs
-    )
+    with without_warnings():
+        case = case_of(
+            source, None, described.channels, volume.millimetres, shades_of(described), no_classes, described.outputs
+        )
     darkest = int(case.values.min())
 
     def patch_at(start: tuple[int, int, int]) -> Tensor:

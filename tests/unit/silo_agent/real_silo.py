@@ -39,11 +39,12 @@ def setup_of(
     labels: str = "All",
     section: SiloData | None = None,
     method: ResolvedMethod = METHOD,
+    model: ModelDescription = MODEL,
 ) -> Setup:
     state.mkdir()
     layout = initial.layout.to_json()
     run = RunDescription(
-        federation="derm", seed=5, model=MODEL, method=method, down=layout, up=layout, rounds=3, mode="Synchronous"
+        federation="derm", seed=5, model=model, method=method, down=layout, up=layout, rounds=3, mode="Synchronous"
     )
     section = section or SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
     own = {"labels": labels, "device": "cpu", "dataRoot": str(state)}

@@ -8,14 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn_volumes import CLASSES, write_pairs
 from PIL import Image
 from real_silo import METHOD, MODEL, setup_of
 
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.single import read_document
 from anchorage.learning.data import reading
 from anchorage.learning.learners import build_server_learner
+from anchorage.methods import resolve
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo.agent import lock_state_folder
 from anchorage_silo.commands import carry_out
@@ -69,6 +73,30 @@ def test_a_trainer_stores_pictures_unless_the_policy_forbids_it(setup: Setup) ->
     second = build_learner(replace(setup, policy='{"storePictures": false}'))
     assert not pictures_folder(Path(setup.plain["state"])).exists(), "what was stored before is removed"
     assert first[1:] == second[1:]
+
+
+def test_volumes_lie_in_the_state_folder_or_are_refused(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "site", 2)
+    model = ModelDescription.model_validate(
+        {
+            "network": "SmallUNet",
+            "channels": 1,
+            "volume": {"spacing": ("1", "1", "1"), "patch": (8, 8, 8)},
+            "intensity": {"zScore": {}},
+            "task": {"segmentation": {"classes": CLASSES}},
+        }
+    )
+    method = resolve(MethodSpec(name="FedAvg"))
+    server = build_server_learner(model=model, method=method, seed=5)
+    section = SiloData(format="ImageFolder", claim_name="site")
+    made = setup_of(tmp_path / "state", server.initialise(), "All", section, method, model)
+    made = replace(made, config=json.dumps({**made.plain, "dataRoot": str(tmp_path)}))
+    build_learner(made)
+    folder = pictures_folder(Path(made.plain["state"]))
+    assert len(list(folder.rglob("*.volume"))) == 2
+    with pytest.raises(AnchorageError, match="the policy has storePictures: false") as raised:
+        build_learner(replace(made, policy='{"storePictures": false}'))
+    assert raised.value.redacted and not folder.exists()
 
 
 def test_forget_removes_them_while_no_agent_runs(

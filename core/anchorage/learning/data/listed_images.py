@@ -5,6 +5,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -61,8 +62,7 @@ def decode(listing: Listing, wanted: Input, room: DecodedMasks | None = None) ->
 
 def in_order(function: Callable[[int], T], rows: Sequence[int]) -> Iterator[T]:
     """Yield what a function returns of rows, in their order, computed on up to `MOST_THREADS` threads a few rows ahead."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"(PIL|pydicom|nibabel)\.")
+    with without_warnings():
         pool = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="decode")
         try:
             remaining = iter(rows)
@@ -73,6 +73,14 @@ def in_order(function: Callable[[int], T], rows: Sequence[int]) -> Iterator[T]:
                 yield result
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Leave out what libraries warn of, which quotes headers."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"(PIL|pydicom|nibabel)\.")
+        yield
 
 
 def _with_mask(source: Path, row: int, wanted: Input, masks: Masks, room: DecodedMasks) -> Decoded:

@@ -19,6 +19,7 @@ from anchorage.api.model import ModelDescription, VolumeSpec
 from anchorage.learning.data.cases import Case, case_of
 from anchorage.learning.data.decoders import decoders, shades_of
 from anchorage.learning.data.decoding import RefusedImageError
+from anchorage.learning.data.listed_images import without_warnings
 from anchorage.learning.data.listing import BadImage, Frame, Listing, Series, Source
 from anchorage.learning.data.masks import DecodedMasks
 from anchorage.learning.data.report import Findings
@@ -154,7 +155,8 @@ def read_case(listing: Listing, row: int, model: ModelDescription) -> Case | Bad
         mask = None if masks is None else masks.files[row]
         table = np.zeros(1 << 16, np.uint8) if masks is None else masks.table
         spacing, shades, classes = model.volume.millimetres, shades_of(model), tuple(model.task.outputs)
-        return case_of(source, mask, model.channels, spacing, shades, table, classes)
+        with without_warnings():
+            return case_of(source, mask, model.channels, spacing, shades, table, classes)
     except RefusedImageError as refused:
         return BadImage(listing.ids[row], refused.reason, refused.detail)
 
