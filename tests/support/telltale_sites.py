@@ -278,6 +278,79 @@ def volumes(root: Path, words: Words) -> SiloData:
     return SiloData(format="ImageFolder", claim_name=CLAIM, path="x", frames="Middle")
 
 
+def _nifti(file: Path, values: np.ndarray, words: Words) -> Path:
+    """Write a NIfTI file with words in every text of its header and in an extension."""
+    image = Nifti1Image(values, np.eye(4))
+    for field, most in (("descrip", 80), ("db_name", 18), ("aux_file", 24), ("intent_name", 16)):
+        image.header[field] = words.short("n", most).encode()
+    image.header.extensions.append(Nifti1Extension("comment", words("extension").encode()))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save(image, file)
+    return file
+
+
+def _body(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a volume with a bright box, and the box's mask."""
+    mask = np.zeros((12, 11, 10), np.uint8)
+    mask[3:8, 3:8, 3:8] = 1
+    values = np.random.default_rng(seed).normal(500, 90, mask.shape).clip(0) + 500.0 * mask
+    return values.astype(np.int16), mask
+
+
+def masked_volumes(root: Path, words: Words) -> SiloData:
+    """NIfTI files with masks; of some the mask is damaged, of another size, elsewhere, or has other values, and some volumes are damaged."""
+    below = root / CLAIM / words("study")
+    for place in range(9):
+        values, mask = _body(place)
+        name = f"{words('sub')}.nii.gz"
+        image = _nifti(below / "images" / name, values, words)
+        if place == 4:
+            mask = mask[:-1]
+        drawn = _nifti(below / "masks" / name, mask * (7 if place == 5 else 1), words)
+        if place == 6:
+            drawn.write_bytes(drawn.read_bytes()[:300])
+        if place == 7:
+            image.write_bytes(image.read_bytes()[:500])
+        if place == 8:
+            image.write_bytes(words("content").encode())
+    return SiloData(format="ImageFolder", claim_name=CLAIM, path=below.name)
+
+
+def series(root: Path, words: Words) -> SiloData:
+    """A table of folders with a series each, whose files have words in every element; one has a gap, one two series, one is damaged."""
+    below, rows = root / CLAIM / words("study"), []
+    for place in range(6):
+        values, mask = _body(place)
+        folder, uid = below / words("patient"), words.number("1.2.276.0.")
+        for height in range(10):
+            if place == 2 and height == 4:
+                continue
+            file = dicom(
+                folder / words("slice"),
+                words,
+                place,
+                SeriesInstanceUID=words.number("1.2.276.0.") if place == 3 and height > 4 else uid,
+                ImagePositionPatient=[0, 0, height],
+                ImageOrientationPatient=[1, 0, 0, 0, 1, 0],
+                PixelSpacing=[1, 1],
+                Rows=11,
+                Columns=12,
+                PixelData=values[:, :, height].T.astype("<u2").tobytes(),
+            )
+        if place == 4:
+            file.write_bytes(file.read_bytes()[:-100])
+        drawn = _nifti(below / words("masks") / f"{words('mask')}.nii.gz", mask, words)
+        flipped = Nifti1Image(mask, np.diag([-1.0, -1, 1, 1]))
+        save(flipped, drawn)
+        rows.append((folder.name, str(drawn.relative_to(below)), words("Name")))
+    rows.append((words("missing"), rows[0][1], words("Name")))
+    file = below / f"{words('table')}.csv"
+    write_table(file, ["image", "mask", f"patients of Dr {words('Doctor')}"], rows)
+    return SiloData(format="CsvManifest", claim_name=CLAIM, path=below.name, manifest=file.name)
+
+
+VOLUME_SITES: Mapping[str, Site] = {"masked volumes": masked_volumes, "series": series}
+"""Sites for a model of volumes."""
 SITES: Mapping[str, Site] = {
     "export": export,
     "accessions": accessions,

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from real_silo import MODEL, Silo, setup_of
 from silo_fakes import MANY, FakeLink, changed_setup, terms_of
-from telltale_sites import CLASSES, SITES, TRAINABLE, Words, folders
+from telltale_sites import CLASSES, SITES, TRAINABLE, VOLUME_SITES, Words, folders
 
 from anchorage.api.data import SiloData
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.method import Local, MethodSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.learning.data import BadImage, pseudonyms, read
 from anchorage.learning.data.held_out import describe_held_out
@@ -45,6 +46,15 @@ from anchorage_silo.trainer import build_learner, report_failure
 
 METHOD = resolve(MethodSpec(name="FedAvg", local=Local(epochs=1)))
 TWO_CLASSES = MODEL.model_copy(update={"task": Classification(classes=CLASSES)})
+VOLUMES = ModelDescription.model_validate(
+    {
+        "network": "SmallUNet",
+        "channels": 1,
+        "volume": {"spacing": ("1", "1", "1"), "patch": (8, 8, 8)},
+        "intensity": {"zScore": {}},
+        "task": {"segmentation": {"classes": ("background", "box")}},
+    }
+)
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +136,11 @@ def outside(tmp_path: Path) -> Outside:
     return Outside(tmp_path)
 
 
-def setup_at(folder: Path, initial: ModelBytes, section: SiloData, **config: str) -> Setup:
+def setup_at(
+    folder: Path, initial: ModelBytes, section: SiloData, model: ModelDescription = TWO_CLASSES, **config: str
+) -> Setup:
     setup = setup_of(folder / "state", initial, "Partial", section, METHOD)
-    run = RunDescription.model_validate_json(setup.run).model_copy(update={"model": TWO_CLASSES})
+    run = RunDescription.model_validate_json(setup.run).model_copy(update={"model": model})
     return changed_setup(setup, run=run.to_json(), dataRoot=str(folder / "data"), **config)
 
 
@@ -163,6 +175,29 @@ def test_no_word_of_a_site_leaves_it(
     assert table.stat().st_mode & 0o777 == 0o600
     assert bool(outside.failures()) is not (name in TRAINABLE and on_bad == "Skip")
     assert words.found_in(table.read_text()), "the hospital can read what was withheld"
+
+
+@pytest.fixture(scope="module")
+def initial_of_volumes() -> ModelBytes:
+    return build_server_learner(model=VOLUMES, method=METHOD, seed=5).initialise()
+
+
+@pytest.mark.parametrize("on_bad", ["Refuse", "Skip"])
+@pytest.mark.parametrize("name", VOLUME_SITES)
+def test_no_word_of_a_site_of_volumes_leaves_it(
+    name: str, on_bad: str, tmp_path: Path, initial_of_volumes: ModelBytes, outside: Outside
+) -> None:
+    words = Words(name)
+    (tmp_path / "data").mkdir()
+    section = VOLUME_SITES[name](tmp_path / "data", words).model_copy(update={"on_bad_image": on_bad})
+    setup = setup_at(tmp_path, initial_of_volumes, section, VOLUMES)
+    work(setup, initial_of_volumes, outside)
+    left = outside.everything()
+    assert words.found_in(left) == []
+    assert str(tmp_path / "data").encode() not in left
+    table = trainer_folder(Path(setup.plain["state"])) / TABLE_FILE
+    assert words.found_in(table.read_text()), "the hospital can read what was withheld"
+    assert bool(outside.failures()) is (on_bad == "Refuse")
 
 
 @pytest.fixture
