@@ -52,7 +52,7 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
     }
     report = learners.train_on_anchors_alone(
         model=spec.model_description,
-        method=resolve(spec.method),
+        method=resolve(spec.method, spec.task),
         seed=spec.seed,
         anchors=images["anchors"],
         test=images[scored_part(spec)],

@@ -79,6 +79,7 @@ def _document(preset: Preset) -> dict[str, Any]:
         "summary": preset.summary,
         "setting": preset.setting,
         "labels": list(preset.labels),
+        "tasks": list(preset.tasks),
         "protocols": list(preset.protocols),
         "advice": advice_of(preset),
         "slots": written_slots(preset.slots),
@@ -110,6 +111,7 @@ def _description(preset: Preset) -> RenderableType:
     facts = Table.grid(padding=(0, 2))
     facts.add_row("setting", preset.setting)
     facts.add_row("silos' labels", ", ".join(preset.labels))
+    facts.add_row("tasks", ", ".join(preset.tasks))
     facts.add_row("protocols", ", ".join(preset.protocols))
     facts.add_row("server learns", preset.reveals_to_server)
     facts.add_row("silos learn", preset.reveals_to_silos)

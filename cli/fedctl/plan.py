@@ -94,7 +94,7 @@ def plan_document(study: Study, found: Forecast, *, trial: bool, link: float | N
         "memory": _memory(found) if trial else None,
         "disk": _disk(study, found),
         "leaves": leaving(study, found.up),
-        "learnt": learnt(resolve(spec.method)),
+        "learnt": learnt(resolve(spec.method, spec.task)),
         "imagesUnknown": list(found.unknown),
         "notes": list(reservations(study, found)),
     }

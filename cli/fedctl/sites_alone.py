@@ -74,7 +74,9 @@ def trainings(federation: Federation, silos: Sequence[Silo]) -> list[Training]:
     names = tuple(silo.metadata.name for silo in labelled)
     found = [Training(name, (name,)) for name in names[:MOST_SITES]]
     partly = any(silo.spec.labels != "All" for silo in silos)
-    joined = partly and resolve(federation.spec.method).facts() & WITHOUT_LABELS and len(names) > 1
+    joined = (
+        partly and resolve(federation.spec.method, federation.spec.task).facts() & WITHOUT_LABELS and len(names) > 1
+    )
     return [*found, Training("", names)] if joined else found
 
 
@@ -91,7 +93,9 @@ def study_of(study: Study, names: Collection[str]) -> Study:
     """
     chosen = [place for place, silo in enumerate(study.silos) if silo.metadata.name in names]
     spec = study.federation.spec
-    warm_up = tuple(stage for stage in spec.warm_up if not resolve(stage_method(stage)).facts() & WITHOUT_LABELS)
+    warm_up = tuple(
+        stage for stage in spec.warm_up if not resolve(stage_method(stage), spec.task).facts() & WITHOUT_LABELS
+    )
     rounds = spec.rounds - sum(stage.rounds for stage in spec.warm_up if stage not in warm_up)
     if spec.protocol.mode == "Asynchronous":
         rounds = max(1, rounds // len(study.silos))
@@ -116,7 +120,7 @@ def study_of(study: Study, names: Collection[str]) -> Study:
 
 def _methods(spec: FederationSpec) -> Iterator[MethodSpec]:
     """Yield the method's part that learns from labels, then the same with the loss and the batch normalisation of plain averaging."""
-    method = resolve(spec.method)
+    method = resolve(spec.method, spec.task)
     values = {name: getattr(method.local, name) for name in Local.model_fields}
     local = Local(**{**values, "cycle": None, "unlabelled": UnlabelledWork()})
     yield MethodSpec(name=LOWER_BOUND.name, local=local, local_loss=method.local_loss, batch_norm=method.batch_norm)

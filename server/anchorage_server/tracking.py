@@ -58,7 +58,7 @@ class Tracking:
         document = dump_yaml((study.federation, *study.silos))
         with storage_errors("read the fingerprints of the images", state):
             images = read_images(state)
-        method = resolve(study.federation.spec.method)
+        method = resolve(study.federation.spec.method, study.federation.spec.task)
         self.observer = TrackedRun.of(self._outbox, study.federation, method, document, images)
         self.observer.catch_up(history)
         self._sender = Sender(self._folder, _uri(state, study))

@@ -3,17 +3,22 @@
 import hashlib
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.piece_faults import without_text
 from anchorage.api.task import Task as PredictionTask
+from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.engine.repeating import repetitions_of
+from anchorage.learning.hooks import expect
 from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
 from anchorage.transport.link import ServerLink
-from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
+from anchorage.transport.messages import VALIDATION, Announcement, Evaluation, Order, Task, TaskKind
 from anchorage.transport.secure_aggregation.member import ProtocolError
 from anchorage.transport.secure_aggregation.wire import Lost, content_of, read
 from anchorage.transport.signed_head import SignedHead
@@ -129,6 +134,8 @@ class OutboundGate:
             trained=trained,
         )
         self._judge(request)
+        told = self._without_few(announcement.auxiliary_data, asked.round)
+        announcement = replace(announcement, auxiliary_data=told)
         check_announcement(announcement, self.state.samples)
         if self.guard is not None:
             if request.round is None:
@@ -167,9 +174,10 @@ class OutboundGate:
             self.audit.record(kind, name, nbytes=len(evaluation.answer), digest=digest)
             self.link.report(replace(evaluation, audit_head=self.audit_head()))
             return
-        evaluation = self._suppressed(evaluation)
-        task, tally, fewest = evaluation.task, evaluation.tally, evaluation.images
+        task, fewest = evaluation.task, evaluation.images
         asked = self._tasks.pop(task, None) or Request(RequestKind.SCORES, self.terms, task, digest="")
+        evaluation = self._suppressed(evaluation, asked.round)
+        tally = evaluation.tally
         request = replace(asked, auxiliary=frozenset(tally), fewest=fewest)
         self._judge(request)
         check_evaluation(evaluation, self.state.samples)
@@ -179,12 +187,20 @@ class OutboundGate:
         self.link.report(replace(evaluation, audit_head=self.audit_head()))
         self.state.count("evaluated")
 
-    def _suppressed(self, evaluation: Evaluation) -> Evaluation:
-        """Return an evaluation without those parts of the prediction task's tally that are of fewer images than the policy demands."""
+    def _suppressed(self, evaluation: Evaluation, round_number: int | None) -> Evaluation:
+        """Return an evaluation without those parts of a tally that are of fewer images than the policy demands."""
         task, minimum = self.scored_by, self.policy.minimum_samples
         if task is None or minimum is None or set(evaluation.tally) != {array.name for array in task.tally_arrays()}:
-            return evaluation
+            return replace(evaluation, tally=self._without_few(evaluation.tally, round_number))
         return replace(evaluation, tally=task.suppressed(evaluation.tally, minimum))
+
+    def _without_few(self, arrays: Mapping[str, NDArray[Any]], round_number: int | None) -> Mapping[str, NDArray[Any]]:
+        """Return arrays in which what the round's weighting counts of a model has no parts of fewer images than the policy demands."""
+        minimum = self.policy.minimum_samples
+        if VALIDATION not in arrays or minimum is None or round_number is None:
+            return arrays
+        weighting = expect(self.terms.method(round_number).weighting, WeightingEngineHooks)
+        return {**arrays, VALIDATION: weighting.suppressed(arrays[VALIDATION], minimum)}
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Report a failed task to the server: in its own words where these tell of learning, transfer and policy, else in the catalogue's.

@@ -193,8 +193,8 @@ def _methods(policy: Policy, request: Request, past: Past) -> Verdict:
             return _refused(
                 silo.METHOD_REFUSED, f"method {method.name} is not allowed here (allowedMethods: {allowed})"
             )
-        declared = {array.name for array in PRESETS[method.name].up}
-        if further := sorted({array.name for array in auxiliary_arrays(method, up=True)} - declared):
+        sent = {array.name for array in auxiliary_arrays(method, up=True)}
+        if further := sorted(sent - PRESETS[method.name].sent):
             found = f"under the name {method.name} the run also sends {', '.join(further)}"
             return _refused(silo.METHOD_REFUSED, f"{found}, which that method does not (allowedMethods)")
     return _ADMITTED

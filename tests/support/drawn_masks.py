@@ -1,7 +1,13 @@
 """Images with masks that the tests draw themselves: bright discs on dark noise."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import yaml
 from PIL import Image
+
+SIDE = 16
 
 
 def disc(rng, side, *, empty=False):
@@ -25,3 +31,51 @@ def write_pairs(folder, count, seed, *, side=16, value=1, masks=None, empty=0):
         Image.fromarray(picture).save(folder / "images" / f"{row:03d}.png")
         if masks is None or row < masks:
             Image.fromarray(mask * value).save(folder / "masks" / f"{row:03d}.png")
+
+
+def write_study(
+    folder: Path,
+    method: dict[str, Any],
+    *,
+    silos: int = 2,
+    rounds: int = 2,
+    labels: str = "All",
+    masks: int | None = None,
+    **spec: Any,
+) -> Path:
+    """Write a federation over drawn discs, and its images into `data`; of each site's six the first `masks` have one, or all."""
+    for seed, name in enumerate(("server", "anchors", *(f"site-{silo}" for silo in range(silos)))):
+        write_pairs(
+            folder / "data" / name, 6, seed, side=SIDE, empty=1, masks=masks if name.startswith("site") else None
+        )
+    server = {"format": "ImageFolder", "claimName": "server"}
+    name = method.get("name", "FedAvg")
+    federation = {
+        "kind": "Federation",
+        "metadata": {"name": "discs"},
+        "spec": {
+            "rounds": rounds,
+            "task": {"segmentation": {"classes": ["background", "disc"]}},
+            "model": {"network": "SmallUNet", "imageSize": SIDE},
+            "method": {"local": {"epochs": 1, "batchSize": 4}, **method},
+            "protocol": {"mode": "Asynchronous" if name == "FedAsync" else "Synchronous"},
+            "evaluation": {"validation": server},
+            **({"anchorData": {**server, "claimName": "anchors"}} if "serverTraining" in method else {}),
+            **spec,
+        },
+    }
+    sites = [
+        {
+            "kind": "Silo",
+            "metadata": {"name": f"site-{silo}"},
+            "spec": {
+                "federation": "discs",
+                "labels": labels,
+                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
+            },
+        }
+        for silo in range(silos)
+    ]
+    file = folder / "study.yaml"
+    file.write_text(yaml.safe_dump_all([federation, *sites]))
+    return file

@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from anchorage.api.piece import AuxiliaryArray
+import yaml
+from pydantic.alias_generators import to_camel
+
+from anchorage.api.piece import AuxiliaryArray, Piece
 from anchorage.methods.advice import advice_of
 from anchorage.methods.effective import leaves, written_slots
 from anchorage.methods.preset import Preset, slots
@@ -29,10 +32,12 @@ def files(root: Path) -> Mapping[Path, str | None]:
 
 def _index(presets: Sequence[Preset]) -> str:
     rows = [
-        f"| [{preset.name}]({preset.name}.md) | {preset.setting} | {', '.join(preset.protocols)} | {preset.summary} |"
+        f"| [{preset.name}]({preset.name}.md) | {preset.setting} | {', '.join(preset.tasks)} | {', '.join(preset.protocols)} | {preset.summary} |"
         for preset in presets
     ]
-    table = "\n".join(["| method | labels | protocols | what it does |", "| --- | --- | --- | --- |", *rows])
+    table = "\n".join(
+        ["| method | labels | tasks | protocols | what it does |", "| --- | --- | --- | --- | --- |", *rows]
+    )
     return (
         "# Methods\n\n"
         "Written by `make generate` from the methods' declarations. `fedctl methods describe NAME` prints the same; the file's fields are in\n"
@@ -62,6 +67,7 @@ def _page(preset: Preset) -> str:
                 f"- Published results: {sources or 'none'}.",
                 "## What differs from plain FedAvg",
                 table if rows else "Nothing: it is plain FedAvg.",
+                *_tasks(preset),
                 *_channels("What travels down beside the model", preset.down),
                 *_channels("What travels up beside the model", preset.up),
                 *_variants(preset.name),
@@ -72,6 +78,28 @@ def _page(preset: Preset) -> str:
         )
         + "\n"
     )
+
+
+def _tasks(preset: Preset) -> list[str]:
+    """Say which tasks a preset serves, and what of it differs there."""
+    told = f"It serves the tasks {', '.join(preset.tasks)}; beside another one a plan refuses it."
+    rows = [
+        f"| {task} | `{to_camel(slot)}` | `{_written(piece)}` |"
+        for task in preset.tasks
+        for slot, piece in preset.by_task.get(task, {}).items()
+    ]
+    table = "\n".join(["| task | field of `spec.method` | value |", "| --- | --- | --- |", *rows])
+    return [
+        "## Tasks",
+        told,
+        *(["What stands there in place of pieces of one class per image:", table] if rows else []),
+    ]
+
+
+def _written(piece: Piece) -> str:
+    """Return a piece as a document writes it, without options that have their defaults."""
+    options = piece.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return yaml.safe_dump({piece.name: options}, default_flow_style=True, sort_keys=False, width=1000).strip()
 
 
 def _channels(title: str, channels: Sequence[AuxiliaryArray]) -> list[str]:

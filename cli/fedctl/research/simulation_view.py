@@ -59,7 +59,7 @@ class SeedWatcher:
         self._status = FederationStatus(rounds=spec.rounds)
         self._silos: dict[str, SiloStatus] = {}
         self._pace = Pace()
-        self._idle = Fact.IDLE_FIRST_ROUND in resolve(spec.method).facts()
+        self._idle = Fact.IDLE_FIRST_ROUND in resolve(spec.method, spec.task).facts()
         self._begun = self._drawn = monotonic()
 
     def __call__(self, event: RunEvent) -> None:
@@ -150,7 +150,7 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
     )
     if results.part == "test" and all(score(entry.metrics) is None for entry in results.seeds[0].rounds):
         lines.append(Text(NO_BEST))
-    if Fact.PSEUDO_LABELS in resolve(spec.method).facts():
+    if Fact.PSEUDO_LABELS in resolve(spec.method, spec.task).facts():
         lines += _pseudo_labels(results)
     if wide:
         lines.append(_seeds_table(results))

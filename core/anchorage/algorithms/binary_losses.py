@@ -39,15 +39,17 @@ def masked_cross_entropy(logits: Tensor, labels: Tensor, positive_weight: Tensor
     return (each * known).sum() / known.sum().clamp(min=1)
 
 
-def guess_loss(logits: Tensor, present: Tensor, chosen: Tensor) -> Tensor:
+def guess_loss(logits: Tensor, guesses: Tensor, chosen: Tensor) -> Tensor:
     """Return the sum of the binary cross entropy over the chosen entries, divided by the number of all entries; a scalar.
 
     Parameters
     ----------
     logits : Tensor of float, shape [n, L]
         The head's outputs for strong views.
-    present, chosen : Tensor of bool, shape [n, L]
-        What is guessed, and which guesses are learnt.
+    guesses : Tensor, shape [n, L]
+        Yes and no, or probabilities.
+    chosen : Tensor of bool, shape [n, L]
+        Which guesses are learnt.
     """
-    each = functional.binary_cross_entropy_with_logits(logits, present.to(logits.dtype), reduction="none")
+    each = functional.binary_cross_entropy_with_logits(logits, guesses.to(logits.dtype), reduction="none")
     return (each * chosen).mean()

@@ -28,11 +28,30 @@ def dice_cross_entropy(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
     return entropy + 1 - dice
 
 
-def confident_loss(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
-    """Return `dice_cross_entropy` of masks of pseudo-labels; the Dice counts only where any known pixel is foreground. Parameters as there."""
-    entropy, dice = _entropy_and_dice(logits, masks, ignored)
+def confident_loss(logits: Tensor, masks: Tensor, ignored: int, targets: Tensor | None = None) -> Tensor:
+    """Return `dice_cross_entropy` of masks of pseudo-labels; the Dice counts only where any known pixel is foreground.
+
+    Parameters as there; `targets`, float [n, C, H, W], are what the known pixels teach in place of their classes, such as sharpened probabilities.
+    """
+    entropy, dice = _entropy_and_dice(logits, masks, ignored, targets)
     foreground = ((masks != ignored) & (masks > 0)).any().to(logits.dtype)
     return entropy + foreground * (1 - dice)
+
+
+def moved(maps: Tensor, places: Tensor) -> Tensor:
+    """Return maps [n, C, H, W] as the pixels of a view of their images have them; 0 where a pixel comes from nowhere.
+
+    Parameters
+    ----------
+    maps : Tensor, shape [n, C, H, W]
+        Numbers of each pixel of the images.
+    places : Tensor of int64, shape [n, h, w]
+        As of `anchorage.learning.views.Views.with_places`.
+    """
+    count, channels, height, width = *maps.shape[:2], *places.shape[1:]
+    rows = places.clamp(min=0).flatten(1).unsqueeze(1).expand(-1, channels, -1)
+    found = maps.flatten(2).gather(2, rows).view(count, channels, height, width)
+    return found * (places >= 0).unsqueeze(1)
 
 
 class SummedLoss:
@@ -59,18 +78,22 @@ class SummedLoss:
         return float(entropy / known.clamp(min=1) + 1 - _dice(overlap, both))
 
 
-def _entropy_and_dice(logits: Tensor, masks: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+def _entropy_and_dice(
+    logits: Tensor, masks: Tensor, ignored: int, targets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return mean cross entropy over the known pixels, and the mean soft Dice of the foreground classes."""
-    entropy, known, overlap, both = _sums(logits, masks, ignored)
+    entropy, known, overlap, both = _sums(logits, masks, ignored, targets)
     return entropy / known.clamp(min=1), _dice(overlap, both)
 
 
-def _sums(logits: Tensor, masks: Tensor, ignored: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _sums(
+    logits: Tensor, masks: Tensor, ignored: int, targets: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the sums of cross entropy and of known pixels, and of each foreground class those of a Dice's fraction, [C - 1] each."""
     classes = logits.shape[1]
     known = (masks != ignored).unsqueeze(1).to(logits.dtype)
     truth = functional.one_hot(masks.long().masked_fill(masks == ignored, 0), classes).movedim(-1, 1).to(logits.dtype)
-    truth = truth * known
+    truth = (truth if targets is None else targets.to(logits.dtype)) * known
     entropy = -(truth * logits.log_softmax(1)).sum()
     predicted = logits.softmax(1) * known
     axes = (0, *range(2, logits.ndim))

@@ -12,9 +12,10 @@ from anchorage.api.agent import option_names
 from anchorage.api.base import Document
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.method import MethodSpec
+from anchorage.api.task import Task
 
-Resolve = Callable[[MethodSpec], Document]
-"""Returns a method with every slot filled, so that a slot that spells out its preset's own choice is no change."""
+Resolve = Callable[[MethodSpec, Task], Document]
+"""Returns a method with every slot filled for a task, so that a slot that spells out its preset's own choice is no change."""
 
 Fields = Mapping[str, Any]
 """Every value of a document by its dotted field, such as ``spec.protocol.minSilos``; lists are single values, None is what is absent."""
@@ -190,7 +191,7 @@ def fields_of(document: Federation | Silo, resolve: Resolve | None = None) -> Fi
     parts = {"metadata": document.metadata, "spec": document.spec}
     values = {name: _values(part) for name, part in parts.items()}
     if isinstance(document, Federation) and resolve is not None:
-        values["spec"]["method"] = _values(resolve(document.spec.method))
+        values["spec"]["method"] = _values(resolve(document.spec.method, document.spec.task))
     return dict(_leaves(values, ""))
 
 

@@ -20,6 +20,9 @@ ClassName = Annotated[str, StringConstraints(strict=True, pattern=CLASS_PATTERN,
 CLASSIFICATION = frozenset({"classification"})
 """What a piece whose images are of one class each can serve (`anchorage.api.piece.Piece.tasks`)."""
 
+ONE_CLASS_EACH = CLASSIFICATION | {"segmentation"}
+"""What a piece can serve that is of one class for each image, or for each pixel of it."""
+
 MULTI_LABEL = frozenset({"multiLabel"})
 """What a piece can serve that is of several findings per image."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anchorage.api.piece import Piece
 from anchorage.api.task import Task
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from anchorage.engine.aggregation.mixing import Mixing
     from anchorage.engine.aggregation.noised_mean import NoisedMean
     from anchorage.engine.aggregation.round_memory import RoundMemory
@@ -72,6 +74,13 @@ class WeightingEngineHooks(EngineHooks):
     @abstractmethod
     def weigher(self, task: Task) -> BaseWeigher:
         """Return the weigher of one run."""
+
+    def suppressed(self, counts: NDArray[Any], minimum: int) -> NDArray[Any]:
+        """Return what a silo tells of a model on its validation images without what fewer images than `minimum` are behind.
+
+        All of it is of no fewer images; override it where parts of it are of some of them.
+        """
+        return counts
 
 
 class AggregationHooks(EngineHooks):

@@ -43,6 +43,9 @@ class LearningHooks(Piece):
     projection_head: ClassVar[bool] = False
     """Whether a projection head stands before the classifier (MOON)."""
 
+    needs_vectors: ClassVar[bool] = False
+    """Whether it takes one vector for each image from the encoder itself, and not by `Network.embed`: then it serves no task of maps."""
+
     needs_pixels: ClassVar[bool] = False
     """Whether it computes with images other than by `Views.plain`, `weak` and `strong` and a network, such as a mixture of them. Then a frozen
     encoder sees every view anew; else each image is encoded once, and views are embeddings (`anchorage.learning.encoded_views`)."""
@@ -358,15 +361,18 @@ class OptimiserHooks(LearningHooks):
 class WeightingHooks(LearningHooks):
     """How much an update counts, as far as silos take part in it."""
 
-    def tally(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> NDArray[np.int64] | None:
-        """Return what a silo tells of a model on its validation images, int64; None where weights do not go by that.
+    def tally(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> NDArray[Any] | None:
+        """Return what a silo tells of a model on its validation images; None where weights do not go by that.
+
+        It is int64 [2], right predictions and all; int64 [C, C], images by true and predicted class; or int64 or float64 [2, C, k], whose sum over
+        the first and last axis is at most the number of images (`anchorage.transport.bounds`).
 
         Parameters
         ----------
         labels : ndarray, shape [n, ...]
             Labels of the images, all known.
         activated : ndarray of float64, shape [n, outputs]
-            What the task makes of the model's outputs for them.
+            What the task makes of the model's outputs for them; of maps, what `TaskHooks.compared` returned, [n, ...].
         """
         return None
 

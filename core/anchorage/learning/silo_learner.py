@@ -379,6 +379,8 @@ class TorchSiloLearner:
         return {**local_arrays(self._network), **memory, **silo_round.of_parts("kept")}
 
     def _guesses_validation(self) -> bool:
+        if not self._task.one_of_several:  # pseudo-labels of findings and pixels score no model
+            return False
         validation = self._images.labels[self._images.validation]
         return len(validation) > 0 and not is_known(validation).any() and self._method.pseudo_labels.labels_images
 

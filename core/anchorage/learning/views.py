@@ -116,6 +116,18 @@ class Views:
             return views[kind](indices, generator), labels
         return self._augmentation.with_masks(self.unchanged(indices), labels, generator, strong=kind == "strong")
 
+    def with_places(
+        self, kind: Literal["weak", "strong"], indices: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return views of images, float32 [b, channels, H, W], and where in its image each of their pixels comes from, int64 [b, H, W].
+
+        That is row times width plus column, or -1 of what comes from beyond the image or is hidden. Draws are those of `with_labels`.
+        """
+        images = self.unchanged(indices)
+        count, _, height, width = images.shape
+        places = torch.arange(height * width, device=images.device).view(1, height, width).expand(count, -1, -1)
+        return self._augmentation.with_masks(images, places, generator, strong=kind == "strong", unknown=-1)
+
     def barlow(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return FedBarlow's two views, float32 [b, channels, H, W] each."""
         return self._augmentation.barlow(self.unchanged(indices), generator)

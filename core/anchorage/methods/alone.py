@@ -17,7 +17,7 @@ def measured_alone(spec: FederationSpec) -> Alone:
 
     Anchors: at the server, where that trains. Sites: at the silos. Nothing: the server scores nothing, or the method trains no classifier.
     """
-    facts = resolve(spec.method).facts()
+    facts = resolve(spec.method, spec.task).facts()
     if not spec.server_data.keys() & {"validation", "test"}:
         return "Nothing"
     if Fact.SERVER_TRAINING in facts:

@@ -11,9 +11,11 @@ from anchorage.api.model import NetworkKind, network_called
 from anchorage.api.piece import PIECES
 from anchorage.api.plan import Plan
 from anchorage.api.stages import stage_method
+from anchorage.api.task import Task
 from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.engine.strategy import memory_of, sends_own_models
-from anchorage.learning.hooks import LearningHooks, expect
+from anchorage.learning.hooks import expect
+from anchorage.methods.preset import of_vectors
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
 from anchorage.methods.stages import stages_fit
@@ -39,7 +41,8 @@ def check(federation: Federation, silos: Sequence[Silo]) -> list[Mistake]:
     name = federation.spec.method.name
     if name not in PRESETS:
         return [Mistake(UNKNOWN_METHOD, _NAME, unknown_method(name))]
-    plan = Plan(federation.spec, silos, resolve(federation.spec.method))
+    spec = federation.spec
+    plan = Plan(spec, silos, resolve(spec.method, spec.task))
     return [*mistakes_of(plan), *stages_fit(plan, mistakes_of)]
 
 
@@ -49,15 +52,16 @@ def idle_silos(federation: Federation, silos: Sequence[Silo]) -> tuple[str, ...]
     A method that declares `Preset.labels` None without such a piece means them to look on, as LowerBound does.
     """
     spec = federation.spec
-    if any(map(_takes_unlabelled, (spec.method, *map(stage_method, spec.warm_up)))):
+    methods = (spec.method, *map(stage_method, spec.warm_up))
+    if any(_takes_unlabelled(method, spec.task) for method in methods):
         return ()
     return tuple(silo.metadata.name for silo in silos if silo.spec.labels == "None")
 
 
-def _takes_unlabelled(method: MethodSpec) -> bool:
+def _takes_unlabelled(method: MethodSpec, task: Task) -> bool:
     preset = PRESETS[method.name]
     means_to = "None" in preset.labels and not preset.slots.facts() & WITHOUT_LABELS
-    return means_to or bool(resolve(method).facts() & WITHOUT_LABELS)
+    return means_to or bool(resolve(method, task).facts() & WITHOUT_LABELS)
 
 
 def mistakes_of(plan: Plan) -> Iterator[Mistake]:
@@ -105,8 +109,10 @@ def _of_maps(plan: Plan) -> Iterator[Mistake]:
             message = f"found {field}, which serves networks that give one vector for each image; remove it"
             yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", field), message)
     for piece in plan.method.pieces():
-        if isinstance(piece, LearningHooks) and (piece.projection_head or piece.anchor_head):
-            message = f"found {piece.name}, whose head serves one vector for each image, but {task.name} has maps; choose another"
+        if of_vectors(piece):
+            message = (
+                f"found {piece.name}, which serves one vector for each image, but {task.name} has maps; choose another"
+            )
             yield Mistake(MEANINGLESS_OVERRIDE, piece.path, message)
 
 
@@ -149,7 +155,11 @@ def _unmet(plan: Plan) -> Iterator[Mistake]:
     task = plan.spec.task.name
     for piece in plan.method.pieces():
         if piece.tasks is not None and task not in piece.tasks:
-            message = f"found {piece.name}, which serves {' and '.join(sorted(piece.tasks))}, but the task is {task}; choose another"
+            fitting = [name for name, kind in PIECES.of(piece.slot).items() if kind.tasks is None or task in kind.tasks]
+            served = " and ".join(sorted(piece.tasks))
+            message = (
+                f"found {piece.name}, which serves {served}, but the task is {task}; choose one of {', '.join(fitting)}"
+            )
             yield Mistake(MEANINGLESS_OVERRIDE, piece.path, message)
         for need in piece.needs():
             if (need.fact in plan.facts) == need.refused:

@@ -43,9 +43,9 @@ class Part:
 
 def parts_of(spec: FederationSpec) -> tuple[Part, ...]:
     """Return the stages of the warm-up and the main method, in their order."""
-    warm_up = [(resolve(stage_method(stage)), stage.rounds) for stage in spec.warm_up]
+    warm_up = [(resolve(stage_method(stage), spec.task), stage.rounds) for stage in spec.warm_up]
     ends = [*accumulate((rounds for _, rounds in warm_up), initial=0), spec.rounds]
-    methods = [*(method for method, _ in warm_up), resolve(spec.method)]
+    methods = [*(method for method, _ in warm_up), resolve(spec.method, spec.task)]
     return tuple(Part(method, *span) for method, span in zip(methods, pairwise(ends), strict=True))
 
 
@@ -133,7 +133,7 @@ def describe_run(
         32 bytes, with which digests of images are keyed.
     """
     spec = study.federation.spec
-    method = resolve(spec.method)
+    method = resolve(spec.method, spec.task)
     stages = (
         StageDescription(
             method=part.method, down=task_layout(own.down, part.method).to_json(), up=own.up.to_json(), last=part.last

@@ -14,7 +14,14 @@ DVW = Preset(
     setting="labels at every silo",
     labels=("All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
-    reveals_to_server="correct and total on the validation images; with another metric the confusion matrix, so the class histogram",
+    reveals_to_server=(
+        "correct and total on the validation images; with another metric the confusion matrix, so the class histogram; of several findings per image "
+        "histograms of their probabilities, of a segmentation sums of Dice by class"
+    ),
     reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
     source="Stripelis et al. (Metis), Algorithm 1 and section IV; methods reference, 6.14",
+    by_task={
+        "multiLabel": {"weighting": Dvw(metric="MacroAUROC", validation_percent=5)},
+        "segmentation": {"weighting": Dvw(metric="Dice", validation_percent=5)},
+    },
 )

@@ -1,10 +1,13 @@
 """What a method declares: which piece fills each slot, what becomes known through it, and where it comes from."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from anchorage.api.method import Local, ResolvedMethod
-from anchorage.api.piece import AuxiliaryArray
+from anchorage.api.piece import PIECES, AuxiliaryArray, Piece
+from anchorage.api.task import Task
+from anchorage.learning.hooks import LearningHooks
 from anchorage.pieces.aggregation.mean import Mean
 from anchorage.pieces.batch_norm.average import Average
 from anchorage.pieces.encoding.float32 import Float32
@@ -22,6 +25,9 @@ from anchorage.pieces.weighting.sample_count import SampleCount
 
 Mode = Literal["Synchronous", "Asynchronous"]
 Labels = Literal["None", "All", "Partial"]
+
+OF_FINDINGS = "; of several findings per image also how many labelled images have each"
+"""What is revealed by counts of labels (`anchorage.pieces.finding_counts`): of a silo to the server, of all of them together to silos."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +64,37 @@ class Preset:
     every_label: bool = False
     """Whether every silo must have all labels: an upper bound with labels missing bounds nothing."""
 
+    by_task: Mapping[str, Mapping[str, Piece]] = field(default_factory=dict)
+    """What stands in slots in place of `slots` where pieces of these are of one class per image: counterparts by the task's name and the slot."""
+
     @property
     def name(self) -> str:
         """The name that a federation's ``spec.method.name`` gives."""
         return self.slots.name
+
+    def slots_of(self, task: Task | type[Task] | None) -> ResolvedMethod:
+        """Return every slot as it is for a task; None: where an image is of one class."""
+        own = {} if task is None else self.by_task.get(task.name, {})
+        return self.slots.model_copy(update=dict(own)) if own else self.slots
+
+    def serves(self, task: type[Task]) -> bool:
+        """Return whether its pieces, as they are without a document's changes, can serve a task."""
+        pieces = list(self.slots_of(task).pieces())
+        if task.gives_maps and any(map(of_vectors, pieces)):
+            return False
+        return all(piece.tasks is None or task.name in piece.tasks for piece in pieces)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of this package's tasks that it serves."""
+        known = {name: kind for name, kind in PIECES.of("task").items() if "." not in name and issubclass(kind, Task)}
+        return tuple(name for name, task in known.items() if self.serves(task))
+
+    @property
+    def sent(self) -> frozenset[str]:
+        """Names of the arrays that silos send beside the update, whatever the task."""
+        every = (self.slots, *(self.slots.model_copy(update=dict(own)) for own in self.by_task.values()))
+        return frozenset(array.name for method in every for array in auxiliary_arrays(method, up=True))
 
     @property
     def down(self) -> tuple[AuxiliaryArray, ...]:
@@ -72,6 +105,11 @@ class Preset:
     def up(self) -> tuple[AuxiliaryArray, ...]:
         """What travels beside the update to the server."""
         return auxiliary_arrays(self.slots, up=True)
+
+
+def of_vectors(piece: Piece) -> bool:
+    """Return whether a piece serves networks that give one vector for each image, and no maps."""
+    return isinstance(piece, LearningHooks) and (piece.projection_head or piece.anchor_head or piece.needs_vectors)
 
 
 def auxiliary_arrays(method: ResolvedMethod, *, up: bool) -> tuple[AuxiliaryArray, ...]:

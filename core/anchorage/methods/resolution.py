@@ -8,14 +8,17 @@ from anchorage.api.errors.documents import UNKNOWN_METHOD
 from anchorage.api.method import MethodSpec, ResolvedMethod
 from anchorage.api.mistakes import meant
 from anchorage.api.piece import Piece
+from anchorage.api.task import Task
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.variants import variants
 
 D = TypeVar("D", bound=Document)
 
 
-def resolve(spec: MethodSpec) -> ResolvedMethod:
-    """Fill every slot: the preset's pieces, and over them what the document sets.
+def resolve(spec: MethodSpec, task: Task | None = None) -> ResolvedMethod:
+    """Fill every slot: the preset's pieces for a task, and over them what the document sets.
+
+    A piece of single classes gives way to the task's counterpart that the preset names (`Preset.by_task`); without a task an image is of one class.
 
     A slot that names the preset's own alternative changes its options field by field; one that names another alternative starts from that
     alternative's own defaults: FedAnchor's threshold of 0.6 means nothing to FlexMatch.
@@ -27,7 +30,7 @@ def resolve(spec: MethodSpec) -> ResolvedMethod:
     """
     if spec.name not in PRESETS:
         raise AnchorageError(UNKNOWN_METHOD, unknown_method(spec.name))
-    preset = PRESETS[spec.name].slots
+    preset = PRESETS[spec.name].slots_of(task)
     given = {field: getattr(spec, field) for field in spec.model_fields_set - {"name"}}
     return preset.model_copy(update={f: _merged(getattr(preset, f), v) for f, v in given.items() if v is not None})
 

@@ -1,10 +1,14 @@
 """FedAvg-Semi and SemiAnAgg: labels at some silos or partially at all (methods reference, 6.9)."""
 
 from anchorage.api.method import Local, UnlabelledWork
-from anchorage.methods.preset import Preset, slots
+from anchorage.methods.preset import OF_FINDINGS, Preset, slots
+from anchorage.pieces.local_loss.balanced_binary import BalancedBinary
 from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
+from anchorage.pieces.local_loss.task_loss import TaskLoss
 from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
 from anchorage.pieces.pseudo_labels.flexmatch import FlexMatch
+from anchorage.pieces.pseudo_labels.per_finding import PerFinding
 from anchorage.pieces.weighting.fedavg_semi import FedAvgSemi
 from anchorage.pieces.weighting.semianagg import SemiAnAgg
 
@@ -28,9 +32,13 @@ FEDAVG_SEMI = Preset(
     summary="One half of the weight by labelled images, the other half by accepted pseudo-labels.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
-    reveals_to_server="the number of labelled images and of accepted pseudo-labels",
-    reveals_to_silos="nothing beyond the global model",
+    reveals_to_server=f"the number of labelled images and of accepted pseudo-labels{OF_FINDINGS}",
+    reveals_to_silos=f"nothing beyond the global model{OF_FINDINGS}",
     source="SemiAnAgg paper, baseline FedAvg-Semi; methods reference, 6.9",
+    by_task={
+        "multiLabel": {"local_loss": BalancedBinary(), "pseudo_labels": PerFinding()},
+        "segmentation": {"local_loss": TaskLoss(), "pseudo_labels": FixMatch(threshold="0.95")},
+    },
 )
 
 SEMIANAGG = Preset(

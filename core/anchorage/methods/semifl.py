@@ -1,11 +1,13 @@
 """SemiFL and the other baselines of FedAnchor with labels at the server (methods reference, 6.7)."""
 
 from anchorage.api.method import Local
-from anchorage.methods.preset import Preset, slots
+from anchorage.methods.preset import OF_FINDINGS, Preset, slots
 from anchorage.pieces.batch_norm.static import Static
 from anchorage.pieces.mixup.client import ClientMixup
+from anchorage.pieces.mixup.none import NoMixup
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
+from anchorage.pieces.pseudo_labels.per_finding import PerFinding
 from anchorage.pieces.pseudo_labels.received_model import ReceivedModel
 from anchorage.pieces.server_step.momentum import Momentum
 from anchorage.pieces.server_training.anchors import Anchors
@@ -35,8 +37,12 @@ SEMIFL = Preset(
     setting="labels at the server only",
     labels=("None",),
     reveals_to_server="whether any image was labelled with confidence",
-    reveals_to_silos="nothing beyond the global model",
+    reveals_to_silos=f"nothing beyond the global model{OF_FINDINGS}",
     source="Diao et al. 2022 (SemiFL), as read in its public code; methods reference, 6.7",
+    by_task={
+        "multiLabel": {"pseudo_labels": PerFinding(labelled_by="Received"), "mixup": NoMixup()},
+        "segmentation": {"mixup": NoMixup()},
+    },
 )
 
 FIXMATCH_ALTERNATE = Preset(
@@ -51,8 +57,9 @@ FIXMATCH_ALTERNATE = Preset(
     setting="labels at the server only (anchors)",
     labels=("None",),
     reveals_to_server="the number of images",
-    reveals_to_silos="nothing beyond the global model",
+    reveals_to_silos=f"nothing beyond the global model{OF_FINDINGS}",
     source="FedAnchor, baseline FedAvg+FixMatch; methods reference, 6.7",
+    by_task={"multiLabel": {"pseudo_labels": PerFinding()}},
 )
 
 SUPERVISED = Preset(

@@ -42,7 +42,8 @@ def _stage_fits(plan: Plan, stage: WarmUp, rules: Callable[[Plan], Iterator[Mist
     except DocumentError as error:
         yield from error.mistakes
         return
-    own = Plan(plan.spec.model_copy(update={"method": method}), plan.silos, resolve(method), warms_up=True)
+    resolved = resolve(method, plan.spec.task)
+    own = Plan(plan.spec.model_copy(update={"method": method}), plan.silos, resolved, warms_up=True)
     for mistake in rules(own):
         inside = mistake.path[:2] == ("spec", "method")
         yield inside_stage(stage, replace(mistake, path=mistake.path[2:])) if inside else mistake

@@ -14,6 +14,9 @@ _FROM = FEDAVG_SEMI.slots
 FEDROD = replace(
     FEDAVG_SEMI,
     slots=_FROM.model_copy(update={"name": "FedRoD", "second_head": Personal()}),
+    by_task={},
+    reveals_to_server="the number of labelled images and of accepted pseudo-labels",
+    reveals_to_silos="nothing beyond the global model",
     summary="FedAvgSemi with a second, personal head that stays at every labelled silo.",
     source="Chen and Chao 2022 (Fed-RoD), as SemiAnAgg's paper compares it; methods reference, 6.12",
 )

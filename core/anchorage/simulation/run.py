@@ -130,7 +130,7 @@ class Simulation:
         if not resume:
             return memory, None
         federation, silos = self._study.federation, self._study.silos
-        length = Fact.LENGTH_MATTERS in resolve(federation.spec.method).facts()
+        length = Fact.LENGTH_MATTERS in resolve(federation.spec.method, federation.spec.task).facts()
         decided = digest_of_study(federation, silos, resolve, length=length)
         decided += f" from {self._initial}" if self._initial else ""  # a name may have other weights by now
         if federation.spec.protocol.mode == "Synchronous":
@@ -284,7 +284,8 @@ class Rounds:
             The run failed.
         """
         settings = replace(round_settings(self.study), masked=False)
-        method, secure = resolve(self.study.federation.spec.method), self._secure(settings)
+        spec = self.study.federation.spec
+        method, secure = resolve(spec.method, spec.task), self._secure(settings)
         link, clock = self._link(method, lambda: silos.work())
         silos = (
             SilosInLanes(link, self.profiles, self.spare, self.learners, secure, self.state)

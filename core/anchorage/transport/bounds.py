@@ -112,11 +112,16 @@ def _check_sums(name: str, array: NDArray[Any]) -> None:
 
 
 def _check_counted_images(counts: NDArray[Any], images: int) -> None:
-    """Check counts of images: [2], right ones and all; or [C, C], those of each true and predicted class."""
+    """Check counts of images: [2], right ones and all; [C, C], by true and predicted class; or [2, C, k], shares of those of each class."""
     what, square, pair = VALIDATION, counts.ndim == 2 and len(set(counts.shape)) == 1, counts.shape == (2,)
-    _require(square or pair, what, f"its shape is {counts.shape[:4]}")
+    parts = counts.ndim == 3 and counts.shape[0] == 2 and counts.size <= MOST_TALLIED
+    _require(square or pair or parts, what, f"its shape is {counts.shape[:4]}")
     _require(counts.dtype.kind in "biuf", what, f"its dtype is {counts.dtype}")
     _require(bool(((counts >= 0) & (counts <= images)).all()), what, f"a count is not 0 to {images}")
+    if parts:
+        most = float(counts.sum((0, 2)).max(initial=0))
+        _require(most <= images + 1e-6, what, f"a class has {most:g} images, of {images}")
+        return
     total, right = (int(counts[1]), int(counts[0])) if pair else (int(counts.sum()), int(counts.trace()))
     _require(right <= total <= images, what, f"{right} of {total} right, of {images} images")
 

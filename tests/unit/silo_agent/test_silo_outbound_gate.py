@@ -15,6 +15,7 @@ from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.methods import PRESETS
 from anchorage.pieces.task.multi_label import MultiLabel
+from anchorage.pieces.weighting.dvw import Dvw
 from anchorage.transport.messages import Announcement, Assigned, Evaluation, Permit
 from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import Manifest
@@ -279,6 +280,25 @@ class TestGate:
         gate.report(Evaluation(scored.id, tally, 20))
         (told,) = link.evaluations.values()
         assert told.tally["score_counts"].sum((0, 2)).tolist() == sent and told.tally["scored_images"] == 20
+
+    @pytest.mark.parametrize(("minimum", "sent"), [(3, [20, 20]), (6, [20, 0])])
+    def test_nor_is_it_told_of_a_model_that_a_weighting_has_scored(
+        self, link: FakeLink, audit: AuditLog, minimum: int, sent: list[int]
+    ) -> None:
+        task = MultiLabel(labels=("Mass", "Edema"))
+        labels = np.zeros((20, 2), np.int8)
+        labels[:10, 0], labels[:4, 1] = 1, 1
+        method = PRESETS["DVW"].slots_of(task)
+        counts = Dvw(metric="MacroAUROC").tally(labels, np.full((20, 2), 0.5))
+        gate = OutboundGate(link, policy_of(minimumSamples=minimum), audit, terms_of(method), joined(), scored_by=task)
+        trained, scored = train_task(ONE), evaluate_task(TWO)
+        for asked in (trained, scored):
+            gate.admit(asked)
+        gate.announce(announcement(trained.id, 20, validation=counts))
+        gate.report(Evaluation(scored.id, {"validation": counts}, 20))
+        (told,), (said,) = link.evaluations.values(), link.announcements.values()
+        assert told.tally["validation"].sum((0, 2)).tolist() == sent
+        assert said.auxiliary_data["validation"].sum((0, 2)).tolist() == sent
 
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -88,10 +88,9 @@ def test_a_method_trains_several_findings(name: str, root: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "piece"),
     [
-        ({"name": "FedAvgFixMatch"}, "fixMatch"),
+        ({"name": "FedAvg", "pseudoLabels": {"fixMatch": {}}}, "fixMatch"),
         ({"name": "FedAvg", "secondHead": {"balanced": {}}}, "balanced"),
         ({"name": "SemiAnAgg"}, "semiAnAgg"),
-        ({"name": "FedAvg", "weighting": {"dvw": {}}}, "dvw"),
     ],
 )
 def test_what_is_of_single_classes_is_refused(root: Path, method: dict[str, Any], piece: str) -> None:
@@ -99,6 +98,12 @@ def test_what_is_of_single_classes_is_refused(root: Path, method: dict[str, Any]
         DocumentError, match=f"found {piece}, which serves classification.*, but the task is multiLabel"
     ):
         validate_study(write(root, documents(method, labels=THREE)))
+
+
+def test_a_metric_of_single_classes_is_refused(root: Path) -> None:
+    method = {"name": "DVW", "weighting": {"dvw": {"metric": "MCC"}}}
+    with pytest.raises(DocumentError, match="found MCC, which does not score the task multiLabel; set MacroAUROC"):
+        validate_study(write(root, documents(method)))
 
 
 def trained(

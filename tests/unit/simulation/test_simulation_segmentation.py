@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from drawn_masks import write_pairs
+from drawn_masks import SIDE, write_study
 
 from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_study
@@ -27,7 +27,6 @@ from anchorage.learning.views import epoch_batches
 from anchorage.methods.resolution import resolve
 from anchorage.simulation.run import simulate
 
-SIDE = 16
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
     "dice": {"name": "FedAvg", "localLoss": {"diceCrossEntropy": {}}},
@@ -38,45 +37,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedAsync": {},
     "anchors": {"name": "FedAvg", "serverTraining": {"anchors": {"epochs": 1}}},
 }
-
-
-def write_study(
-    folder: Path, method: dict[str, Any], *, silos: int = 2, rounds: int = 2, labels: str = "All", **spec: Any
-) -> Path:
-    """Write a federation over drawn discs, and its images into `data`."""
-    for seed, name in enumerate(("server", "anchors", *(f"site-{silo}" for silo in range(silos)))):
-        write_pairs(folder / "data" / name, 6, seed, side=SIDE, empty=1)
-    server = {"format": "ImageFolder", "claimName": "server"}
-    name = method.get("name", "FedAvg")
-    federation = {
-        "kind": "Federation",
-        "metadata": {"name": "discs"},
-        "spec": {
-            "rounds": rounds,
-            "task": {"segmentation": {"classes": ["background", "disc"]}},
-            "model": {"network": "SmallUNet", "imageSize": SIDE},
-            "method": {"local": {"epochs": 1, "batchSize": 4}, **method},
-            "protocol": {"mode": "Asynchronous" if name == "FedAsync" else "Synchronous"},
-            "evaluation": {"validation": server},
-            **({"anchorData": {**server, "claimName": "anchors"}} if "serverTraining" in method else {}),
-            **spec,
-        },
-    }
-    sites = [
-        {
-            "kind": "Silo",
-            "metadata": {"name": f"site-{silo}"},
-            "spec": {
-                "federation": "discs",
-                "labels": labels,
-                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
-            },
-        }
-        for silo in range(silos)
-    ]
-    file = folder / "study.yaml"
-    file.write_text(yaml.safe_dump_all([federation, *sites]))
-    return file
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -129,6 +89,7 @@ def test_one_silo_alone_is_central_training(tmp_path: Path) -> None:
         ({"model": {"network": "SmallUNet", "imageSize": SIDE, "augmentation": "CroppedNatural"}}, {}, ("Natural",)),
         ({"model": {"network": "SmallUNet", "imageSize": SIDE, "hidden": 8}}, {}, ("found hidden",)),
         ({}, {"name": "MOON"}, ("one vector for each image",)),
+        ({}, {"selfSupervised": {"fedByol": {}}}, ("fedByol, which serves one vector for each image",)),
         ({}, {"localLoss": {"balancedSoftmax": {}}}, ("serves classification, but the task is segmentation",)),
         ({}, {"secondHead": {"personal": {}}}, ("serves classification, but the task is segmentation",)),
         ({}, {"mixup": {"server": {}}}, ("serves classification, but the task is segmentation",)),
@@ -194,10 +155,18 @@ def test_the_half_of_the_weight_that_goes_by_pseudo_labels(tmp_path: Path) -> No
     assert [round(silo.weight, 6) for silo in record.silos] == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("name", ["uda", "flexMatch", "meanTeacher", "receivedModel"])
+@pytest.mark.parametrize("name", ["flexMatch", "classAdaptive", "perFinding"])
 def test_pseudo_labels_of_single_classes_are_refused(name: str, tmp_path: Path) -> None:
     file = write_study(tmp_path, {"name": "FedAvg", "pseudoLabels": {name: {}}})
-    with pytest.raises(DocumentError, match=f"found {name}, which serves classification, but the task is segmentation"):
+    with pytest.raises(
+        DocumentError, match=f"found {name}, which serves .*but the task is segmentation; choose one of none, "
+    ):
+        validate_study(file)
+
+
+def test_pixels_are_learnt_on_strong_views(tmp_path: Path) -> None:
+    file = write_study(tmp_path, {"name": "FedAvgUDA", "pseudoLabels": {"uda": {"views": "Plain"}}})
+    with pytest.raises(DocumentError, match="found Plain, which is for one class per image"):
         validate_study(file)
 
 

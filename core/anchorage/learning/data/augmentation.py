@@ -88,7 +88,7 @@ class Augmentation:
         return self.normalise(RandAugment(2)(fractions(self._moved(images, generator)), generator))
 
     def with_masks(
-        self, images: Tensor, masks: Tensor, generator: torch.Generator, *, strong: bool
+        self, images: Tensor, masks: Tensor, generator: torch.Generator, *, strong: bool, unknown: int = UNKNOWN_PIXEL
     ) -> tuple[Tensor, Tensor]:
         """Return weak or strong views of images, and their masks, moved with them by the same draws.
 
@@ -96,12 +96,15 @@ class Augmentation:
         ----------
         images : Tensor, shape [b, channels, h, w]
             Images.
-        masks : Tensor of uint8, shape [b, h, w]
-            Classes; each pixel takes that of the nearest, and what comes from beyond the image, or is hidden, is not known.
+        masks : Tensor of integers, shape [b, h, w]
+            Classes, or something else of each pixel. Each takes that of the nearest, and what comes from beyond the image, or is hidden, is not
+            known.
         generator : torch.Generator
             Source of all draws, which goes on as after a view of the images alone.
         strong : bool
             Whether views are strong.
+        unknown : int
+            What pixels are that are not known.
         """
         before = generator.get_state()
         seen = self.strong(images, generator) if strong else self.weak(images, generator)
@@ -109,7 +112,7 @@ class Augmentation:
         generator.set_state(before)
         places = self.places(pixel_places(masks), generator, strong=strong)
         generator.set_state(after)
-        return seen, from_places(masks, places, UNKNOWN_PIXEL)
+        return seen, from_places(masks, places, unknown)
 
     def places(self, places: Tensor, generator: torch.Generator, *, strong: bool) -> Tensor:
         """Do what a view's draws do to where pixels come from, float32 [b, 3, h, w]; a class with `weak` or `strong` of its own has its own."""

@@ -136,12 +136,12 @@ def pixel_places(masks: Tensor) -> Tensor:
 
 
 def from_places(masks: Tensor, places: Tensor, unknown: int) -> Tensor:
-    """Return masks of the nearest pixels, uint8 [b, h', w'].
+    """Return masks of the nearest pixels, [b, h', w'].
 
     Parameters
     ----------
-    masks : Tensor of uint8, shape [b, h, w]
-        Classes.
+    masks : Tensor of integers, shape [b, h, w]
+        Classes, or something else of each pixel.
     places : Tensor, shape [b, 3, h', w']
         What became of `pixel_places`.
     unknown : int

@@ -95,6 +95,13 @@ class Calibrated(ByConfidence, Validated):
         "expectation maximisation estimates.",
     )
 
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Refuse thresholds of classes of whole images where every pixel has one."""
+        yield from super().check(plan)
+        if plan.spec.task.gives_maps and self.calibration != "None":
+            message = f"found {self.calibration}, which is for one class per image; in a {plan.spec.task.name} set None"
+            yield Mistake(MEANINGLESS_OVERRIDE, self.option("calibration"), message)
+
     @property
     def aligned(self) -> bool:
         """Whether probabilities make up for the silo's class shares."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.fact import Fact
 from anchorage.pieces.pseudo_labels.calibrated import Calibrated
+from anchorage.pieces.pseudo_labels.pixels import pixel_work
 
 if TYPE_CHECKING:
     import torch
@@ -44,9 +45,11 @@ class Consistency(Calibrated):
         return super().facts() | {Fact.PSEUDO_LABELS_BY_STEP}
 
     def objective(self, silo_round: SiloRound) -> Work | None:
-        """Return the consistency losses beside those of labelled images."""
+        """Return the consistency losses of images, or of their pixels, beside those of labelled images."""
         from anchorage.learning.silo_round import Work
 
+        if silo_round.task.gives_maps:
+            return pixel_work(silo_round, float(self.threshold), self.soft_temperature())
         images, batching = silo_round.images, silo_round.batching()
         if not len(images.unlabelled):
             return None

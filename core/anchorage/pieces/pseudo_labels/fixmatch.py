@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
+from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.fact import Fact
-from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.task import CLASSIFICATION, Task
+from anchorage.api.task import ONE_CLASS_EACH, Task
 from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declared
 from anchorage.pieces.pseudo_labels.consistency import Consistency
-from anchorage.pieces.pseudo_labels.pixels import pixel_work
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anchorage.api.plan import Plan
-    from anchorage.learning.silo_round import SiloRound, Work
+    from anchorage.learning.silo_round import SiloRound
 
 RAREST = 1e-6
 """Smallest share of a class in an estimate."""
@@ -34,7 +31,7 @@ class FixMatch(Consistency):
     In a segmentation, the confident pixels of images as they are.
     """
 
-    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION | {"segmentation"}
+    tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH
 
     adjustment: Literal["None", "Local", "Labelled"] = Field(
         "None",
@@ -42,19 +39,6 @@ class FixMatch(Consistency):
         "the silo's own labels, estimated where it has none. Labelled: those of all silos' labels, which needs a synchronous "
         "protocol.",
     )
-
-    def check(self, plan: Plan) -> Iterator[Mistake]:
-        """Refuse thresholds of classes of whole images where every pixel has one."""
-        yield from super().check(plan)
-        if plan.spec.task.gives_maps and self.calibration != "None":
-            message = f"found {self.calibration}, which is for one class per image; in a {plan.spec.task.name} set None"
-            yield Mistake(MEANINGLESS_OVERRIDE, self.option("calibration"), message)
-
-    def objective(self, silo_round: SiloRound) -> Work | None:
-        """Return the consistency losses of images, or of pixels, beside those of labelled images."""
-        if silo_round.task.gives_maps:
-            return pixel_work(silo_round, float(self.threshold))
-        return super().objective(silo_round)
 
     def facts(self) -> frozenset[str]:
         """Say that a balanced head may learn these labels."""

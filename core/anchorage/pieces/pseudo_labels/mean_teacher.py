@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +12,24 @@ from pydantic import Field
 from anchorage.api.base import AboveZero, Fraction, PositiveDecimal
 from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
+from anchorage.api.task import MULTI_LABEL, ONE_CLASS_EACH
 from anchorage.pieces.slots import PseudoLabels
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from anchorage.algorithms.moving_average import MovingAverage
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
-    from anchorage.learning.silo_round import SiloRound, Work
-    from anchorage.learning.views import Views
+    from anchorage.learning.model_hooks import TaskHooks
+    from anchorage.learning.silo_round import LocalImages, SiloRound, Work
 
 TEACHER = "teacher/"
 """Prefix of the teacher in the silo's kept state."""
+
+UNKNOWN = -1
+"""What an unknown finding is among labels."""
 
 VALIDATION_CONFIDENCE = 0.6
 """Confidence from which on a prediction labels a validation image, where a weighting scores models on those."""
@@ -35,8 +39,11 @@ VALIDATION_CONFIDENCE = 0.6
 class MeanTeacher(PseudoLabels):
     """Labels by a moving average of the silo's model (RSCFed).
 
-    It teaches its sharpened predictions on all images.
+    It teaches its sharpened predictions on all images; of several findings per image all that are unknown, of a segmentation all pixels of images
+    without a mask.
     """
+
+    tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH | MULTI_LABEL
 
     temperature: AboveZero = Field(
         "0.5", description="Temperature of the teacher's predictions; below 1, it sharpens them."
@@ -70,20 +77,21 @@ class MeanTeacher(PseudoLabels):
         from anchorage.algorithms.moving_average import MovingAverage
         from anchorage.learning.silo_round import Work
 
-        images, batching = silo_round.images, silo_round.batching()
-        if not len(images.unlabelled):
+        kind = losses_of(silo_round.task)
+        indices, batching = kind.taught(silo_round.images), silo_round.batching()
+        if not len(indices):
             return None
         teacher = MovingAverage(silo_round.copy_received(), TEACHER, silo_round.kept)
-        losses = TeacherLosses(silo_round.network, teacher, images.views, images.unlabelled, self)
-        together, steps = silo_round.beside_labelled(losses.losses(batching, silo_round.draws), batching)
+        losses = kind(silo_round, teacher, indices, self)
+        together, steps = silo_round.beside_labelled(losses.losses(batching, silo_round.draws), batching, len(indices))
         slowest = float(self.slowest)
         return Work(
             together,
             steps,
             silo_round.counts(),
-            lambda: len(images.unlabelled),
+            lambda: len(indices),
             kept=teacher.kept,
-            accepted=losses.accepted.labels,
+            accepted=losses.accepted.labels if silo_round.task.one_of_several else None,
             after_step=lambda: teacher.follow(silo_round.network, teacher_decay(teacher.steps, slowest)),
         )
 
@@ -104,42 +112,46 @@ def squared_error(logits: Tensor, targets: Tensor, divisor: int) -> Tensor:
     return (logits.softmax(1) - targets).square().sum() / divisor
 
 
+def losses_of(task: TaskHooks) -> type[TeacherLosses]:
+    """Return how a task's predictions are compared."""
+    if task.gives_maps:
+        return PixelTeacherLosses
+    return TeacherLosses if task.one_of_several else FindingTeacherLosses
+
+
 class TeacherLosses:
     """Yields the losses of a silo's unlabelled images; both views are weak.
 
     Parameters
     ----------
-    network : Network
-        The model in training.
+    silo_round : SiloRound
+        The round, whose network is the model in training.
     teacher : MovingAverage
         Who labels.
-    views : Views
-        All images of the silo.
     indices : ndarray of int64, shape [n]
-        Those without a label.
+        Images that it teaches, of `taught`.
     slot : MeanTeacher
         Temperature, factor and divisor.
     """
 
     def __init__(
-        self,
-        network: Network,
-        teacher: MovingAverage,
-        views: Views,
-        indices: NDArray[np.int64],
-        slot: MeanTeacher,
+        self, silo_round: SiloRound, teacher: MovingAverage, indices: NDArray[np.int64], slot: MeanTeacher
     ) -> None:
         from anchorage.algorithms.pseudo_labels import Accepted
 
         self.accepted = Accepted()
-        self._network, self._teacher, self._views, self._indices = network, teacher, views, indices
+        self._network, self._teacher, self._indices = silo_round.network, teacher, indices
+        self._images, self._views = silo_round.images, silo_round.images.views
         self._temperature, self._weight = float(slot.temperature), float(slot.weight)
         self._nominal = slot.divisor == "BatchSize"
 
+    @classmethod
+    def taught(cls, images: LocalImages) -> NDArray[np.int64]:
+        """Return which images are taught: those without a label."""
+        return images.unlabelled
+
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
         """Yield the loss of each batch."""
-        import torch
-
         from anchorage.learning.views import epoch_batches
 
         augmentation, order = draws.torch("augmentation-unlabelled"), draws.numpy("batches-unlabelled")
@@ -147,11 +159,57 @@ class TeacherLosses:
             self.accepted.begin()
             for positions in epoch_batches(order, len(self._indices), batching.size, batching.smallest):
                 indices = self._views.to_device(self._indices[positions])
-                with torch.no_grad():
-                    probabilities = self._teacher.network(self._views.weak(indices, augmentation)).softmax(1)
-                    targets = sharpened(probabilities, self._temperature)
-                    labels = targets.argmax(1)
-                    self.accepted.add(indices, labels, torch.ones_like(labels, dtype=torch.bool))
-                logits = self._network(self._views.weak(indices, augmentation))
                 divisor = batching.size if self._nominal else len(positions)
-                yield self._weight * squared_error(logits, targets, divisor)
+                yield self._weight * self._error(indices, augmentation, divisor)
+
+    def _error(self, indices: Tensor, augmentation: torch.Generator, divisor: int) -> Tensor:
+        """Return the squared error of a batch, summed over classes and images and divided."""
+        import torch
+
+        with torch.no_grad():
+            probabilities = self._teacher.network(self._views.weak(indices, augmentation)).softmax(1)
+            targets = sharpened(probabilities, self._temperature)
+            labels = targets.argmax(1)
+            self.accepted.add(indices, labels, torch.ones_like(labels, dtype=torch.bool))
+        return squared_error(self._network(self._views.weak(indices, augmentation)), targets, divisor)
+
+
+class FindingTeacherLosses(TeacherLosses):
+    """The same of several findings per image: squared errors of both answers, of unknown entries alone, averaged over the findings of an image."""
+
+    @classmethod
+    def taught(cls, images: LocalImages) -> NDArray[np.int64]:
+        """Return the images of which a finding is unknown."""
+        taught: NDArray[np.int64] = images.train[(images.labels[images.train] == UNKNOWN).any(1)]
+        return taught
+
+    def _error(self, indices: Tensor, augmentation: torch.Generator, divisor: int) -> Tensor:
+        import torch
+
+        unknown = torch.from_numpy(self._images.labels[indices.cpu().numpy()] == UNKNOWN).to(indices.device)
+        with torch.no_grad():
+            present = self._teacher.network(self._views.weak(indices, augmentation)).sigmoid()
+            target = sharpened(torch.stack([1 - present, present], 1), self._temperature)[:, 1]
+        apart = self._network(self._views.weak(indices, augmentation)).sigmoid() - target
+        error: Tensor = (2 * apart.square() * unknown).mean(1).sum() / divisor
+        return error
+
+
+class PixelTeacherLosses(TeacherLosses):
+    """The same of a class for each pixel: squared errors summed over classes, averaged over pixels.
+
+    The teacher sees images as they are, and what it says moves with the weak view of the model in training, so that both have the same geometry.
+    """
+
+    def _error(self, indices: Tensor, augmentation: torch.Generator, divisor: int) -> Tensor:
+        import torch
+
+        from anchorage.algorithms.dice import moved
+
+        with torch.no_grad():
+            targets = sharpened(self._teacher.network(self._views.plain(indices)).softmax(1), self._temperature)
+        seen, places = self._views.with_places("weak", indices, augmentation)
+        apart = (self._network(seen).softmax(1) - moved(targets, places)).square().sum(1)
+        known = places >= 0
+        error: Tensor = ((apart * known).sum((1, 2)) / known.sum((1, 2)).clamp(min=1)).sum() / divisor
+        return error

@@ -1,4 +1,4 @@
-"""Pseudo-labels of several findings per image, each by itself: FixMatch, or labels by the received model, with care for rare findings.
+"""Pseudo-labels of several findings per image, each by itself: FixMatch, UDA, or labels by the received model, with care for rare findings.
 
 With rare findings nearly all confident guesses are negatives, and a model that learns them forgets the finding. Therefore positives are as many as
 the shares of labels say, or what the validation images prove; negatives are few for each positive; and a finding that hardly anybody has labels of
@@ -69,6 +69,11 @@ class PerFinding(PseudoLabels):
     negatives_per_positive: Annotated[int, Field(ge=1, le=10_000)] = Field(
         10,
         description="Most negatives of a finding for each positive; the least probable ones count. Raise it for findings that are easy to tell.",
+    )
+    temperature: PositiveDecimal = Field(
+        "0",
+        description="Temperature of soft guesses (UDA): below 1, it sharpens probabilities, which are learnt in place of yes and no. 0: yes and no "
+        "(FixMatch).",
     )
     weight: PositiveDecimal = Field("1", description="Factor of the loss on guesses beside that on labels.")
 
@@ -242,7 +247,8 @@ class Guesses:
             chosen = (present | (guessed <= low)) & unknown[rows]
             self.accepted.add(indices, (chosen & present).sum(1), chosen.any(1))
             logits = self._network(views.strong(indices, augmentation))
-            yield weight * guess_loss(logits if shift is None else logits + shift, present, chosen)
+            targets = sharpened(guessed, present, float(self._slot.temperature))
+            yield weight * guess_loss(logits if shift is None else logits + shift, targets, chosen)
 
     def _guessed(self, views: Tensor) -> Tensor:
         """Return the probabilities of the model in training, in eval mode, [b, L]."""
@@ -255,3 +261,25 @@ class Guesses:
                 return probabilities
         finally:
             self._network.train()
+
+
+def sharpened(probabilities: Tensor, present: Tensor, temperature: float) -> Tensor:
+    """Return what guesses teach: softmax(log p / temperature) of the two answers (UDA's targets, methods reference, 6.5), float [n, L].
+
+    Where shares of labels decide, a finding may be guessed whose probability is below one half: the guess itself is taught there, as it is where a
+    finding above one half is guessed to be absent, and everywhere at the temperature 0.
+
+    Parameters
+    ----------
+    probabilities : Tensor of float, shape [n, L]
+        Of the findings.
+    present : Tensor of bool, shape [n, L]
+        What is guessed.
+    temperature : float
+        From 0.
+    """
+    hard = present.to(probabilities.dtype)
+    if not temperature:
+        return hard
+    soft = (probabilities.logit(1e-6) / temperature).sigmoid()
+    return soft.where((probabilities >= 0.5) == present, hard)

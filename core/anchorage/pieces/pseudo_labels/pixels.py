@@ -1,4 +1,4 @@
-"""FixMatch pixel by pixel, for segmentations: confident pixels of an image's predicted mask are learnt on a strong view of it."""
+"""Pseudo-labels pixel by pixel, for segmentations: confident pixels of an image's predicted mask are learnt on a strong view of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from anchorage.api.task import UNKNOWN_PIXEL
 
 if TYPE_CHECKING:
+    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -19,18 +20,32 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.05
 """Share of an image's pixels that must be confident; images with fewer are left out."""
+_PIXELS = 1 << 20
+"""Of a batch that the received model labels."""
 
 
-def pixel_work(silo_round: SiloRound, threshold: float) -> Work | None:
-    """Return the consistency losses beside those of labelled images; None where every image has a mask."""
+def pixel_work(silo_round: SiloRound, threshold: float, temperature: float | None = None) -> Work | None:
+    """Return the losses of labels by the model in training beside those of labelled images; None where every image has a mask.
+
+    Parameters as of `PixelLosses`.
+    """
+    if not len(silo_round.images.unlabelled):
+        return None
+    return _beside_labelled(silo_round, PixelLosses(silo_round, threshold, temperature))
+
+
+def received_pixel_work(silo_round: SiloRound, threshold: float) -> Work:
+    """Return the losses of labels by the received model beside those of labelled images. Parameters as of `PixelLosses`."""
+    return _beside_labelled(silo_round, ReceivedPixels(silo_round, threshold))
+
+
+def _beside_labelled(silo_round: SiloRound, pixels: PixelLosses) -> Work:
     from anchorage.learning.silo_round import Work
 
-    images, batching = silo_round.images, silo_round.batching()
-    if not len(images.unlabelled):
-        return None
-    pixels = PixelLosses(silo_round, threshold)
-    losses, steps = silo_round.beside_labelled(pixels.losses(batching, silo_round.draws), batching)
-    return Work(losses, steps, silo_round.counts(), pixels.images, metrics=pixels.metrics)
+    batching = silo_round.batching()
+    losses = pixels.losses(batching, silo_round.draws)
+    together, steps = silo_round.beside_labelled(losses, batching, len(pixels.indices))
+    return Work(together, steps, silo_round.counts(), pixels.images, metrics=pixels.metrics)
 
 
 class PixelLosses:
@@ -47,38 +62,61 @@ class PixelLosses:
         The round.
     threshold : float
         Least probability of a confident pixel.
+    temperature : float, optional
+        Of soft targets ``softmax(logits / temperature)`` (UDA); the most probable classes.
     """
 
-    def __init__(self, silo_round: SiloRound, threshold: float) -> None:
+    def __init__(self, silo_round: SiloRound, threshold: float, temperature: float | None = None) -> None:
         self._network, self._views = silo_round.network, silo_round.images.views
-        self._indices: NDArray[np.int64] = silo_round.images.unlabelled
-        self._threshold = threshold
+        self.indices: NDArray[np.int64] = silo_round.images.unlabelled
+        """Images that are learnt."""
+        self._threshold, self._temperature = threshold, temperature
         self._counts: list[Tensor] = []
 
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
         """Yield the loss of each batch."""
-        from anchorage.algorithms.dice import confident_loss
-
         stream, augmentation = draws.numpy("batches-unlabelled"), draws.torch("augmentation-unlabelled")
-        in_pass = batching.in_pass(len(self._indices))
-        for step, positions in enumerate(batching.positions(len(self._indices), stream)):
+        in_pass = batching.in_pass(len(self.indices))
+        for step, positions in enumerate(batching.positions(len(self.indices), stream)):
             if step % in_pass == 0:
-                self._counts = []
-            indices = self._views.to_device(self._indices[positions])
-            guessed = self.masks(indices)
-            strong, moved = self._views.with_labels("strong", indices, guessed, augmentation)
-            yield confident_loss(self._network(strong), moved, UNKNOWN_PIXEL)
+                self._begin()
+            yield self._loss(positions, augmentation)
 
-    def masks(self, indices: Tensor) -> Tensor:
-        """Return the confident pixels' classes of some images, uint8 [b, H, W], and count them; what is not confident is not known."""
+    def _begin(self) -> None:
+        """Begin another pass, whose pixels are counted."""
+        self._counts = []
+
+    def _loss(self, positions: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
+        from anchorage.algorithms.dice import confident_loss, moved
+
+        indices = self._views.to_device(self.indices[positions])
+        logits = self._logits(indices)
+        masks = self.masks(logits)
+        if self._temperature is None:
+            strong, known = self._views.with_labels("strong", indices, masks, augmentation)
+            return confident_loss(self._network(strong), known, UNKNOWN_PIXEL)
+        strong, places = self._views.with_places("strong", indices, augmentation)
+        known = moved(masks.unsqueeze(1), places).squeeze(1).masked_fill(places < 0, UNKNOWN_PIXEL)
+        targets = moved((logits / self._temperature).softmax(1), places)
+        return confident_loss(self._network(strong), known, UNKNOWN_PIXEL, targets)
+
+    def _logits(self, indices: Tensor) -> Tensor:
+        """Return what the model in training says of images as they are, in eval mode, float [b, C, H, W]."""
         import torch
 
         self._network.eval()
         try:
             with torch.no_grad():
-                confidence, labels = self._network(self._views.plain(indices)).softmax(1).max(1)
+                logits: Tensor = self._network(self._views.plain(indices))
+                return logits
         finally:
             self._network.train()
+
+    def masks(self, logits: Tensor) -> Tensor:
+        """Return the confident pixels' classes, uint8 [b, H, W], of logits [b, C, H, W], and count them; what is not confident is not known."""
+        import torch
+
+        confidence, labels = logits.softmax(1).max(1)
         confident = confidence >= self._threshold
         confident &= (confident.float().mean((1, 2)) >= LEAST_SHARE)[:, None, None]
         foreground = confident & (labels > 0)
@@ -98,3 +136,32 @@ class PixelLosses:
             return {}
         foreground, confident, pixels, _ = (float(sum(int(counts[n]) for counts in self._counts)) for n in range(4))
         return {"accepted_foreground": foreground / pixels, "accepted_background": (confident - foreground) / pixels}
+
+
+class ReceivedPixels(PixelLosses):
+    """The same with masks by the received model, made once, uint8 [n, H, W], of images with enough confident pixels; the others are left out."""
+
+    def __init__(self, silo_round: SiloRound, threshold: float) -> None:
+        import torch
+
+        super().__init__(silo_round, threshold)
+        size = max(1, _PIXELS // silo_round.run.model.image_size**2)
+        found: list[Tensor] = []
+        for start in range(0, len(self.indices), size):
+            some = self._views.to_device(self.indices[start : start + size])
+            with torch.no_grad():
+                found.append(self.masks(self._network(self._views.plain(some))))
+        masks = torch.cat(found) if found else torch.empty(0, 1, 1, dtype=torch.uint8)
+        kept = (masks != UNKNOWN_PIXEL).flatten(1).any(1)
+        self._masks = masks[kept]
+        self.indices = self.indices[kept.cpu().numpy()]
+
+    def _begin(self) -> None:
+        """Keep the counts: masks are those of the round."""
+
+    def _loss(self, positions: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
+        from anchorage.algorithms.dice import confident_loss
+
+        indices, rows = (self._views.to_device(each) for each in (self.indices[positions], positions))
+        strong, known = self._views.with_labels("strong", indices, self._masks[rows], augmentation)
+        return confident_loss(self._network(strong), known, UNKNOWN_PIXEL)

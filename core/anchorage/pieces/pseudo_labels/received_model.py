@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from anchorage.api.piece import piece
+from anchorage.api.task import ONE_CLASS_EACH
 from anchorage.pieces.pseudo_labels.calibrated import Calibrated
 from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
+from anchorage.pieces.pseudo_labels.pixels import received_pixel_work
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from anchorage.learning.silo_round import SiloRound
+    from anchorage.learning.silo_round import SiloRound, Work
 
 
 @piece("receivedModel")
 class ReceivedModel(FixedLabels, Calibrated):
-    """Labels of weak views by the received model, once per round (SemiFL)."""
+    """Labels of weak views by the received model, once per round (SemiFL).
+
+    In a segmentation, the confident pixels of images without a mask, as these are; images with one are learnt by it.
+    """
+
+    tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH
+
+    def objective(self, silo_round: SiloRound) -> Work:
+        """Return the losses of accepted images, or of accepted pixels beside those of labelled images."""
+        if silo_round.task.gives_maps:
+            return received_pixel_work(silo_round, float(self.threshold))
+        return super().objective(silo_round)
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return labels of weak views, in eval mode, int64 [b], and whether they are accepted, bool [b]."""

@@ -1,17 +1,31 @@
 """UDA (methods reference, 6.5)."""
 
-from typing import Annotated, Literal
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from anchorage.api.base import AboveZero, Fraction
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import NEW_OPTION, piece
+from anchorage.api.task import ONE_CLASS_EACH
 from anchorage.pieces.pseudo_labels.consistency import Consistency
+
+if TYPE_CHECKING:
+    from anchorage.api.plan import Plan
 
 
 @piece("uda")
 class UDA(Consistency):
-    """UDA: sharpened confident predictions for weak views are learnt on strong views (Xie et al. 2020)."""
+    """UDA: sharpened confident predictions for weak views are learnt on strong views (Xie et al. 2020).
+
+    In a segmentation, those of the confident pixels of images as they are.
+    """
+
+    tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH
 
     threshold: Fraction = Field(
         "0.8",
@@ -26,6 +40,13 @@ class UDA(Consistency):
         description="Views that are labelled and learnt. Augmented: the label of a weak view is learnt on a strong one. Plain: images as "
         "they are, for labels that `classCounts` corrects; with a frozen encoder each image is encoded only once.",
     )
+
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Refuse to learn images as they are where the strong view is what pixels move with."""
+        yield from super().check(plan)
+        if plan.spec.task.gives_maps and self.views != "Augmented":
+            message = f"found {self.views}, which is for one class per image; in a {plan.spec.task.name} set Augmented"
+            yield Mistake(MEANINGLESS_OVERRIDE, self.option("views"), message)
 
     @property
     def plain_views(self) -> bool:

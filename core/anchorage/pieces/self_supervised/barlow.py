@@ -60,6 +60,11 @@ class Barlow(ImagesAlone):
         return self.online_classifier == "Disabled"
 
     @property
+    def needs_vectors(self) -> bool:  # type: ignore[override]
+        """Whether a classifier of the vectors of whole images is trained."""
+        return not self.leaves_classifier
+
+    @property
     def decays_classifier(self) -> bool:  # type: ignore[override]
         """Whether weight decay acts on the classifier."""
         return self.leaves_classifier
@@ -114,6 +119,8 @@ class Barlow(ImagesAlone):
         return Work(losses, batching.steps(len(silo_round.images.train)), silo_round.counts())
 
     def _losses(self, silo_round: SiloRound, batching: Batching, beside: Loss | None) -> Iterator[Tensor]:
+        from anchorage.learning.data.labels import is_known
+
         network, images = silo_round.network, silo_round.images
         assert network.projector is not None, "built for this method"
         scale, off_diagonal = float(self.scale), float(self.off_diagonal)
@@ -121,10 +128,10 @@ class Barlow(ImagesAlone):
         for positions in batching.positions(len(images.train), silo_round.draws.numpy("batches")):
             chosen = images.train[positions]
             first, second = images.views.barlow(images.views.to_device(chosen), augmentation)
-            features = network.encoder(first)
-            one, other = network.projector(features), network.projector(network.encoder(second))
+            features = network.embed(first)
+            one, other = network.projector(features), network.projector(network.embed(second))
             loss = scale * redundancy_loss(one, other, off_diagonal)
-            known = np.flatnonzero(images.labels[chosen] >= 0)
+            known = np.flatnonzero(is_known(images.labels[chosen]))
             if beside is not None and len(known):
                 labels = images.views.to_device(images.labels[chosen[known]])
                 seen = network.projection(features).detach()[images.views.to_device(known)]

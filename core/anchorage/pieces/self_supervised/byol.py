@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -31,6 +31,8 @@ class Byol(ImagesAlone):
 
     Its projector and its target encoder stay at the silo.
     """
+
+    needs_vectors: ClassVar[bool] = True
 
     decay: Fraction = Field(
         "0.999",
@@ -85,6 +87,6 @@ def _losses(silo_round: SiloRound, batching: Batching, target: nn.Module) -> Ite
         indices = views.to_device(images[positions])
         one, other = (views.weak(indices, augmentation) for _ in range(2))
         yield (
-            byol_loss(network.local(network.encoder(one)), target(other).detach())
-            + byol_loss(network.local(network.encoder(other)), target(one).detach())
+            byol_loss(network.local(network.embed(one)), target(other).detach())
+            + byol_loss(network.local(network.embed(other)), target(one).detach())
         ) / 2

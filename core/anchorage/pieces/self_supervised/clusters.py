@@ -161,7 +161,7 @@ class Clustering:
             self._remember(features)
             guessed = self._project(network, second) @ centroids.T / TEMPERATURE
             turned, turns = turned_images(views.weak(indices, self._augmentation), self._augmentation)
-            turn = network.rotation(network.projector(network.encoder(turned)))
+            turn = network.rotation(network.projector(network.embed(turned)))
             yield functional.cross_entropy(guessed, target) + functional.cross_entropy(turn, turns)
 
     def auxiliary_data(self) -> Mapping[str, NDArray[np.float32]]:
@@ -185,7 +185,7 @@ class Clustering:
         from anchorage.algorithms.pseudo_labels import unit_rows
 
         assert network.projector is not None, "built for this method"
-        return unit_rows(network.projector(network.encoder(images)))
+        return unit_rows(network.projector(network.embed(images)))
 
     def _follow(self) -> None:
         import torch

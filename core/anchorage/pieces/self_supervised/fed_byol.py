@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -27,6 +27,8 @@ class FedByol(SimSiam):
 
     Projector and predictor travel with the encoder; the target network, which follows encoder and projector, stays at the silo.
     """
+
+    needs_vectors: ClassVar[bool] = True
 
     decay: Fraction = Field(
         "0.99",
@@ -79,7 +81,7 @@ def byol_losses(
     projected = None
     for positions in batching.positions(len(images.train), silo_round.draws.numpy("batches")):
         views = images.views.barlow(images.views.to_device(images.train[positions]), augmentation)
-        (projected, guess), (_, other) = (network.projector(network.encoder(view)) for view in views)
+        (projected, guess), (_, other) = (network.projector(network.embed(view)) for view in views)
         with torch.no_grad():
             first, second = (target.network(view) for view in views)
         yield byol_distance(guess, other, first, second)

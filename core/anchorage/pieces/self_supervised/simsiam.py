@@ -57,7 +57,7 @@ class SimSiam(ImagesAlone):
         projected = None
         for positions in batching.positions(len(images.train), silo_round.draws.numpy("batches")):
             views = images.views.barlow(images.views.to_device(images.train[positions]), augmentation)
-            (first, guess), (second, other) = (network.projector(network.encoder(view)) for view in views)
+            (first, guess), (second, other) = (network.projector(network.embed(view)) for view in views)
             projected = first.detach()
             yield simsiam_loss(guess, other, first, second)
         if projected is not None:

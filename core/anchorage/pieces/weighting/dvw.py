@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import AboveZero
-from anchorage.api.errors.documents import TOO_FEW_SILOS
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, TOO_FEW_SILOS
 from anchorage.api.fact import Fact
+from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.task import CLASSIFICATION, Task
+from anchorage.api.task import MULTI_LABEL, ONE_CLASS_EACH, Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.slots import Weighting
@@ -21,7 +22,19 @@ from anchorage.pieces.task.confusion import SCORES, Counts
 from anchorage.transport.messages import VALIDATION, Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
+    from anchorage.api.plan import Plan
     from anchorage.learning.silo_round import SiloRound
+
+Metric = Literal["MicroF1", "MacroF1", "BalancedAccuracy", "GeometricMean", "MCC", "MacroAUROC", "Dice"]
+_OF_TASKS: Mapping[str, Sequence[str]] = {
+    "classification": tuple(SCORES),
+    "multiLabel": ("MacroAUROC",),
+    "segmentation": ("Dice",),
+}
+"""Metrics by the names of the tasks that they score."""
+
+_PARTS = 3
+"""Axes of what is counted by finding or class."""
 
 MOST_OF_OTHERS = 3
 """So many times the validation images of all others together may one silo's count."""
@@ -31,10 +44,13 @@ MOST_OF_OTHERS = 3
 class Dvw(Weighting):
     """Score of the model on the validation images of all silos (DVW; Metis)."""
 
-    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
+    tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH | MULTI_LABEL
 
-    metric: Literal["MicroF1", "MacroF1", "BalancedAccuracy", "GeometricMean", "MCC"] = Field(
-        "MicroF1", description="Metric by which a model is scored on the silos' validation images."
+    metric: Metric = Field(
+        "MicroF1",
+        description="Metric by which a model is scored on the silos' validation images. MacroAUROC: of several findings per image, the mean area "
+        "under the ROC curves. Dice: of a segmentation, the mean over the classes of the mean over the images that have them. The others: of one "
+        "class per image.",
     )
     validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
         5, description="Percentage of each silo's images that is kept from training as validation images."
@@ -69,11 +85,27 @@ class Dvw(Weighting):
             ),
         )
 
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Refuse a metric of another task."""
+        task = plan.spec.task.name
+        fitting = _OF_TASKS.get(task, ())
+        if fitting and self.metric not in fitting:
+            message = f"found {self.metric}, which does not score the task {task}; set {' or '.join(fitting)}"
+            yield Mistake(MEANINGLESS_OVERRIDE, self.option("metric"), message)
+
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return the silo's own tally."""
-        shape = "[2] int64" if self.metric == "MicroF1" else "[C, C] int64"
+        shape = {"MicroF1": "[2] int64", "MacroAUROC": "[2, L, 100] int64", "Dice": "[2, C - 1, 1] float64"}
+        counted = {
+            "MacroAUROC": "numbers of the silo's validation images without each finding, and with it, by the trained model's probability of it",
+            "Dice": "sums over the silo's validation images that have each foreground class, of 1 less the trained model's Dice, and of its Dice",
+        }
         meaning = "the trained model's right and all predictions, or confusion matrix, on the silo's validation images"
-        return (AuxiliaryArray("validation", shape, meaning, up=True),)
+        return (
+            AuxiliaryArray(
+                VALIDATION, shape.get(self.metric, "[C, C] int64"), counted.get(self.metric, meaning), up=True
+            ),
+        )
 
     def held_out_percent(self) -> int:
         """Keep images for validation."""
@@ -83,14 +115,34 @@ class Dvw(Weighting):
         """Return the weigher."""
         return ValidationWeigher(self.metric, len(task.outputs), float(self.sharpening))
 
-    def tally(self, labels: NDArray[np.int64], activated: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return right and all predictions, int64 [2], or for other metrics the confusion matrix, int64 [C, C]."""
+    def tally(self, labels: NDArray[Any], activated: NDArray[np.float64]) -> NDArray[Any]:
+        """Return what the metric is calculated of.
+
+        MicroF1: right and all predictions, int64 [2]. MacroAUROC: histograms, int64 [2, L, 100]. Dice: sums, float64 [2, C - 1, 1]. Others: the
+        confusion matrix, int64 [C, C].
+        """
+        if self.metric == "MacroAUROC":
+            from anchorage.algorithms.multi_label_metrics import histograms
+
+            return histograms(labels, activated)
+        if self.metric == "Dice":
+            return dice_sums(activated)
         predictions = activated.argmax(1)
         if self.metric == "MicroF1":
             return np.array([(predictions == labels).sum(), len(predictions)], np.int64)
         from anchorage.algorithms.classification_metrics import confusion_matrix
 
         return confusion_matrix(labels, predictions, activated.shape[1])
+
+    def suppressed(self, counts: NDArray[Any], minimum: int) -> NDArray[Any]:
+        """Leave out each finding of which fewer images are positive, or fewer negative, and each class that fewer images have."""
+        if counts.ndim != _PARTS:
+            return counts
+        of_parts = counts.sum(2)
+        few = (of_parts < minimum).any(0) if self.metric == "MacroAUROC" else of_parts.sum(0) < minimum - 0.5
+        kept = counts.copy()
+        kept[:, few] = 0
+        return kept
 
     def begin(self, silo_round: SiloRound) -> OwnScore | None:
         """Score the trained model; a validation cycle has done so already."""
@@ -120,24 +172,27 @@ class ValidationWeigher(BaseWeigher):
     Parameters
     ----------
     metric : str
-        Name of one of `SCORES`.
-    num_classes : int
-        Classes C.
+        Of `Dvw.metric`.
+    outputs : int
+        Classes C, or findings L.
     sharpening : float
         Power of the score, above 0: scores alone hardly set models apart (KAT-E3).
     """
 
     evaluated = True
 
-    def __init__(self, metric: str, num_classes: int, sharpening: float = 1.0) -> None:
-        self._score, self._sharpening = SCORES[metric], sharpening
-        self._shape = (2,) if metric == "MicroF1" else (num_classes, num_classes)
+    def __init__(self, metric: str, outputs: int, sharpening: float = 1.0) -> None:
+        from anchorage.algorithms.multi_label_metrics import BINS
+
+        self._score, self._sharpening = _SCORES[metric], sharpening
+        shapes = {"MicroF1": (2,), "MacroAUROC": (2, outputs, BINS), "Dice": (2, outputs - 1, 1)}
+        self._shape = shapes.get(metric, (outputs, outputs))
 
     def _sound(self, announcement: Announcement) -> bool:
         own = announcement.auxiliary_data.get(VALIDATION)
         return super()._sound(announcement) and (own is None or self._counts(own))
 
-    def _counts(self, counts: NDArray[np.int64]) -> bool:
+    def _counts(self, counts: Counts) -> bool:
         right, total = counts if counts.shape == (2,) else (0, 0)
         return counts.shape == self._shape and bool((counts >= 0).all() and right <= total)
 
@@ -147,10 +202,47 @@ class ValidationWeigher(BaseWeigher):
             found = [each.tally[VALIDATION] for each in evaluations.get(silo, ()) if VALIDATION in each.tally]
             if (own := announcement.auxiliary_data.get(VALIDATION)) is not None:
                 found.insert(0, own)
+            if len(self._shape) == _PARTS:  # sums that are not whole numbers differ by their order
+                found.sort(key=lambda counts: counts.tobytes())
             tallies = bounded([counts for counts in found if self._counts(counts)])
             pooled = sum(tallies, np.zeros(self._shape, np.int64))
             weights[silo] = max(0.0, self._score(pooled)) ** self._sharpening
         return weights
+
+
+def dice_sums(compared: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return 1 less Dice, and Dice, summed over the images that have each foreground class, float64 [2, C - 1, 1].
+
+    Parameters
+    ----------
+    compared : ndarray of float64, shape [n, C, 3]
+        Pixels rightly, wrongly and not predicted as each class (`anchorage.pieces.task.segmentation_scores.compare`).
+    """
+    from anchorage.pieces.task.segmentation_scores import Overlaps
+
+    overlaps = Overlaps.of(compared)
+    dice = np.where(overlaps.has, overlaps.dice, 0.0)
+    sums: NDArray[np.float64] = np.stack([np.where(overlaps.has, 1 - dice, 0.0).sum(0), dice.sum(0)])
+    return sums[..., None]
+
+
+def mean_dice(sums: Counts) -> float:
+    """Return the mean over foreground classes of the mean over the images that have them, of `dice_sums`; 0 where no image has any."""
+    cases = sums.sum((0, 2))
+    found = sums[1, :, 0][cases > 0] / cases[cases > 0]
+    return float(found.mean()) if len(found) else 0.0
+
+
+def mean_area(counts: Counts) -> float:
+    """Return the mean area under the ROC curves of the findings that have one, of histograms [2, L, k]; 0 where none has."""
+    from anchorage.algorithms.multi_label_metrics import counts_of, ranking_scores
+
+    whole = np.rint(counts).astype(np.int64) if counts.dtype.kind == "f" else counts.astype(np.int64)
+    scores = ranking_scores([counts_of(whole, place) for place in range(whole.shape[1])])
+    return scores.get("macro_auroc", 0.0)
+
+
+_SCORES: Mapping[str, Callable[[Counts], float]] = {**SCORES, "MacroAUROC": mean_area, "Dice": mean_dice}
 
 
 def bounded(tallies: Sequence[Counts]) -> Sequence[Counts]:
