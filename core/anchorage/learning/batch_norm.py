@@ -32,6 +32,11 @@ def use_statistics(module: nn.Module) -> None:
         layer.register_forward_pre_hook(_in_evaluation)
 
 
+def has_statistics(module: nn.Module) -> bool:
+    """Return whether batch normalisation that trains keeps running statistics."""
+    return any(True for _ in _layers(module))
+
+
 def counts_statistics(module: nn.Module) -> bool:
     """Return whether training normalises by the statistics of batches."""
     return any(_in_evaluation not in layer._forward_pre_hooks.values() for layer in _layers(module))
@@ -90,7 +95,7 @@ def recalibrate(network: Network, views: Views, indices: NDArray[np.int64]) -> N
 
 
 def norm_arrays(network: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of every tensor of batch normalisation, to be kept at a silo."""
+    """Return copies of every tensor of the normalisation (`anchorage.transport.tensors.layout.norm_names`), to be kept at a silo."""
     return {_KEPT + name: tensor.detach().cpu().numpy().copy() for name, tensor in _tensors(network).items()}
 
 

@@ -4,16 +4,20 @@ import numpy as np
 import pytest
 import torch
 from learning_party import MODEL, Party, images_of, method_of, network_of
+from torch import nn
 
 from anchorage.api.errors import AnchorageError, learning
+from anchorage.api.model import network_called
+from anchorage.api.piece import PIECES
 from anchorage.engine.aggregation import weighted_mean
 from anchorage.learning.batch_norm import freeze_statistics, recalibrate, replace_by_groups
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.views import Views
+from anchorage.learning.weights import layout_of
 from anchorage.pieces.batch_norm.pooled import pool_variances
 from anchorage.pieces.optimiser.sgd import Sgd
-from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.layout import Layout, norm_names
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
@@ -46,6 +50,29 @@ def test_what_travels(tmp_path, policy):
     assert len(of_layers(down)) == 20, "four layers: weight, bias, mean, variance, counter"
     assert down - up == missing
     assert silo.train().update is not None
+
+
+def test_without_batch_normalisation_other_scales_and_shifts_stay():
+    unet = PIECES.of("network")["SmallUNet"]().encoder(3, 16)
+    names = norm_names(layout_of(unet))
+    assert names == {
+        f"{path}.{own}" for path, m in unet.named_modules() if isinstance(m, nn.GroupNorm) for own in ("weight", "bias")
+    }
+    assert len(names) == 28 and not norm_names(layout_of(PIECES.of("network")["LeafCnn"]().encoder(3, 16)))
+    mixed = nn.Sequential(nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.PReLU(4), nn.Conv2d(4, 4, 1))
+    assert norm_names(layout_of(mixed)) == {f"0.{own}" for own in ("weight", "bias", *COUNTED)}
+    assert norm_names(layout_of(mixed[1:])) == {"1.weight", "1.bias"}
+
+
+@pytest.mark.parametrize("member", ["BasicUNet", "UNet", "SegResNet", "DynUNet"])
+def test_scales_and_shifts_of_networks_of_monai_stay(member):
+    pytest.importorskip("monai")
+    encoder = network_called(f"monai/{member}").encoder(1, 32)
+    names = norm_names(layout_of(encoder))
+    kinds = (nn.GroupNorm, nn.InstanceNorm2d)
+    learnt = {path for path, m in encoder.named_modules(remove_duplicate=False) if isinstance(m, kinds) and m.affine}
+    assert {name.rsplit(".", 1)[0] for name in names} == learnt
+    assert bool(names) == (member != "UNet"), "whose normalisation has none"
 
 
 def test_local_layers_stay_and_are_loaded_over_what_is_received(tmp_path):

@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 import torch
 
 from anchorage.api.model import ModelDescription
+from anchorage.learning.batch_norm import norm_arrays
 from anchorage.learning.data import read
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, to_device
@@ -23,9 +24,10 @@ from anchorage.learning.draws import Draws
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
+from anchorage.learning.round_state import RoundState
 from anchorage.learning.views import epoch_batches
 from anchorage.methods.resolution import resolve
-from anchorage.simulation.run import simulate
+from anchorage.simulation.run import Simulation, simulate
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
@@ -46,6 +48,24 @@ def test_a_method_trains_for_two_rounds(name: str, tmp_path: Path) -> None:
     assert {"dice", "dice_all", "pooled_dice", "loss"} <= record.metrics.keys()
     assert all(np.isfinite(value) for value in record.metrics.values())
     assert sum(silo.state == "Counted" for silo in record.silos) >= 1
+
+
+def test_each_silo_keeps_its_own_scales_and_shifts(tmp_path: Path) -> None:
+    """FedBN of a network without batch normalisation, which needs no anchors: the server's stay as drawn, the silos' go their ways."""
+    method = {"name": "FedAvg", "batchNorm": {"local": {}}}
+    study = validate_study(write_study(tmp_path, method, evaluation={"siloPercent": 20}))
+    simulation = Simulation(study, tmp_path / "data", tmp_path / "run")
+    simulation.play()
+    spec, last = study.federation.spec, simulation.store.latest()
+    assert last is not None
+    first = build_model(spec.model_description, TrainingMethod.of(resolve(spec.method, spec.task)), spec.seed)
+    norms, reached = norm_arrays(first), last.model.arrays()
+    assert norms and all(np.array_equal(norms[name], reached[name.split("/", 1)[1]]) for name in norms)
+    assert not np.array_equal(first.state_dict()["classifier.weight"].numpy(), reached["classifier.weight"])
+    kept = [RoundState(folder).of(2) for folder in sorted((tmp_path / "run").rglob("learner-*"))]
+    one, other = (arrays for arrays in kept if norms.keys() <= arrays.keys())
+    assert any(not np.array_equal(one[name], other[name]) for name in norms)
+    assert any(not np.array_equal(one[name], norms[name]) for name in norms)
 
 
 def test_one_silo_alone_is_central_training(tmp_path: Path) -> None:

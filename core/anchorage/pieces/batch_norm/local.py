@@ -1,10 +1,11 @@
-"""FedBN: batch normalisation stays at the silo (methods reference, section 1, rule 5)."""
+"""FedBN: normalisation stays at the silo (methods reference, section 1, rule 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import NO_ANCHOR_DATA
 from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 class LocalNorms(BatchNorm):
     """Batch-normalisation layers stay at each silo and are not aggregated (FedBN).
 
-    For evaluation their statistics are estimated on the anchors.
+    For evaluation their statistics are estimated on the anchors. Of a network without them, the scales and shifts of its other normalisations stay,
+    such as by groups; the server evaluates it with those that it began with.
     """
 
     needs_network: ClassVar[bool] = True
@@ -40,8 +42,9 @@ class LocalNorms(BatchNorm):
         return frozenset({Fact.PARTIAL_NORMS, Fact.PERSONAL_NORMS})
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
-        """Need anchors where the model is evaluated."""
-        if Fact.EVALUATION in plan.facts and Fact.ANCHORS not in plan.facts:
+        """Need anchors where the model is evaluated, unless its network is of maps, which count no statistics as a rule."""
+        judged = Fact.EVALUATION in plan.facts and not plan.spec.task.gives_maps
+        if judged and Fact.ANCHORS not in plan.facts:
             message = (
                 f"found nothing, but {plan.method.name} with an evaluation of what batchNorm local leaves without statistics "
                 "needs labelled anchors; add it"
@@ -49,7 +52,7 @@ class LocalNorms(BatchNorm):
             yield Mistake(NO_ANCHOR_DATA, ("spec", "anchorData"), message)
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
-        """Leave out every tensor of batch normalisation."""
+        """Leave out every tensor of the normalisation."""
         own = norm_names(layout)
         return layout.select(t.name for t in layout.tensors if t.name not in own)
 
@@ -63,10 +66,20 @@ class LocalNorms(BatchNorm):
 
     def finish_training(self, server_round: ServerRound, network: Network) -> None:
         """Estimate the statistics on the anchors."""
-        recount(server_round, network)
+        self._recount(server_round, network)
 
     def before_scoring(self, server_round: ServerRound, network: Network) -> None:
         """Estimate the statistics on the anchors: without rounds nobody else does."""
+        self._recount(server_round, network)
+
+    def _recount(self, server_round: ServerRound, network: Network) -> None:
+        from anchorage.learning.batch_norm import has_statistics
+
+        if not has_statistics(network):
+            return
+        if server_round.anchors is None:
+            found = f"the network {server_round.model.network} counts statistics of batches, which batchNorm local estimates on anchors"
+            raise AnchorageError(NO_ANCHOR_DATA, f"{found}; add spec.anchorData")
         recount(server_round, network)
 
     def load_own_layers(self, network: Network, kept: Mapping[str, NDArray[Any]]) -> None:
@@ -77,7 +90,7 @@ class LocalNorms(BatchNorm):
 
 
 class OwnNorms(RoundPart):
-    """Keeps a silo's batch normalisation from round to round."""
+    """Keeps a silo's normalisation from round to round."""
 
     resumes = True
 
@@ -88,7 +101,7 @@ class OwnNorms(RoundPart):
         load_norms(self._network, silo_round.kept)
 
     def kept(self) -> Mapping[str, NDArray[Any]]:
-        """Return every tensor of batch normalisation."""
+        """Return every tensor of the normalisation."""
         from anchorage.learning.batch_norm import norm_arrays
 
         return norm_arrays(self._network)

@@ -40,6 +40,7 @@ SCORING = ("encoder.", "projection.", "classifier.")
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 """Last part of the names of tensors that batch normalisation counts: they are averaged, never trained."""
 
+_SCALE, _SHIFT = "weight", "bias"
 _FROZEN = "frozen"
 """Fourth item of a frozen tensor's entry in JSON."""
 
@@ -165,7 +166,15 @@ NOTHING = Layout(())
 
 
 def norm_names(layout: Layout) -> frozenset[str]:
-    """Return the names of all tensors of batch normalisation, learnt and counted."""
-    mean = BUFFERS[0]
+    """Return the names of all tensors of batch normalisation, learnt and counted.
+
+    Without any they are the scales and shifts of other normalisations, such as by groups or instances: layers with one ``weight`` and one ``bias``
+    for each channel.
+    """
+    mean, known = BUFFERS[0], layout.by_name
     layers = {t.name.removesuffix(mean) for t in layout.tensors if t.name.endswith(mean)}
+    if not layers:
+        scales = (t for t in layout.tensors if t.name.endswith(_SCALE) and len(t.shape) == 1)
+        shifts = {t.name: known.get(f"{t.name.removesuffix(_SCALE)}{_SHIFT}") for t in scales}
+        layers = {name.removesuffix(_SCALE) for name, t in shifts.items() if t and t.shape == known[name].shape}
     return frozenset(t.name for t in layout.tensors if t.name[: t.name.rfind(".") + 1] in layers)
