@@ -200,6 +200,17 @@ def reservations(study: Study, found: Forecast) -> Iterator[str]:
         yield "Updates are sent as packed differences from the model; how far they can be packed depends on the training."
     if any(Fact.PSEUDO_LABELS in method.facts() for method in methods):
         yield "A silo that accepts no pseudo-label in a round sends no update in it, so fewer bytes may go up."
+    if spec.task.gives_maps:
+        yield (
+            "A hospital whose policy has privacyBudget.dpSgd refuses this task: DP-SGD hides each image by its own loss, and Dice is of a batch of "
+            "images together."
+        )
+    several = [silo.metadata.name for silo in study.silos if silo.spec.managed and silo.spec.managed.devices > 1]
+    if several and not spec.task.mean_over_images:
+        yield (
+            f"{', '.join(several)} will train on the first of several devices: the loss of the task {spec.task.name} is of a batch as a whole, which "
+            "cannot be divided."
+        )
     if spec.protocol.mode == "Asynchronous":
         yield (
             "Silos are taken to be equally fast per step; which of them commits how often is only known in the run, and at "

@@ -51,6 +51,8 @@ class RunTerms:
     """What updates carry beside the network's parameters, in a policy's vocabulary: ``control``, ``moments``."""
     secure: bool = False
     """Whether updates leave masked."""
+    per_image: bool = True
+    """Whether the task's loss is of each image by itself, as DP-SGD needs it, and not of a batch, as Dice is."""
 
     @classmethod
     def of(cls, run: RunDescription, labels: str) -> "RunTerms":
@@ -58,7 +60,8 @@ class RunTerms:
         stages = list(stages_of(run))
         extras = extras_of(Layout.from_json(up) for _, up, _ in stages)
         methods = tuple(method for method, _, _ in stages)
-        return cls(methods, Limits.of(run, labels), run.ends[:-1], extras, run.secure_aggregation is not None)
+        secure, per_image = run.secure_aggregation is not None, not run.model.task.gives_maps
+        return cls(methods, Limits.of(run, labels), run.ends[:-1], extras, secure, per_image)
 
     @classmethod
     def read(cls, entry: object) -> "RunTerms | None":
@@ -285,6 +288,9 @@ def _budget(policy: Policy, request: Request, past: Past) -> Verdict:
         return _refused(
             silo.NOT_ACCOUNTED, "a model's score on the images is asked for: not accounted under privacyBudget"
         )
+    if budget.dp_sgd is not None and request.terms is not None and not request.terms.per_image:
+        found = "DP-SGD hides each image by its own loss, but the loss of this task (Dice) is of a batch of images together (privacyBudget.dpSgd)"
+        return _refused(silo.NOT_ACCOUNTED, found)
     if request.auxiliary:
         found = f"an announcement with {', '.join(sorted(request.auxiliary))} is asked for: not accounted under privacyBudget"
         return _refused(silo.NOT_ACCOUNTED, found)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from drawn_masks import write_study
 from federation_documents import DIGITS, LOCAL, digits_study
 from rich.console import Console
 from typer.testing import CliRunner
@@ -226,3 +227,14 @@ def test_training_counts_against_the_deadline_and_uploads_behind_a_barrier_have_
     waits = digits_study(tmp_path / "barrier", "SemiAnAgg")
     found = replace(found, rounds=[replace(rounds[0], method="SemiAnAgg")])
     assert plan._link(waits, found, 1.0, timed=True)["longestSeconds"] == 16 + 50
+
+
+def test_what_does_not_go_with_batch_dice_is_said_before(tmp_path: Path) -> None:
+    """DP-SGD of a hospital's policy, and several devices."""
+    file = write_study(tmp_path, {"name": "FedAvg"})
+    federation, *silos = yaml.safe_load_all(file.read_text())
+    silos[1]["spec"]["managed"]["devices"] = 2
+    file.write_text(yaml.safe_dump_all([federation, *silos]))
+    notes = planned(file, "--data-root", str(tmp_path / "data"), "--no-trial")["notes"]
+    assert any("privacyBudget.dpSgd refuses this task" in note for note in notes)
+    assert any(note.startswith("site-1 will train on the first of several devices") for note in notes)

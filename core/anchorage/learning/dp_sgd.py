@@ -126,7 +126,7 @@ def _obstacle(silo_round: SiloRound, work: Work) -> str:
             "batchNorm: {groupNorm: {}}, or frozen: {} with pretrained weights"
         )
     if silo_round.parts or not work.per_image:
-        return f"the loss of {method.resolved.name} is no mean of one loss per labelled image; take FedAvg with local.loss crossEntropy"
+        return f"the loss of {method.resolved.name} is no mean of one loss per labelled image; take FedAvg with localLoss: {{taskLoss: {{}}}}"
     if len(images.labelled) != len(images.labels) or method.local.accumulation > 1:
         return "needed are labels of all images (labels: All), no images kept from training, and accumulation: 1"
     return ""

@@ -37,8 +37,8 @@ def method_of(name: str = "FedAvg", **fields: Any) -> Any:
     return resolve(MethodSpec.model_validate({"name": name, "local": local, "batchNorm": {"groupNorm": {}}, **fields}))
 
 
-def model_of(network: str = "SmallCnn") -> ModelDescription:
-    task = {"classification": {"classes": list(CLASSES)}}
+def model_of(network: str = "SmallCnn", kind: str = "classification") -> ModelDescription:
+    task = {kind: {"labels" if kind == "multiLabel" else "classes": list(CLASSES)}}
     return ModelDescription.model_validate({"task": task, "network": network, "imageSize": SIDE, "channels": 1})
 
 
@@ -91,6 +91,24 @@ def test_gradients_lie_in_memory_as_their_parameters_do(tmp_path: Path) -> None:
     finally:
         hook.remove()
     assert seen == {True}
+
+
+def test_findings_are_learnt_image_by_image() -> None:
+    """An image's gradient is that of its own known findings, however many the others have; one without any adds nothing."""
+    network = build_model(model_of(kind="multiLabel"), TrainingMethod.of(method_of()), 1).eval()
+    trained = dict(network.named_parameters())
+    images = torch.randn(4, 1, SIDE, SIDE)
+    labels = torch.tensor([[1, 0, -1], [2, 1, 1], [-1, -1, 0], [-1, 2, -1]], dtype=torch.int8)
+    loss = model_of(kind="multiLabel").task.loss
+    sums = [
+        clipped_sums(network, trained, lambda some: images[some], indices, labels[indices], loss, 0.3)
+        for indices in (torch.arange(4), *torch.arange(4).split(1))
+    ]
+    for name in trained:
+        torch.testing.assert_close(sums[0][name], sum(own[name] for own in sums[1:]))
+    norms = [float(sum(each.square().sum() for each in own.values())) ** 0.5 for own in sums[1:]]
+    assert norms[:3] == pytest.approx([0.3] * 3, abs=0.3) and all(norms[:3]) and norms[3] == 0
+    assert all(norm <= 0.3 + 1e-6 for norm in norms)
 
 
 @pytest.mark.parametrize("clip", [0.3, 1e6])

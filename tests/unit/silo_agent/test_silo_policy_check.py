@@ -21,7 +21,7 @@ from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.policy_check import PolicyCheck
 from anchorage_silo.state import AgentState
-from anchorage_silo.verdict import RequestKind, RunTerms
+from anchorage_silo.verdict import Past, Request, RequestKind, RunTerms, judge
 
 MODELS = [model_of(float(value)) for value in range(4)]
 SEMI = terms_of("SemiAnAgg")
@@ -152,6 +152,15 @@ def test_spends_a_budget_from_the_first_line_on(tmp_path: Path) -> None:
     assert updates == ["", "", "ANC-2216"]
     image = {"epsilon": "2", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "0.5"}}
     assert set(codes(PolicyCheck.of(policy_of(privacyBudget=image), silo.log.path))[::2]) == {"ANC-2216"}
+
+
+def test_dp_sgd_refuses_a_loss_of_a_batch_of_images(tmp_path: Path) -> None:
+    image = {"epsilon": "20", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "5"}}
+    policy = policy_of(privacyBudget=image)
+    asked = Request(RequestKind.UPDATE, terms_of("FedAvg", per_image=False), "1.train", 1)
+    refusal = judge(policy, asked, Past()).refusal
+    assert refusal is not None and refusal.code == "ANC-2217" and "is of a batch of images together" in str(refusal)
+    assert judge(policy, replace(asked, terms=terms_of("FedAvg")), Past()).refusal is None
 
 
 def test_of_lines_without_facts_it_says_what_it_could_not_judge(tmp_path: Path) -> None:
