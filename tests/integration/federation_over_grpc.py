@@ -104,7 +104,7 @@ def _behind_its_gate(
 ) -> tuple[SiloWorker, AuditLog]:
     """Let out only what the methods' own names and declarations allow."""
     terms = RunTerms.of(run, labels)
-    arrays = {array.name for method in terms.methods for array in PRESETS[method.name].up}
+    arrays = {name for method in terms.methods for name in PRESETS[method.name].sent}
     policy = Policy(
         allowed_methods=tuple({method.name for method in terms.methods}),
         allowed_auxiliary_data=(*arrays, *terms.extras, *(array.name for array in run.model.task.tally_arrays())),

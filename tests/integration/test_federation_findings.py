@@ -13,11 +13,12 @@ pytest.importorskip("torch")
 from anchorage.simulation.run import simulate
 
 
-def test_findings_have_the_same_bytes_over_grpc(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["FedAvg", "FedAvgFixMatch", "DVW"])
+def test_findings_have_the_same_bytes_over_grpc(name: str, tmp_path: Path) -> None:
     draw_site(tmp_path / "site-a", 24, 1)
     draw_site(tmp_path / "site-b", 24, 2, ("Mass", "Effusion"), unlabelled=8)
     draw_site(tmp_path / "check", 24, 4)
-    method = {"name": "FedAvg", "local": {"epochs": 1, "batchSize": 8}}
+    method = {"name": name, "local": {"epochs": 1, "batchSize": 8}}
     scored = {"siloPercent": 20, "validation": section("check")}
     study = validate_study(
         write(
