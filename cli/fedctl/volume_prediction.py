@@ -70,10 +70,9 @@ def volumes_table(told: Sequence[Mapping[str, Any]], task: "Task", masks: Path |
 
 def _volumes(files: Sequence[Path]) -> "Listing":
     """Return the volumes of some files."""
-    from anchorage.learning.data.volume_rows import as_volumes
-
     from anchorage.learning.data.headers import read_headers
     from anchorage.learning.data.listing import Listing
+    from anchorage.learning.data.volume_rows import as_volumes
 
     ids, none = tuple(map(str, files)), np.full(len(files), -1)
     listing = Listing(ids, ids, tuple(files), none, none, (), {})
