@@ -35,12 +35,14 @@ from anchorage_silo.verdict import RunTerms
 WAIT_SECONDS = 120.0
 
 
-def digest_over_grpc(study: Study, folder: Path) -> str:
-    """Play a federation to its end and return the digest of its last model."""
+def digest_over_grpc(study: Study, folder: Path, data_root: Path | None = None) -> str:
+    """Play a federation to its end and return the digest of its last model; images lie in the folder, or below another data root."""
     spec, name = study.federation.spec, study.federation.metadata.name
     authority = Authority.create(folder / "authority", name)
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    learners, held_out = choose_learners(spec, study.file.parent, folder / "images", bytes(32), begun=False)
+    learners, held_out = choose_learners(
+        spec, data_root or study.file.parent, folder / "images", bytes(32), begun=False
+    )
     composition = Composition(study, learners)
     run = composition.describe(held_out)
     with ExitStack() as stack:
@@ -61,16 +63,18 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
             round_settings(study), link=link, store=store, clock=WallClock(), observer=tell_all()
         )
         for silo in study.silos:
-            stack.enter_context(_agent(silo, run, authority, folder, port))
+            stack.enter_context(_agent(silo, run, authority, folder, data_root or folder, port))
         return engine.run().digest
 
 
 @contextmanager
-def _agent(silo: Silo, run: RunDescription, authority: Authority, folder: Path, port: int) -> Iterator[None]:
+def _agent(
+    silo: Silo, run: RunDescription, authority: Authority, folder: Path, data_root: Path, port: int
+) -> Iterator[None]:
     """Connect a silo, and wait for the end of its orders."""
     name, managed = silo.metadata.name, silo.spec.managed
     assert managed is not None
-    images, _ = read(managed.data, folder, run.model, run.seed)
+    images, _ = read(managed.data, data_root, run.model, run.seed)
     state = folder / name
     state.mkdir()
     files = Credentials(state / "silo.key", state / "silo.pem", authority.certificate_path)

@@ -1,14 +1,18 @@
 """Drawn volumes: ellipsoids of two halves in noise, as arrays, as cases, and as NIfTI files."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 
 from anchorage.learning.data.cases import Case
 from anchorage.learning.data.grids import Grid
 from anchorage.learning.data.volumes import StoredVolumes, write_volume
 
 CLASSES = ("background", "front", "back")
+VOLUME = {"spacing": ["1", "1", "1"], "patch": [8, 8, 8], "foregroundShare": "0.7"}
+MODEL = {"network": "SmallUNet", "channels": 1, "volume": VOLUME, "intensity": {"zScore": {}}}
 
 
 def drawn_volume(rng, sides=(12, 14, 10)):
@@ -51,3 +55,39 @@ def write_pairs(folder: Path, count: int, sides=(12, 14, 10), seed=0, scale=1.0)
         scaled = (values[0] * scale).astype(np.float32)
         nibabel.save(nibabel.Nifti1Image(scaled, np.eye(4)), folder / "images" / f"case-{row:02d}.nii.gz")
         nibabel.save(nibabel.Nifti1Image(mask, np.eye(4)), folder / "masks" / f"case-{row:02d}.nii.gz")
+
+
+def write_study(folder: Path, method: dict[str, Any], *, silos: int = 2, rounds: int = 2, **spec: Any) -> Path:
+    """Write a federation over drawn volumes of sites with scales of their own, and its files into `data`."""
+    for seed, name in enumerate(("server", "anchors", *(f"site-{silo}" for silo in range(silos)))):
+        write_pairs(folder / "data" / name, 2, seed=seed, scale=10.0**seed)
+    server = {"format": "ImageFolder", "claimName": "server"}
+    federation = {
+        "kind": "Federation",
+        "metadata": {"name": "bodies"},
+        "spec": {
+            "rounds": rounds,
+            "task": {"segmentation": {"classes": list(CLASSES)}},
+            "model": MODEL,
+            "method": {"local": {"epochs": 1, "batchSize": 2}, **method},
+            "protocol": {"mode": "Asynchronous" if method.get("name") == "FedAsync" else "Synchronous"},
+            "evaluation": {"validation": server},
+            **({"anchorData": {**server, "claimName": "anchors"}} if "serverTraining" in method else {}),
+            **spec,
+        },
+    }
+    sites = [
+        {
+            "kind": "Silo",
+            "metadata": {"name": f"site-{silo}"},
+            "spec": {
+                "federation": "bodies",
+                "labels": "All",
+                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
+            },
+        }
+        for silo in range(silos)
+    ]
+    file = folder / "study.yaml"
+    file.write_text(yaml.safe_dump_all([federation, *sites]))
+    return file

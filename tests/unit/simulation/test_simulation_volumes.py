@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from drawn_volumes import CLASSES, write_pairs
+from drawn_volumes import MODEL, VOLUME, write_study
 
 from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_study
@@ -27,8 +26,6 @@ from anchorage.learning.volume_views import VolumeViews
 from anchorage.methods.resolution import resolve
 from anchorage.simulation.run import simulate
 
-VOLUME = {"spacing": ["1", "1", "1"], "patch": [8, 8, 8], "foregroundShare": "0.7"}
-MODEL = {"network": "SmallUNet", "channels": 1, "volume": VOLUME, "intensity": {"zScore": {}}}
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
     "FedProx": {},
@@ -37,42 +34,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedAsync": {},
     "anchors": {"name": "FedAvg", "serverTraining": {"anchors": {"epochs": 1}}},
 }
-
-
-def write_study(folder: Path, method: dict[str, Any], *, silos: int = 2, rounds: int = 2, **spec: Any) -> Path:
-    """Write a federation over drawn volumes of sites with scales of their own, and its files into `data`."""
-    for seed, name in enumerate(("server", "anchors", *(f"site-{silo}" for silo in range(silos)))):
-        write_pairs(folder / "data" / name, 2, seed=seed, scale=10.0**seed)
-    server = {"format": "ImageFolder", "claimName": "server"}
-    federation = {
-        "kind": "Federation",
-        "metadata": {"name": "bodies"},
-        "spec": {
-            "rounds": rounds,
-            "task": {"segmentation": {"classes": list(CLASSES)}},
-            "model": MODEL,
-            "method": {"local": {"epochs": 1, "batchSize": 2}, **method},
-            "protocol": {"mode": "Asynchronous" if method.get("name") == "FedAsync" else "Synchronous"},
-            "evaluation": {"validation": server},
-            **({"anchorData": {**server, "claimName": "anchors"}} if "serverTraining" in method else {}),
-            **spec,
-        },
-    }
-    sites = [
-        {
-            "kind": "Silo",
-            "metadata": {"name": f"site-{silo}"},
-            "spec": {
-                "federation": "bodies",
-                "labels": "All",
-                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
-            },
-        }
-        for silo in range(silos)
-    ]
-    file = folder / "study.yaml"
-    file.write_text(yaml.safe_dump_all([federation, *sites]))
-    return file
 
 
 @pytest.mark.parametrize("name", METHODS)
