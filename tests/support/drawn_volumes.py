@@ -57,7 +57,9 @@ def write_pairs(folder: Path, count: int, sides=(12, 14, 10), seed=0, scale=1.0)
         nibabel.save(nibabel.Nifti1Image(mask, np.eye(4)), folder / "masks" / f"case-{row:02d}.nii.gz")
 
 
-def write_study(folder: Path, method: dict[str, Any], *, silos: int = 2, rounds: int = 2, **spec: Any) -> Path:
+def write_study(
+    folder: Path, method: dict[str, Any], *, silos: int = 2, rounds: int = 2, labels: str = "All", **spec: Any
+) -> Path:
     """Write a federation over drawn volumes of sites with scales of their own, and its files into `data`."""
     for seed, name in enumerate(("server", "anchors", *(f"site-{silo}" for silo in range(silos)))):
         write_pairs(folder / "data" / name, 2, seed=seed, scale=10.0**seed)
@@ -82,7 +84,7 @@ def write_study(folder: Path, method: dict[str, Any], *, silos: int = 2, rounds:
             "metadata": {"name": f"site-{silo}"},
             "spec": {
                 "federation": "bodies",
-                "labels": "All",
+                "labels": labels,
                 "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
             },
         }

@@ -50,6 +50,9 @@ class LearningHooks(Piece):
     """Whether it computes with images other than by `Views.plain`, `weak` and `strong` and a network, such as a mixture of them. Then a frozen
     encoder sees every view anew; else each image is encoded once, and views are embeddings (`anchorage.learning.encoded_views`)."""
 
+    for_volumes: ClassVar[bool] = False
+    """Whether it can learn from volumes without masks, where it learns from images without labels."""
+
     resumes: ClassVar[bool] = False
     """Whether a local loss or regulariser remembers nothing from one batch to the next, so that training may go on in another process."""
 

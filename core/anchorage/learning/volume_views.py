@@ -57,6 +57,13 @@ class VolumeViews(Views):
 
         `labels` only stand for the masks, which are read with the values.
         """
+        values, masks = self._patches(indices, generator)
+        return self._augmentation.normalise(self._changed(values, kind, generator).to(self.device)), masks.to(
+            self.device
+        )
+
+    def _patches(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return random patches of volumes, values in 0 … 1, and their masks, mirrored where that is asked for."""
         drawn = [
             volume.patch(self._drawn(volume, generator), self._volume.voxels)
             for volume in map(self._volumes.volume, indices.tolist())
@@ -64,13 +71,22 @@ class VolumeViews(Views):
         ]
         values = fractions(levels(torch.from_numpy(np.stack([patch for patch, _ in drawn]))))
         masks = torch.from_numpy(np.stack([mask for _, mask in drawn]))
-        if self._volume.flips:
-            values, masks = _mirrored(values, masks, generator)
+        return _mirrored(values, masks, generator) if self._volume.flips else (values, masks)
+
+    def _changed(self, values: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
+        """Return values in 0 … 1 with another contrast and brightness for each patch."""
         shape = (len(values), 1, 1, 1, 1)
         gain = uniform(1 - GAIN[kind], 1 + GAIN[kind], shape, generator)
         lift = uniform(-LIFT[kind], LIFT[kind], shape, generator)
-        changed = (values - VOLUME_MEAN) * gain + VOLUME_MEAN + lift
-        return self._augmentation.normalise(changed.to(self.device)), masks.to(self.device)
+        return (values - VOLUME_MEAN) * gain + VOLUME_MEAN + lift
+
+    def pair(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return random patches as they are, and the same with strong changes of contrast and brightness, both as of `with_labels`."""
+        values, _ = self._patches(indices, generator)
+        changed = self._changed(values, "strong", generator)
+        return self._augmentation.normalise(values.to(self.device)), self._augmentation.normalise(
+            changed.to(self.device)
+        )
 
     def case(self, index: int) -> StoredVolume:
         """Return a volume."""

@@ -31,8 +31,11 @@ def of_volumes(plan: Plan) -> Iterator[Mistake]:
             message = f"found {field} {value}, which is of flat images; with volume leave it out"
             yield Mistake(MEANINGLESS_OVERRIDE, (*_MODEL, field), message)
     for piece in plan.method.pieces():
-        if isinstance(piece, LearningHooks) and piece.facts() & _FROM_IMAGES:
-            message = f"found {piece.name}, which learns from images without masks; of volumes masks are learnt alone: choose a method such as FedAvg"
+        if isinstance(piece, LearningHooks) and piece.facts() & _FROM_IMAGES and not piece.for_volumes:
+            message = (
+                f"found {piece.name}, which does not learn from volumes without masks; choose pseudoLabels: {{fixMatch: {{}}}} or "
+                "{uda: {}}, or a method such as FedAvg"
+            )
             yield Mistake(MEANINGLESS_OVERRIDE, piece.path, message)
 
 

@@ -48,6 +48,23 @@ def test_a_method_trains_for_two_rounds(name: str, tmp_path: Path) -> None:
     assert again.metrics == record.metrics and other.latest().model.digest == before
 
 
+@pytest.mark.parametrize("labels", [{"fixMatch": {"threshold": "0.35"}}, {"uda": {"threshold": "0.35"}}])
+def test_confident_voxels_of_volumes_without_masks_are_learnt(labels: dict[str, Any], tmp_path: Path) -> None:
+    file = write_study(tmp_path, {"name": "FedAvg", "pseudoLabels": labels}, labels="Partial")
+    for silo in (0, 1):
+        (tmp_path / "data" / f"site-{silo}" / "masks" / "case-01.nii.gz").unlink()
+    record, store = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
+    assert np.isfinite(record.metrics["dice"])
+    for silo in record.silos:
+        assert silo.samples["labelled"] == 1 == silo.samples["unlabelled"] and silo.samples["selected"] <= 1
+        assert 0 < silo.metrics["accepted_foreground"] + silo.metrics["accepted_background"] <= 1
+    plain = write_study(tmp_path / "plain", {"name": "FedAvg"}, labels="Partial")
+    for silo in (0, 1):
+        (tmp_path / "plain" / "data" / f"site-{silo}" / "masks" / "case-01.nii.gz").unlink()
+    _, other = simulate(validate_study(plain), tmp_path / "plain" / "data", tmp_path / "other")
+    assert other.latest().model.digest != store.latest().model.digest
+
+
 def test_silos_score_on_volumes_of_their_own(tmp_path: Path) -> None:
     file = write_study(tmp_path, {"name": "FedAvg"}, evaluation={"siloPercent": 50})
     record, _ = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
@@ -112,7 +129,7 @@ def test_the_final_assessment_measures_millimetres_and_the_server_draws_slices(t
         ({"model": {**MODEL, "volume": {**VOLUME, "patch": [1024, 1024, 1024]}}}, {}, "allowed are at most"),
         ({"model": {**MODEL, "volume": {**VOLUME, "overlap": "1"}}}, {}, "allowed is a share below 1"),
         ({"model": {**MODEL, "volume": {**VOLUME, "spacing": ["1", "1", "900"]}}}, {}, "allowed are 0.05 to 50 mm"),
-        ({}, {"name": "FedAvgFixMatch"}, "learns from images without masks"),
+        ({}, {"name": "SemiFL"}, "receivedModel, which does not learn from volumes without masks"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_the_run(

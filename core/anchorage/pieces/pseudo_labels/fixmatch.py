@@ -28,10 +28,11 @@ RAREST = 1e-6
 class FixMatch(Consistency):
     """FixMatch: confident labels of weakly augmented views are learnt on strongly augmented views (Sohn et al. 2020).
 
-    In a segmentation, the confident pixels of images as they are.
+    In a segmentation, the confident pixels of images as they are; of volumes, those of patches.
     """
 
     tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH
+    for_volumes: ClassVar[bool] = True
 
     adjustment: Literal["None", "Local", "Labelled"] = Field(
         "None",

@@ -88,9 +88,15 @@ class PixelLosses:
 
     def _loss(self, positions: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
         from anchorage.algorithms.dice import confident_loss, moved
+        from anchorage.learning.volume_views import VolumeViews
 
         indices = self._views.to_device(self.indices[positions])
-        logits = self._logits(indices)
+        if isinstance(self._views, VolumeViews):  # whose strong views leave every voxel where it is
+            plain, changed = self._views.pair(indices, augmentation)
+            logits = self._logits(plain)
+            soft = None if self._temperature is None else (logits / self._temperature).softmax(1)
+            return confident_loss(self._network(changed), self.masks(logits), UNKNOWN_PIXEL, soft)
+        logits = self._logits(self._views.plain(indices))
         masks = self.masks(logits)
         if self._temperature is None:
             strong, known = self._views.with_labels("strong", indices, masks, augmentation)
@@ -100,27 +106,31 @@ class PixelLosses:
         targets = moved((logits / self._temperature).softmax(1), places)
         return confident_loss(self._network(strong), known, UNKNOWN_PIXEL, targets)
 
-    def _logits(self, indices: Tensor) -> Tensor:
+    def _logits(self, plain: Tensor) -> Tensor:
         """Return what the model in training says of images as they are, in eval mode, float [b, C, H, W]."""
         import torch
 
         self._network.eval()
         try:
             with torch.no_grad():
-                logits: Tensor = self._network(self._views.plain(indices))
+                logits: Tensor = self._network(plain)
                 return logits
         finally:
             self._network.train()
 
     def masks(self, logits: Tensor) -> Tensor:
-        """Return the confident pixels' classes, uint8 [b, H, W], of logits [b, C, H, W], and count them; what is not confident is not known."""
+        """Return the confident pixels' classes, uint8 [b, H, W], of logits [b, C, H, W], and count them; what is not confident is not known.
+
+        Of patches of volumes they are [b * `Views.per_image`, ...]; a volume is used where one of its patches is.
+        """
         import torch
 
         confidence, labels = logits.softmax(1).max(1)
         confident = confidence >= self._threshold
-        confident &= (confident.float().mean((1, 2)) >= LEAST_SHARE)[:, None, None]
+        enough = confident.float().flatten(1).mean(1) >= LEAST_SHARE
+        confident &= enough.view(-1, *[1] * (confident.ndim - 1))
         foreground = confident & (labels > 0)
-        used = confident.flatten(1).any(1).sum()
+        used = confident.flatten(1).any(1).view(-1, self._views.per_image).any(1).sum()
         every = used.new_tensor(confident.numel())
         self._counts.append(torch.stack([foreground.sum(), confident.sum(), every, used]))
         masks: Tensor = labels.to(torch.uint8).masked_fill(~confident, UNKNOWN_PIXEL)

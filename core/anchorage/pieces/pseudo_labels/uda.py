@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 class UDA(Consistency):
     """UDA: sharpened confident predictions for weak views are learnt on strong views (Xie et al. 2020).
 
-    In a segmentation, those of the confident pixels of images as they are.
+    In a segmentation, those of the confident pixels of images as they are; of volumes, of patches.
     """
 
     tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH
+    for_volumes: ClassVar[bool] = True
 
     threshold: Fraction = Field(
         "0.8",
