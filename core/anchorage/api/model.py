@@ -151,9 +151,10 @@ class VolumeSpec(Document):
         "0.5",
         description="Overlap of neighbouring patches where whole volumes are predicted: a share of the patch, below 1. More is slower and smoother.",
     )
-    flips: bool = Field(
-        False,
-        description="Whether patches are mirrored at random. A mirrored body has its organs on the other side: only for what has no left and right.",
+    flips: Literal["None", "Random"] = Field(
+        "None",
+        description="Random: patches are mirrored along each axis, half of them. A mirrored body has its organs on the other side: only for what has "
+        "no left and right.",
     )
 
     @property

@@ -71,7 +71,7 @@ class VolumeViews(Views):
         ]
         values = fractions(levels(torch.from_numpy(np.stack([patch for patch, _ in drawn]))))
         masks = torch.from_numpy(np.stack([mask for _, mask in drawn]))
-        return _mirrored(values, masks, generator) if self._volume.flips else (values, masks)
+        return _mirrored(values, masks, generator) if self._volume.flips == "Random" else (values, masks)
 
     def _changed(self, values: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
         """Return values in 0 … 1 with another contrast and brightness for each patch."""

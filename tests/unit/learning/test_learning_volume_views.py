@@ -59,7 +59,7 @@ def test_patches_anywhere_may_have_none(tmp_path):
 
 
 def test_flips_move_image_and_mask_alike(tmp_path):
-    spec = VolumeSpec(spacing=("1", "1", "1"), patch=(16, 16, 16), flips=True, patches_per_case=16)
+    spec = VolumeSpec(spacing=("1", "1", "1"), patch=(16, 16, 16), flips="Random", patches_per_case=16)
     views = VolumeViews(stored_volumes(tmp_path, 1, (16, 16, 16)), spec, CPU)
     values, masks = drawn(views, rows=(0,))
     assert len({bytes(mask.numpy().tobytes()) for mask in masks}) > 1
