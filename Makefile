@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained clean
+.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -161,6 +161,14 @@ quality-frozen: $(VENV)/.dev ## HAM10000, a frozen encoder with ImageNet's weigh
 	$(BIN)/python benchmarks/quality/paired.py --workdir $(FROZEN) a-tenth-four-sites-together-Lda $(patsubst %,a-tenth-%-alone-Lda,rosendahl vidir-modern vidir-molemax vienna-dias)
 	for draws in '70-at-the-server-draw-*' 'labels-at-silo-*'; do \
 	  $(BIN)/python benchmarks/quality/paired.py --workdir $(FROZEN) "$$draws-Total-moments-head" "$$draws-alone-moments-head" || exit 1; \
+	done
+
+LESIONS := $(BIN)/python benchmarks/quality/by_site.py --data-root $(QUALITY)/data -f benchmarks/quality/lesions
+
+quality-lesions: $(VENV)/.run ## Masks and six findings of skin lesions at three sites: together, each alone, in one place; 3 seeds, from ANCHORAGE_DATA; resumes
+	test -d $(QUALITY)/data/ham-lesions || $(BIN)/python benchmarks/quality/prepare_lesions.py --out $(QUALITY)/data
+	for study in masks-together masks-alone masks-few findings-together findings-alone; do \
+	  $(LESIONS)/$$study.yaml --workdir $(QUALITY)/lesions-$$study $(ARGS) || exit 1; \
 	done
 
 quality-shares: $(VENV)/.dev ## HAM10000, labels at one of four sites, the others state how many images of each diagnosis they have; resumes
