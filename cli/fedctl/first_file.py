@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
@@ -11,7 +11,7 @@ from anchorage.api.fact import Fact
 from anchorage.api.text import printable
 from anchorage.methods import PRESETS
 from fedctl.output import counted
-from fedctl.recipe import ENCODER_SIDES, Labels, Recipe, Weights, recipe_of
+from fedctl.recipe import ENCODER_SIDES, Labels, Recipe, Weights, recipe_of, recipe_of_volumes
 from fedctl.site_folders import SiteFolder, image_size
 
 WIDTH = 110
@@ -39,13 +39,18 @@ class FirstFile:
     """Pretrained weights below the data root, to start from."""
     task_name: str = "classification"
     """Name of the task's piece."""
+    volume: Mapping[str, Any] | None = None
+    """As ``spec.model.volume`` has it; None: images are flat."""
 
     @property
     def recipe(self) -> Recipe:
         """What the study begins with."""
         sites = [*self.server.values(), *(site for site, _ in self.silos.values())]
+        labels = [labels for _, labels in self.silos.values()]
+        if self.volume is not None:
+            return recipe_of_volumes(labels)
         return recipe_of(
-            [labels for _, labels in self.silos.values()],
+            labels,
             image_size(sites, ENCODER_SIDES[1]),
             self.weights,
             self.task_name,
@@ -69,20 +74,7 @@ class FirstFile:
         yield "  seed: 1"
         yield from _comment("The task, with the names of the model's outputs; fixed once training has begun.", 2)
         yield _entry("task", self.task, 2)
-        yield from _comment(
-            f"{recipe.model_reason} channels: 1 for grey images, 3 for colours. augmentation: kind of image (Natural flips left to right; "
-            "docs/data.md).",
-            2,
-        )
-        channels = 1 if all(site.grey for site in sites) else 3
-        size = {"imageSize": recipe.side, "channels": channels, "augmentation": "Natural"}
-        intensity = _intensity_of(frozenset(fact for site in sites for fact in site.facts))
-        if intensity:
-            yield from _comment(
-                "intensity: which values become black and white, at every site and wherever the model is used (docs/data.md).",
-                2,
-            )
-        yield _entry("model", {**recipe.model, **size, **({"intensity": intensity} if intensity else {})}, 2)
+        yield from self._model(recipe, sites)
         if recipe.warm_up:
             yield from _comment(recipe.warm_up_reason, 2)
             yield "  warmUp:"
@@ -102,7 +94,8 @@ class FirstFile:
             yield from _comment(choice.reason, 4)
             yield _entry(choice.field, choice.value, 4)
         yield from _comment("A round waits for minSilos silos; lower it where hospitals may be away for a day.", 2)
-        protocol = {"mode": "Synchronous", "minSilos": len(self.silos), "roundDeadlineSeconds": 1800}
+        deadline = 1800 if self.volume is None else 3600
+        protocol = {"mode": "Synchronous", "minSilos": len(self.silos), "roundDeadlineSeconds": deadline}
         yield _entry("protocol", protocol, 2)
         if anchors := self.server.get("anchors"):
             unused = (
@@ -110,13 +103,44 @@ class FirstFile:
                 if PRESETS[recipe.method].slots.facts() & {Fact.SERVER_TRAINING, Fact.LABELS_FROM_ANCHORS}
                 else f" {recipe.method} does not train on them: they are of use with a method for labels at the server."
             )
-            yield from _comment(f"The server's labelled images (anchors): {_contents(anchors)}.{unused}", 2)
+            yield from _comment(f"The server's labelled images (anchors): {self._contents(anchors)}.{unused}", 2)
             yield from self._section("anchorData", anchors, 2)
         yield from self._evaluation()
         yield from _comment(
             "MLflow: the experiment, and the name under which the model is registered. uri: a server of yours.", 2
         )
         yield _entry("tracking", {"experiment": self.name, "registeredModel": self.name}, 2)
+
+    def _model(self, recipe: Recipe, sites: Sequence[SiteFolder]) -> Iterator[str]:
+        facts = frozenset(fact for site in sites for fact in site.facts)
+        intensity = _intensity_of(facts)
+        if self.volume is not None:
+            yield from _comment(
+                f"{recipe.model_reason} spacing: mm to the right, the front and the head, to which volumes are brought: the median of some files, or "
+                "coarser where volumes would be very large. patch: voxels that the network sees at once, multiples of 8, at most a usual volume. "
+                "foregroundShare: of the patches, around what masks show.",
+                2,
+            )
+            yield from _comment(
+                f"intensity: which values become black and white, at every site and wherever the model is used. {_of_volumes(facts)}",
+                2,
+            )
+            fields = {**recipe.model, "channels": 1, "volume": self.volume, "intensity": intensity or {"zScore": {}}}
+            yield _entry("model", fields, 2)
+            return
+        yield from _comment(
+            f"{recipe.model_reason} channels: 1 for grey images, 3 for colours. augmentation: kind of image (Natural flips left to right; "
+            "docs/data.md).",
+            2,
+        )
+        channels = 1 if all(site.grey for site in sites) else 3
+        size = {"imageSize": recipe.side, "channels": channels, "augmentation": "Natural"}
+        if intensity:
+            yield from _comment(
+                "intensity: which values become black and white, at every site and wherever the model is used (docs/data.md).",
+                2,
+            )
+        yield _entry("model", {**recipe.model, **size, **({"intensity": intensity} if intensity else {})}, 2)
 
     def _evaluation(self) -> Iterator[str]:
         missing = {
@@ -133,14 +157,15 @@ class FirstFile:
         )
         if here:
             yield "    everyRounds: 5"
-            yield from _comment(
-                "What is scored, kept and registered is an average of about the last ten global models: single ones go up and down.",
-                4,
-            )
-            yield _entry("averageDecay", "0.9", 4)
+            if self.volume is None:  # of a few long rounds, the models before are too much behind
+                yield from _comment(
+                    "What is scored, kept and registered is an average of about the last ten global models: single ones go up and down.",
+                    4,
+                )
+                yield _entry("averageDecay", "0.9", 4)
         for part, text in told.items():
             if site := self.server.get(part):
-                yield from _comment(f"{text}: {_contents(site)}.", 4)
+                yield from _comment(f"{text}: {self._contents(site)}.", 4)
                 yield from self._section(part, site, 4)
             else:
                 indent = 4 if here else 2
@@ -166,9 +191,17 @@ class FirstFile:
         )
         meaning = {
             "None": f"Its {counted(site.images, 'image')} are used without labels." + unread,
-            "All": f"All of its images have labels: {_contents(site)}.",
-            "Partial": f"Some of its images have labels: {_contents(site)}.",
+            "All": f"All of its images have labels: {self._contents(site)}.",
+            "Partial": f"Some of its images have labels: {self._contents(site)}.",
         }
+        if self.volume is not None:
+            held = counted(site.images, "volume")
+            alone = "Of volumes masks are learnt alone for now (docs/volumes.md)"
+            meaning = {
+                "None": f"No mask of its {held} is used. {alone}, so that this silo adds nothing to the model: give it masks, or leave it out.",
+                "All": f"All of its {held} have masks.",
+                "Partial": f"Of its {held} {site.unlabelled} have no mask. {alone}, so that nothing is learnt of these.",
+            }
         yield from _comment(meaning[labels], 2)
         yield _entry("labels", labels, 2)
         yield from _comment(
@@ -178,6 +211,14 @@ class FirstFile:
         )
         yield "  managed:"
         yield from self._section("data", site, 4, labels != "None")
+
+    def _contents(self, site: SiteFolder) -> str:
+        """Write what a folder holds, such as ``60 images, 12 without label; MEL 20, NV 28``."""
+        if self.volume is not None:
+            return counted(site.images, "volume") + (f", {site.unlabelled} without mask" if site.unlabelled else "")
+        without = f", {site.unlabelled} without label" if site.unlabelled else ""
+        counts = "; " + ", ".join(f"{name} {count}" for name, count in site.names.items()) if site.names else ""
+        return f"{counted(site.images, 'image')}{without}{counts}"
 
     def _section(self, field: str, site: SiteFolder, indent: int, labelled: bool = True) -> Iterator[str]:
         values: dict[str, Any] = site.section.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -193,13 +234,19 @@ class FirstFile:
             yield from (_entry(local, name, indent + 4) for local, name in mapped.items())
 
 
-def _contents(site: SiteFolder) -> str:
-    """Write what a folder holds, such as ``60 images, 12 without label; MEL 20, NV 28``."""
-    without = f", {site.unlabelled} without label" if site.unlabelled else ""
-    counts = ", ".join(f"{name} {count}" for name, count in site.names.items())
-    return (
-        f"{counted(site.images, 'image')}{without}; {counts}" if counts else f"{counted(site.images, 'image')}{without}"
-    )
+def _of_volumes(facts: Collection[str]) -> str:
+    """Say why volumes whose files say this of themselves are shown as `_intensity_of` has it."""
+    if "modality CT" in facts:
+        return (
+            "CT: a window in Hounsfield units, here of soft tissue. Set that of the organ, such as -1350 to 150 for lungs, 0 to 80 for the brain, "
+            "-500 to 1300 for bone (docs/data.md)."
+        )
+    if any(fact.startswith("NIfTI ") for fact in facts):
+        return (
+            "NIfTI does not say what was measured: zScore, by the mean and deviation of each volume, is for MR. For CT set a window in Hounsfield "
+            'units: intensity: {window: {low: "-160", high: "240"}} (soft tissue; docs/data.md).'
+        )
+    return "MR: values have no unit and differ between scanners, so each volume is shown by its own mean and deviation (docs/data.md)."
 
 
 def _shown(names: Mapping[str, int]) -> str:

@@ -33,6 +33,7 @@ from fedctl.recipe import Labels, Weights
 from fedctl.several_findings import recognised
 from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look, plain_section, relisted
 from fedctl.validation import validate_file
+from fedctl.volume_folders import masked_volumes, tell_of_volumes, volume_of
 from fedctl.writing import writing
 
 LABELLED = ":labels"
@@ -88,14 +89,23 @@ def begin_study(wanted: InitRequest) -> None:
     _refuse_shared(places)
     root = data_root(places)
     wanting_masks = [role for role in places if role not in silos or silos[role][1]]
-    values = {} if request.task else _mask_values({role: places[role] for role in wanting_masks}, root)
+    columns = _label_columns(request.label_columns, places)
+    wanted_places = {role: places[role] for role in wanting_masks}
+    volumes = {} if request.task else masked_volumes(wanted_places, root, columns)
+    values = {role: found.values for role, found in volumes.items()}
+    if not volumes and not request.task:
+        values = _mask_values(wanted_places, root)
     if values:
         classes = classes_of(list(values.values()), request.classes)
         request = replace(request, task=yaml.safe_dump({"segmentation": {"classes": list(classes)}}), classes=())
-        typer.echo("Images have masks: the task is a segmentation.", err=True)
+        typer.echo(f"{'Volumes' if volumes else 'Images'} have masks: the task is a segmentation.", err=True)
     task = _task_of(request)
-    columns = _label_columns(request.label_columns, places)
-    sites = {role: look(role, place, root, columns.get(role), task) for role, place in places.items()}
+    sites = {
+        role: volumes[role].site
+        if role in volumes
+        else look(role, place, root, columns.get(role), task, volumes=bool(volumes))
+        for role, place in places.items()
+    }
     if asking:
         wanting = [*request.server, *(name for name, (_, labelled) in silos.items() if labelled)]
         sites |= {role: _ask_column(sites[role], places[role], root, task) for role in wanting}
@@ -104,6 +114,8 @@ def begin_study(wanted: InitRequest) -> None:
             if named := named_values(found, task.outputs):
                 section = sites[role].section.model_copy(update={"mask_values": named})
                 sites[role] = replace(sites[role], section=section)
+    if volumes and task is not None:
+        tell_of_volumes([sites[role] for role in places], wanting_masks, values, task.outputs)
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
     if task is None and not (request.classes or request.class_maps or columns) and (several := recognised(read, root)):
@@ -131,7 +143,9 @@ def begin_study(wanted: InitRequest) -> None:
         document, task_name = {"classification": {"classes": classes}}, "classification"
     name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
     name = name if name[0].isalpha() else f"study-{name}"[:LONGEST_NAME].strip("-")
-    text = FirstFile(name, document, server, members, class_maps, _weights_below(root), task_name).written()
+    volume = volume_of([*volumes.values()]) if volumes else None
+    weights = None if volumes else _weights_below(root)
+    text = FirstFile(name, document, server, members, class_maps, weights, task_name, volume).written()
     _require_valid(text, out)
     _write(out, text)
     validate_file(out, (), Format.TABLE)

@@ -28,7 +28,7 @@ def values_at(section: SiloData, root: Path) -> tuple[int, ...] | None:
     """
     listing = list_pairs(section, root, MaskReader(("background", "foreground")))
     files = [] if listing.masks is None else [file for file in listing.masks.files if file is not None]
-    if not files or 2 * len(files) <= len(listing) or len(_classes(listing)) > 1:
+    if not files or 2 * len(files) <= len(listing) or len(class_folders(listing)) > 1:
         return None
     found: set[int] = set()
     for row in np.unique(np.linspace(0, len(files) - 1, SAMPLED).astype(int)):
@@ -55,6 +55,6 @@ def named_values(values: Sequence[int], classes: Sequence[str]) -> Mapping[str, 
     return {str(value): name for value, name in zip(values, classes[1:], strict=True)}
 
 
-def _classes(listing: Listing) -> set[str]:
+def class_folders(listing: Listing) -> set[str]:
     """Return the first folders of images that may be classes."""
     return {first for name in listing.ids if (first := name.split("/", 1)[0]) != name and not is_image_folder(first)}

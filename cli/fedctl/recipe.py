@@ -31,6 +31,15 @@ _SMALL_UNET = (
     "A small U-Net for a first run on a processor. For a result, with a GPU: network: monai/UNet and imageSize: 256 (docs/segmentation.md). Images "
     "are padded, so that nothing is cut off."
 )
+_SMALL_VOLUMES = "A small U-Net for a first run on a processor. With a GPU, network: monai/DynUNet and a larger patch can be tried (docs/volumes.md)."
+_FEW_ROUNDS = (
+    "Rounds, each a global model: few, of many steps each. The learning rate falls to 0 over them: for a longer training raise them before the "
+    "first start."
+)
+_VOLUME_STEPS = (
+    "As examples/hippocampus has it: 36 steps of two volumes a round, so 720 in all; patchesPerCase patches of each. The learning rate falls to 0 "
+    "over the rounds (Cosine)."
+)
 _SMALL = (
     "A small network for a first run on a processor, without batch normalisation: its statistics differ between silos, and averaged "
     "they are what makes first models say one class to everything. For a result, with a GPU: network: ResNet18ImageNet, imageSize: 224 and "
@@ -99,7 +108,7 @@ class Recipe:
     model_reason: str
     """Why this network."""
     side: int
-    """Side of an image in pixels."""
+    """Side of an image in pixels; 0 where images are volumes."""
     warm_up: Sequence[Mapping[str, Any]]
     """Entries of `spec.warmUp`."""
     warm_up_reason: str
@@ -210,6 +219,28 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task
             Choice("serverStep", {"momentum": {"learningRate": "0.1", "momentum": "0"}}, _TENTH),
             *norm,
         ],
+    )
+
+
+def recipe_of_volumes(labels: Sequence[Labels]) -> Recipe:
+    """Choose what a study of volumes with masks begins with; `labels` and errors as of `recipe_of`."""
+    local = {"steps": 36, "batchSize": 2, "optimiser": {"adamW": {"learningRate": "0.003", "schedule": "Cosine"}}}
+    method = _supervised(labels, "segmentation")
+    reasons = {
+        "FedAvg": "masks at every silo; where silos differ strongly compare FedProx, SCAFFOLD",
+        "LowerBound": "FedAvg of the volumes with masks; of volumes masks are learnt alone for now, so nothing is learnt of the others",
+    }
+    return Recipe(
+        rounds=20,
+        rounds_reason=_FEW_ROUNDS,
+        model={"network": "SmallUNet"},
+        model_reason=_SMALL_VOLUMES,
+        side=0,
+        warm_up=(),
+        warm_up_reason="",
+        method=method,
+        method_reason=reasons[method],
+        choices=[Choice("localLoss", {"taskLoss": {}}, _TASK_LOSS), Choice("local", local, _VOLUME_STEPS)],
     )
 
 

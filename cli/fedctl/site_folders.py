@@ -21,12 +21,14 @@ from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.decoding import Decoded, Input
 from anchorage.learning.data.divisions import refuse_empty
 from anchorage.learning.data.folders import file_of
+from anchorage.learning.data.grids import LEAST_SLICES
 from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.intensity import intensity_of
 from anchorage.learning.data.label_kinds import refuse_masks
 from anchorage.learning.data.labels import ReadLabels
 from anchorage.learning.data.listed_images import decode
-from anchorage.learning.data.listing import Listing
+from anchorage.learning.data.listing import Listing, Series, Source
+from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.med_mnist import SUFFIX, is_med_mnist
 from anchorage.learning.data.table_columns import split_column
 from anchorage.learning.data.tables import IMAGE_COLUMNS, read_table
@@ -66,6 +68,8 @@ class SiteFolder:
     """Of its table, without that of the images; empty for folders."""
     facts: frozenset[str] = frozenset()
     """What the files of some of the images say of themselves, such as ``modality CT``."""
+    flat: int = 0
+    """Images that are no volumes, in a federation of volumes."""
 
     @property
     def unlabelled(self) -> int:
@@ -117,7 +121,13 @@ def data_root(places: Mapping[str, Path]) -> Path:
 
 
 def look(
-    role: str, place: Path, root: Path, label_column: str | None = None, task: TaskHooks | None = None
+    role: str,
+    place: Path,
+    root: Path,
+    label_column: str | None = None,
+    task: TaskHooks | None = None,
+    *,
+    volumes: bool = False,
 ) -> SiteFolder:
     """Find out what a folder, or a table and the images beside it, holds.
 
@@ -131,6 +141,8 @@ def look(
         Of the table's labels; None: the usual one.
     task : TaskHooks or None
         What reads the labels, whose strata are counted then; None: their names are.
+    volumes : bool
+        Whether images are volumes, of whose files the headers alone are read.
 
     Raises
     ------
@@ -140,7 +152,6 @@ def look(
     """
     folder = _folder(place)
     plain = plain_section(folder, root)
-    tables = [place.name] if place != folder else sorted(p.name for p in folder.glob("*.csv") if p.is_file())
     files = [place] if place != folder else sorted(folder.glob(f"*{SUFFIX}"))
     if packed := [file for file in files if is_med_mnist(file)]:
         if len(packed) > 1:
@@ -152,24 +163,25 @@ def look(
         listing, names = _listed(section, root, task)
         sides, grey, facts = _sampled(listing)
         return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, facts=facts)
-    sections = [_table_section({**plain, "format": "CsvManifest", "manifest": table}, root) for table in tables]
-    found = [(section, *_listed(section, root, task)) for section in sections]
+    sections = table_sections(place, root)
+    found = [(section, *_listed(section, root, task, volumes)) for section in sections]
     named = [each for each in found if any(source is not None for source in each[1].sources)]
     if len(named) > 1:
         shown = ", ".join(str(section.manifest) for section, _, _ in named)
         message = f"{folder} ({role}) has several tables of images: {shown}"
         raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {folder / str(named[0][0].manifest)}")
     by_folder = SiloData.model_validate(plain)
-    section, listing, names = named[0] if named else (by_folder, *_listed(by_folder, root, task))
+    section, listing, names = named[0] if named else (by_folder, *_listed(by_folder, root, task, volumes))
     if not named and len(listing):
         _refuse_unmatched(sections, root, role, names, asked=place != folder)
     if label_column is None and named and place == folder and not names:
-        classes, counts = _listed(by_folder, root, task)
+        classes, counts = _listed(by_folder, root, task, volumes)
         if len(counts) > 1:  # folders of classes, beside a table of something else; one alone, such as img, is none
             section, listing, names = by_folder, classes, counts
-    if section.format == "ImageFolder" and _is_export(listing):
+    masked = volumes and bool(names)  # an export has no masks
+    if section.format == "ImageFolder" and not masked and _is_export(listing):
         section = SiloData.model_validate({**plain, "format": "DicomFolder"})
-        listing, _ = _listed(section, root, task)
+        listing, _ = _listed(section, root, task, volumes)
     if section.format == "ImageFolder":
         refuse_masks(folder, names)
     if label_column is not None:
@@ -179,9 +191,39 @@ def look(
         listing, names = _listed(section, root, task)
     if not len(listing):
         refuse_empty(listing, section, root)
+    if volumes:
+        return site_of_volumes(role, section, listing, root)
     sides, grey, facts = _sampled(listing)
     columns = _columns(section, root) if section.manifest is not None else ()
     return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns, facts)
+
+
+def site_of_volumes(role: str, section: SiloData, listing: Listing, root: Path) -> SiteFolder:
+    """Return what a site has of which each image is a volume, by the headers of some files."""
+    masked = int(np.count_nonzero(listing.strata >= 0))
+    rows = np.unique(np.linspace(0, len(listing) - 1, SAMPLED).astype(np.int64))
+    files = [file for row in rows if isinstance(file := _first_file(listing.sources[row]), Path)]
+    facts = frozenset(_modality(header.kind) for header in read_headers(files) if header is not None)
+    flat = sum(not is_volume(source) for source in listing.sources)
+    columns = _columns(section, root) if section.manifest is not None else ()
+    names = {listing.stratum_names[0]: masked} if masked else {}
+    return SiteFolder(role, section, names, len(listing), (), True, columns, facts, flat)
+
+
+def is_volume(source: Source) -> bool:
+    """Return whether an image of a listing of volumes is one, by its header."""
+    if not isinstance(source, Path):
+        return isinstance(source, Series)
+    header = next(iter(read_headers([source])))
+    return header is not None and header.frames >= LEAST_SLICES
+
+
+def table_sections(place: Path, root: Path) -> Sequence[SiloData]:
+    """Return sections of the tables of a folder, or of the one that was named."""
+    folder = _folder(place)
+    tables = [place.name] if place != folder else sorted(p.name for p in folder.glob("*.csv") if p.is_file())
+    plain = plain_section(folder, root)
+    return [_table_section({**plain, "format": "CsvManifest", "manifest": table}, root) for table in tables]
 
 
 def plain_section(folder: Path, root: Path) -> dict[str, str]:
@@ -230,9 +272,13 @@ def _no_column(place: Path, role: str, column: str) -> str:
     return f"{place} ({role}) has no table of images, so no column {column}; leave --label-column {role}:{column} out"
 
 
-def _listed(section: SiloData, root: Path, task: TaskHooks | None) -> tuple[Listing, Counter[str]]:
+def _listed(
+    section: SiloData, root: Path, task: TaskHooks | None, volumes: bool = False
+) -> tuple[Listing, Counter[str]]:
     names = LocalNames()
     reader = names if task is None else task.label_reader({}, "Unlabelled").reading(section)
+    if volumes and isinstance(reader, MaskReader):
+        reader = reader.of_volumes()
     listing = expect(PIECES.of("reader")[section.format](), ReaderHooks).listing(section, root, reader)
     if task is None:
         return listing, names.counts
@@ -262,7 +308,7 @@ def _columns(section: SiloData, root: Path) -> tuple[str, ...]:
 def _is_export(listing: Listing) -> bool:
     """Return whether images are what a PACS exports: DICOM alone, beside a directory of it or in folders below folders, which are no classes."""
     nested = any(name.count("/") > 1 for name in listing.ids)
-    sources = [source for source in listing.sources if isinstance(source, Path)]
+    sources = [file for source in listing.sources if isinstance(file := _first_file(source), Path)]
     if not sources or not (nested or "DICOMDIR" in listing.not_images):
         return False
     return all(header is not None and header.kind.startswith("DICOM") for header in read_headers(sources))
@@ -275,6 +321,18 @@ def _sampled(listing: Listing) -> tuple[tuple[int, ...], bool, frozenset[str]]:
     opened = [found for found in decode(listing.select(rows), wanted) if isinstance(found, Decoded)]
     facts = frozenset(fact for image in opened for fact in image.facts)
     return tuple(min(image.size) for image in opened), all(image.mode in GREY for image in opened), facts
+
+
+def _first_file(source: Source) -> Source:
+    """Return the first file of a series, other sources as they are."""
+    return source.files[0] if isinstance(source, Series) and source.files else source
+
+
+def _modality(kind: str) -> str:
+    """Return what an image's facts say of a kind of file, such as ``DICOM CT Image Storage``."""
+    if kind == "NIfTI":
+        return "NIfTI volume"
+    return next((f"modality {name}" for name in ("CT", "MR") if name in kind.split()), "modality other")
 
 
 def _folder(place: Path) -> Path:

@@ -43,18 +43,24 @@ def stored_volumes(folder: Path, count: int, patch=(8, 8, 8), sides=(12, 14, 10)
     return StoredVolumes(files, (1, *patch))
 
 
-def write_pairs(folder: Path, count: int, sides=(12, 14, 10), seed=0, scale=1.0):
-    """So many drawn volumes and masks as NIfTI files below ``images`` and ``masks``."""
+def write_pairs(
+    folder: Path, count: int, sides=(12, 14, 10), seed=0, scale=1.0, *, values=(0, 1, 2), spacing=(1, 1, 1), folders=("images", "masks"), masks=None
+):  # fmt: skip
+    """So many drawn volumes and masks as NIfTI files below ``images`` and ``masks``; `masks`: so many of them alone have one."""
     import nibabel
 
     rng = np.random.default_rng(seed)
-    for name in ("images", "masks"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+    affine = np.diag([*map(float, spacing), 1.0])
+    images, of_masks = (folder / name for name in folders)
+    for each in (images, of_masks):
+        each.mkdir(parents=True, exist_ok=True)
     for row in range(count):
-        values, mask = drawn_volume(rng, sides)
-        scaled = (values[0] * scale).astype(np.float32)
-        nibabel.save(nibabel.Nifti1Image(scaled, np.eye(4)), folder / "images" / f"case-{row:02d}.nii.gz")
-        nibabel.save(nibabel.Nifti1Image(mask, np.eye(4)), folder / "masks" / f"case-{row:02d}.nii.gz")
+        drawn, mask = drawn_volume(rng, sides)
+        scaled = (drawn[0] * scale).astype(np.float32)
+        nibabel.save(nibabel.Nifti1Image(scaled, affine), images / f"case-{row:02d}.nii.gz")
+        if masks is None or row < masks:
+            classes = np.array(values, np.uint8)[mask]
+            nibabel.save(nibabel.Nifti1Image(classes, affine), of_masks / f"case-{row:02d}.nii.gz")
 
 
 def write_study(
