@@ -196,11 +196,12 @@ class FirstFile:
         }
         if self.volume is not None:
             held = counted(site.images, "volume")
-            alone = "Of volumes masks are learnt alone for now (docs/volumes.md)"
+            alone = f"{self.recipe.method} learns of masks alone"
             meaning = {
-                "None": f"No mask of its {held} is used. {alone}, so that this silo adds nothing to the model: give it masks, or leave it out.",
+                "None": f"No mask of its {held} is read. {alone}, so that this silo adds nothing to the model: give it masks, choose "
+                "FedAvgFixMatch, which learns from volumes without masks, too (docs/volumes.md), or leave it out.",
                 "All": f"All of its {held} have masks.",
-                "Partial": f"Of its {held} {site.unlabelled} have no mask. {alone}, so that nothing is learnt of these.",
+                "Partial": f"Of its {held} {site.unlabelled} have no mask. {alone}, so that nothing is learnt of these; FedAvgFixMatch would.",
             }
         yield from _comment(meaning[labels], 2)
         yield _entry("labels", labels, 2)

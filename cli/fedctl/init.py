@@ -106,7 +106,7 @@ def begin_study(wanted: InitRequest) -> None:
         else look(role, place, root, columns.get(role), task, volumes=bool(volumes))
         for role, place in places.items()
     }
-    if asking:
+    if asking and not volumes:  # a table of volumes without a column of masks is refused
         wanting = [*request.server, *(name for name, (_, labelled) in silos.items() if labelled)]
         sites |= {role: _ask_column(sites[role], places[role], root, task) for role in wanting}
     if values and task is not None:

@@ -228,7 +228,8 @@ def recipe_of_volumes(labels: Sequence[Labels]) -> Recipe:
     method = _supervised(labels, "segmentation")
     reasons = {
         "FedAvg": "masks at every silo; where silos differ strongly compare FedProx, SCAFFOLD",
-        "LowerBound": "FedAvg of the volumes with masks; of volumes masks are learnt alone for now, so nothing is learnt of the others",
+        "LowerBound": "FedAvg of the volumes with masks alone; to compare once it finds something: FedAvgFixMatch, which learns the confident "
+        "voxels of the others, too",
     }
     return Recipe(
         rounds=20,

@@ -36,6 +36,9 @@ _STEP_MM = 0.05
 _SIDE_STEP = 8
 _MOST_VALUES = 32
 """Different values of a site's masks but 0, up to which they are taken for classes."""
+_OF_SERVER = ("anchors", "validation", "test")
+_MOST_OPENED = 1 << 28
+"""Voxels of a site's masks after which no more are opened: four of a large CT, within half a minute."""
 _CLASSES = ("background", "foreground")
 """Of the reader that finds masks, before anybody knows the federation's."""
 
@@ -138,14 +141,14 @@ def tell_of_volumes(
     """
     for site in sites:
         if site.role in wanting and not site.names:
-            option = f"--{site.role}" if site.role in ("anchors", "validation", "test") else ":labels"
+            option = f"--{site.role}" if site.role in _OF_SERVER else ":labels"
             message = f"{site.role}: none of its {counted(site.images, 'volume')} has a mask"
             remedy = f"put masks where docs/volumes.md says, or leave {option} out"
             raise AnchorageError(IMAGES_UNLABELLED, f"{message}; {remedy}")
-        if without := site.unlabelled if site.role in wanting else site.images:
-            warn(
-                f"{site.role}: masks are read of none of {counted(without, 'volume')}; of volumes masks are learnt alone for now"
-            )
+        without = site.unlabelled if site.role in wanting else site.images
+        if without and site.role not in _OF_SERVER:
+            learns = "the method in the file learns of masks alone (FedAvgFixMatch: of the others, too)"
+            warn(f"{site.role}: {counted(without, 'volume')} without masks that are read; {learns}")
         found = values.get(site.role, ())
         if not named_values(found, classes) and (unnamed := [value for value in found if value >= len(classes)]):
             shown = ", ".join(map(str, unnamed))
@@ -219,17 +222,19 @@ def _opened(masks: Sequence[Path | Series | None]) -> tuple[tuple[int, ...], tup
     """Return the values but 0 of some masks, ascending, and their grids; those that cannot be read are named by `fedctl data check`."""
     present = np.zeros(1 << 16, np.bool_)
     grids: list[Grid] = []
+    opened = 0
     for row in _spread(len(masks)):
-        if (mask := masks[row]) is None:
+        if (mask := masks[row]) is None or opened > _MOST_OPENED:
             continue
         try:
             scan = read_scan(mask)
             values = whole_numbers(scan.values[0])
         except RefusedImageError:
             continue
-        for place in range(values.shape[-1]):  # a slice at a time: a volume takes much memory
-            present[values[..., place]] = True
+        for plane in values:  # a plane at a time: a volume takes much memory
+            present[plane] = True
         grids.append(scan.grid)
+        opened += values.size
     return tuple(int(value) for value in np.flatnonzero(present) if value), tuple(grids)
 
 
