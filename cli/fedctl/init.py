@@ -91,15 +91,16 @@ def begin_study(wanted: InitRequest) -> None:
     wanting_masks = [role for role in places if role not in silos or silos[role][1]]
     columns = _label_columns(request.label_columns, places)
     wanted_places = {role: places[role] for role in wanting_masks}
-    volumes = {} if request.task else masked_volumes(wanted_places, root, columns)
+    task = _task_of(request)
+    volumes = masked_volumes(wanted_places, root, columns) if task is None or task.gives_maps else {}
     values = {role: found.values for role, found in volumes.items()}
     if not volumes and not request.task:
         values = _mask_values(wanted_places, root)
-    if values:
+    if values and task is None:
         classes = classes_of(list(values.values()), request.classes)
         request = replace(request, task=yaml.safe_dump({"segmentation": {"classes": list(classes)}}), classes=())
         typer.echo(f"{'Volumes' if volumes else 'Images'} have masks: the task is a segmentation.", err=True)
-    task = _task_of(request)
+        task = _task_of(request)
     sites = {
         role: volumes[role].site
         if role in volumes

@@ -78,6 +78,15 @@ def test_values_of_masks_become_classes(tmp_path: Path) -> None:
     assert checked(tmp_path).count("tumour in 2 of 2") == 2
 
 
+def test_classes_of_the_task_that_is_given(tmp_path: Path) -> None:
+    for seed, site in enumerate("ab"):
+        write_pairs(tmp_path / site, 1, seed=seed, values=(0, 5, 7))
+    task = "{segmentation: {classes: [background, front, back]}}"
+    _, spec, (first, _) = begun(tmp_path, "a:labels", "b:labels", further=("--task", task))
+    assert spec["task"] == yaml.safe_load(task) and "volume" in spec["model"]
+    assert first["managed"]["data"]["maskValues"] == {"5": "front", "7": "back"}
+
+
 def test_values_that_nobody_knows_are_told(tmp_path: Path) -> None:
     write_pairs(tmp_path / "a", 2, seed=1)
     write_pairs(tmp_path / "b", 2, seed=2, values=(0, 255, 255))
