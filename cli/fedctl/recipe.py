@@ -37,8 +37,8 @@ _FEW_ROUNDS = (
     "first start."
 )
 _VOLUME_STEPS = (
-    "As examples/hippocampus has it: 36 steps of two volumes a round, so 720 in all; patchesPerCase patches of each. The learning rate falls to 0 "
-    "over the rounds (Cosine)."
+    "As examples/hippocampus has it: 36 steps of two volumes a round, so 720 in all; patchesPerCase patches of each. There the first 100 to 200 "
+    "steps found nothing but background: a shorter study measures nothing. The learning rate falls to 0 over the rounds (Cosine)."
 )
 _SMALL = (
     "A small network for a first run on a processor, without batch normalisation: its statistics differ between silos, and averaged "
