@@ -165,7 +165,7 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task
             warm_up=(),
             warm_up_reason="",
             method=_supervised(labels, task),
-            method_reason="learns from the images with labels; pseudo-labels serve classification alone (docs/writing-a-task.md)",
+            method_reason="learns from the images with labels alone; docs/methods/README.md says which methods learn from the others with this task",
             choices=[Choice("localLoss", {"taskLoss": {}}, _TASK_LOSS), Choice("local", supervised, _SHORT), *norm],
         )
     if labelled and all(each == "All" for each in labels):
