@@ -79,3 +79,19 @@ def write_study(
     file = folder / "study.yaml"
     file.write_text(yaml.safe_dump_all([federation, *sites]))
     return file
+
+
+def write_coloured(folder, count, seed, *, side=16, drawn=(1, 2)):
+    """Write images with a red disc, a blue one, or both, and masks with those of `drawn`: class 1 is red, 2 is blue."""
+    rng = np.random.default_rng(seed)
+    for name in ("images", "masks"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for row in range(count):
+        picture, mask = rng.integers(0, 90, (side, side, 3)), np.zeros((side, side), np.uint8)
+        for kind in (1, 2) if row % 3 == 0 else (row % 3,):
+            inside = disc(rng, side)[1] == 1
+            mask[inside] = kind if kind in drawn else 0
+            picture[inside] = rng.integers(0, 90, (int(inside.sum()), 3))
+            picture[inside, 0 if kind == 1 else 2] += 150
+        Image.fromarray(picture.astype(np.uint8)).save(folder / "images" / f"{row:03d}.png")
+        Image.fromarray(mask).save(folder / "masks" / f"{row:03d}.png")

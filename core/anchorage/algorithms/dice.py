@@ -1,5 +1,7 @@
 """Overlap of predicted and true masks as a loss; the first class is the background (torch)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -8,7 +10,7 @@ SMOOTHING = 1e-5
 """Added to both sides of a Dice's fraction, so that a class that is nowhere costs nothing."""
 
 
-def dice_cross_entropy(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
+def dice_cross_entropy(logits: Tensor, masks: Tensor, ignored: int, unannotated: Sequence[int] = ()) -> Tensor:
     """Return cross entropy over the pixels that are known, plus 1 less the mean soft Dice of the foreground classes.
 
     The sums of a class's Dice run over the whole batch (nnU-Net's batch Dice), so that a class which is absent from one image does not force its loss
@@ -23,9 +25,41 @@ def dice_cross_entropy(logits: Tensor, masks: Tensor, ignored: int) -> Tensor:
         True classes.
     ignored : int
         Value of pixels that count in neither part.
+    unannotated : sequence of int
+        Foreground classes that nobody drew in these masks, of which there is another one: the loss is that of `into_background`.
     """
+    if unannotated:
+        logits, masks = into_background(logits, masks, ignored, unannotated)
     entropy, dice = _entropy_and_dice(logits, masks, ignored)
     return entropy + 1 - dice
+
+
+def into_background(logits: Tensor, masks: Tensor, ignored: int, unannotated: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Merge classes that nobody drew into the background, which may be any of them (marginal loss, Shi et al. 2021, arXiv:2007.03868).
+
+    The merged background has the sum of their probabilities, p'_0 = p_0 + sum of p_c, and every other class keeps its own.
+
+    Parameters
+    ----------
+    logits, masks, ignored
+        As of `dice_cross_entropy`.
+    unannotated : sequence of int
+        The classes, none of them 0.
+
+    Returns
+    -------
+    logits : Tensor of float, shape [n, C - len(unannotated), H, W]
+        Logarithms of those probabilities, but for what is added to all of a pixel; the classes that are left keep their order.
+    masks : Tensor of uint8, shape [n, H, W]
+        Their places there; `ignored` stays as it is.
+    """
+    merged = sorted({0, *unannotated})
+    left = [place for place in range(1, logits.shape[1]) if place not in merged]
+    places = torch.zeros(256, dtype=torch.uint8)
+    places[left] = torch.arange(1, len(left) + 1, dtype=torch.uint8)
+    places[ignored] = ignored
+    background = logits[:, merged].logsumexp(1, keepdim=True)
+    return torch.cat([background, logits[:, left]], 1), places.to(masks.device)[masks.long()]
 
 
 def confident_loss(logits: Tensor, masks: Tensor, ignored: int, targets: Tensor | None = None) -> Tensor:
@@ -61,14 +95,18 @@ class SummedLoss:
     ----------
     ignored : int
         As there.
+    unannotated : sequence of int
+        As there.
     """
 
-    def __init__(self, ignored: int) -> None:
-        self._ignored = ignored
+    def __init__(self, ignored: int, unannotated: Sequence[int] = ()) -> None:
+        self._ignored, self._unannotated = ignored, tuple(unannotated)
         self._sums: tuple[Tensor, ...] = ()
 
     def add(self, logits: Tensor, masks: Tensor) -> None:
         """Add a part. Parameters as of `dice_cross_entropy`."""
+        if self._unannotated:
+            logits, masks = into_background(logits, masks, self._ignored, self._unannotated)
         sums = _sums(logits, masks, self._ignored)
         self._sums = tuple(a + b for a, b in zip(self._sums, sums, strict=True)) if self._sums else sums
 

@@ -265,6 +265,12 @@ class DataSection(Document):
         None,
         description="Value of pixels of masks that no loss and no score counts, such as those that nobody looked at. Absent: every pixel counts.",
     )
+    unannotated: Annotated[tuple[Label, ...], Field(max_length=1000)] = Field(
+        (),
+        description="Foreground classes of a segmentation that nobody drew in the site's masks, so that their background may be any of them. There "
+        "the loss counts the probability of these classes as background, and no score counts them. Absent: a class that a mask does not have is "
+        "not in the image.",
+    )
     class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
         {},
         description="Class of the federation for each of the site's own names of folders, labels or columns. A name that is not here is "

@@ -58,6 +58,8 @@ def check_sections(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mi
     yield from _shared_pools(uses)
     for use in uses:
         yield from _unknown_classes(use, federation.spec.task.label_names, federation.spec.task.outputs)
+        if message := federation.spec.task.unannotated_mistake(use.section.unannotated):
+            yield Mistake(CLASSES_DIFFER, (*use.path, "unannotated"), message, silo=use.silo)
         if federation.spec.task.gives_maps:
             yield from _of_one_class(use, federation.spec.task.name)
 

@@ -13,6 +13,7 @@ from pydantic import StringConstraints
 from anchorage.api.base import CLASS_PATTERN
 from anchorage.api.mistakes import FieldPath
 from anchorage.api.piece import Piece
+from anchorage.api.slot import unknown
 
 ClassName = Annotated[str, StringConstraints(strict=True, pattern=CLASS_PATTERN, max_length=128)]
 """A class as people write it: one line of text without blanks around it."""
@@ -104,6 +105,25 @@ class Task(Piece):
     def label_names(self) -> Sequence[str]:
         """Names that labels have, such as the classes, to which a section's `classMap` and `classCounts` lead; empty: labels are no names."""
         return ()
+
+    @property
+    def foreground(self) -> Sequence[str]:
+        """Those of the outputs that a mask can draw on its background, some of which a site may not annotate; empty: labels are no masks."""
+        return ()
+
+    def unannotated_mistake(self, unannotated: Sequence[str]) -> str | None:
+        """Return what is wrong with the classes that a section's `unannotated` names, and what to do; None: nothing."""
+        if not unannotated:
+            return None
+        if not self.foreground:
+            return f"found {len(unannotated)} classes, but labels of the task {self.name} are no masks; leave it out"
+        for name in unannotated:
+            if name not in self.foreground:
+                background = f'"{name}" is the background, which every mask has; name classes of the foreground'
+                return background if name in self.outputs else unknown(name, self.foreground)
+        if set(unannotated) == set(self.foreground):
+            return "found every class of the foreground, so that masks would teach nothing; leave one out, or set labels: None"
+        return None
 
     @abstractmethod
     def tally_arrays(self) -> Sequence[TallyArray]:

@@ -99,11 +99,14 @@ class Labelled:
         Which of them.
     labels : ndarray, shape [n, ...]
         Their labels, true or accepted; all are known.
+    unannotated : tuple of int
+        As of `ImageSet`.
     """
 
     views: Views
     indices: NDArray[np.int64]
     labels: Labels
+    unannotated: tuple[int, ...] = ()
 
     def batch(self, positions: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return indices, int64 [b], and labels, [b, ...], of some positions on the device."""

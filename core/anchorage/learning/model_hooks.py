@@ -123,6 +123,10 @@ class TaskHooks(Task):
     def stand_ins(self, count: int) -> ReadLabels:
         """Return labels for so many images that are not here, by which `fedctl plan` rehearses training."""
 
+    def partly_annotated(self, unannotated: Sequence[int]) -> TaskHooks:
+        """Return the task as it is learnt and scored of masks in which nobody drew these of the outputs; asked where it has a `foreground`."""
+        return self
+
     @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss over images of the head's outputs [n, outputs] with labels [n, ...], all of them known; a scalar."""

@@ -159,6 +159,7 @@ class TorchServerLearner:
             ),
             np.arange(len(known)),
             images.labels[known],
+            images.unannotated,
         )
 
     def _check_anchors(self) -> None:
@@ -423,8 +424,8 @@ class TorchServerLearner:
         self, network: Network, images: Labelled, part: str, round_number: int, *, in_full: bool
     ) -> "_Outputs":
         """Do what `_forward` does where the network gives maps, of which only what the task scores by is kept."""
-        views = images.views
-        scored, loss, finite = scored_maps(network, views, self._task, images.indices, images.labels, in_full=in_full)
+        views, task = images.views, self._task.partly_annotated(images.unannotated)
+        scored, loss, finite = scored_maps(network, views, task, images.indices, images.labels, in_full=in_full)
         if not finite:
             raise self._not_finite(part, round_number)
         drawn = images.indices[self._drawn(part, len(images.labels))]

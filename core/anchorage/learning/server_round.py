@@ -61,8 +61,9 @@ class ServerRound:
 
     @property
     def task(self) -> TaskHooks:
-        """The run's task."""
-        return expect(self.model.task, TaskHooks)
+        """The run's task, as the anchors' masks tell of it."""
+        unannotated = () if self.anchors is None else self.anchors.unannotated
+        return expect(self.model.task, TaskHooks).partly_annotated(unannotated)
 
     def before_rounds(self) -> None:
         """Draw as before round 1."""

@@ -123,7 +123,8 @@ class TorchSiloLearner:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device, self._examine = run, silo, device, examine
         self._dp_sgd, self._devices = dp_sgd, devices or DeviceGroup()
-        self._method, self._task = TrainingMethod.of(run.method), expect(run.model.task, TaskHooks)
+        self._method = TrainingMethod.of(run.method)
+        self._task = expect(run.model.task, TaskHooks).partly_annotated(images.unannotated)
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
         layouts = (self._down, without_beside(self._down), self._up.behind(self._down))
         self._layouts = {layout.digest: layout for layout in layouts}
@@ -158,7 +159,7 @@ class TorchSiloLearner:
             train, validation = (train[part] for part in validation_split(strata[train], percent, rng))
         draws = Draws(self._run.seed, silo=self._silo)
         views = views_of(images.images, self._run.model, self._method, self._device, draws, self._embeddings)
-        return LocalImages(views, images.labels, train, validation, held_out, images.stated_counts)
+        return LocalImages(views, images.labels, train, validation, held_out, images.stated_counts, images.unannotated)
 
     def train(
         self,

@@ -104,6 +104,8 @@ class LocalImages:
         Indices; `validation` takes part in training (weights, cycles), `held_out` does not.
     stated_counts : sequence of int, length C, optional
         Images of each stratum by the site's records, labelled or not.
+    unannotated : tuple of int
+        Classes that nobody drew in the masks.
     """
 
     def __init__(
@@ -114,8 +116,9 @@ class LocalImages:
         validation: NDArray[np.int64],
         held_out: NDArray[np.int64],
         stated_counts: Sequence[int] | None = None,
+        unannotated: tuple[int, ...] = (),
     ) -> None:
-        self.views, self.labels = views, labels
+        self.views, self.labels, self.unannotated = views, labels, unannotated
         self.stated_counts = None if stated_counts is None else np.array(stated_counts, np.int64)
         self.train, self.validation, self.held_out = train, validation, held_out
         known = is_known(labels[train])
@@ -124,8 +127,9 @@ class LocalImages:
         """What pieces compute from the images once per run, by a name of their own."""
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return what tells all images from others (`Views.content`), and their labels."""
-        return {"images": self.views.content(), "labels": self.labels}
+        """Return what tells all images from others (`Views.content`), and their labels with the classes that these leave out."""
+        left_out = {"unannotated": np.array(self.unannotated)} if self.unannotated else {}
+        return {"images": self.views.content(), "labels": self.labels, **left_out}
 
 
 @dataclass(frozen=True)
@@ -176,8 +180,8 @@ class SiloRound:
 
     @property
     def task(self) -> TaskHooks:
-        """The run's task."""
-        return expect(self.run.model.task, TaskHooks)
+        """The run's task, as the silo's masks tell of it."""
+        return expect(self.run.model.task, TaskHooks).partly_annotated(self.images.unannotated)
 
     def prepare(self) -> Work:
         """Return the round's training: the first objective that the method's pieces have, else that of labelled images alone.
@@ -271,7 +275,8 @@ class SiloRound:
         """Return the images with labels, and the loss on them."""
         indices = self.images.labelled
         piece = self.method.local_loss
-        data = Labelled(self.images.views, indices, piece.targets(self, self.images.labels)[indices])
+        targets = piece.targets(self, self.images.labels)[indices]
+        data = Labelled(self.images.views, indices, targets, self.images.unannotated)
         return data, CheckedLoss(piece, "round_loss", piece.round_loss(self, data))
 
     def labelled_losses(self, batching: Batching) -> Iterator[Tensor]:

@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from anchorage.algorithms.dice import confident_loss, dice_cross_entropy
+from anchorage.algorithms.dice import SummedLoss, confident_loss, dice_cross_entropy, into_background
 from anchorage.algorithms.surfaces import border_distances, hausdorff_95, surface_dice
 
 IGNORED = 255
@@ -91,3 +91,78 @@ def test_pseudo_labels_without_foreground_do_not_push_it_down():
     entropy = -(logits.log_softmax(1)[:, :1] * known).sum() / known.sum()
     assert float(confident_loss(logits, masks, IGNORED)) == pytest.approx(float(entropy), abs=1e-12)
     assert float(dice_cross_entropy(logits, masks, IGNORED)) > float(entropy) + 0.9
+
+
+def partly_drawn(left_out):
+    """Return logits of 4 classes, and masks without those that are left out."""
+    logits, masks = drawn(classes=4)
+    masks[0, :2] = IGNORED
+    for place in left_out:
+        masks[masks == place] = 0
+    return logits, masks
+
+
+@pytest.mark.parametrize("left_out", [(1,), (2,), (3,), (1, 3), (3, 2)])
+def test_unannotated_classes_are_background(left_out):
+    logits, masks = partly_drawn(left_out)
+    kept = [place for place in range(1, 4) if place not in left_out]
+    merged = [0, *left_out]
+    probabilities = logits.softmax(1)
+    background = probabilities[:, merged].sum(1)
+    known = masks != IGNORED
+    of_truth = torch.where(masks == 0, background, 0.0)
+    dice = []
+    for place in kept:
+        truth, predicted = (masks == place) & known, probabilities[:, place] * known
+        of_truth = of_truth + torch.where(truth, probabilities[:, place], 0.0)
+        dice.append((2 * (predicted * truth).sum() + 1e-5) / (predicted.sum() + truth.sum() + 1e-5))
+    by_hand = -of_truth[known].log().mean() + 1 - torch.stack(dice).mean()
+    assert float(dice_cross_entropy(logits, masks, IGNORED, left_out)) == pytest.approx(float(by_hand), abs=1e-12)
+    assert float(dice_cross_entropy(logits, masks, IGNORED)) > float(by_hand) + 0.1
+
+
+def test_nothing_unannotated_is_the_same_loss_bit_for_bit():
+    logits, masks = partly_drawn((2,))
+    logits = logits.float()
+    assert torch.equal(dice_cross_entropy(logits, masks, IGNORED, ()), dice_cross_entropy(logits, masks, IGNORED))
+    merged, places = into_background(logits, masks, IGNORED, (2,))
+    assert merged.shape == (4, 3, 6, 5) and places.dtype == torch.uint8
+    assert torch.equal(merged[:, 1:], logits[:, [1, 3]]) and set(places.unique().tolist()) == {0, 1, 2, IGNORED}
+
+
+def test_an_unannotated_class_has_a_gradient_through_the_background_alone():
+    logits, masks = partly_drawn((2,))
+    merged, places = (each.detach() for each in into_background(logits, masks, IGNORED, (2,)))
+    merged.requires_grad_()
+    dice_cross_entropy(merged, places, IGNORED).backward()
+    logits.requires_grad_()
+    dice_cross_entropy(logits, masks, IGNORED, (2,)).backward()
+    share = logits.detach()[:, [0, 2]].softmax(1)
+    assert torch.allclose(logits.grad[:, [0, 2]], merged.grad[:, :1] * share, atol=1e-15)
+    assert torch.allclose(logits.grad[:, [1, 3]], merged.grad[:, 1:], atol=1e-15)
+    moved = logits.detach().clone()
+    moved[:, [0, 2]] = moved[:, [2, 0]]  # which of the two a pixel is does not matter
+    loss = dice_cross_entropy(logits.detach(), masks, IGNORED, (2,))
+    assert torch.allclose(dice_cross_entropy(moved, masks, IGNORED, (2,)), loss, atol=1e-14)
+    assert torch.autograd.gradcheck(lambda z: dice_cross_entropy(z, masks, IGNORED, (2,)), (logits,))
+
+
+def test_the_sum_of_probabilities_neither_overflows_nor_vanishes():
+    logits, masks = partly_drawn((2,))
+    for scale in (1e4, -1e4):
+        far = torch.zeros_like(logits, dtype=torch.float32)
+        far[:, 0], far[:, 2] = scale, scale
+        far.requires_grad_()
+        loss = dice_cross_entropy(far, masks, IGNORED, (2,))
+        loss.backward()
+        assert bool(loss.isfinite()) and bool(far.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("left_out", [(), (2,), (1, 3)])
+def test_the_loss_of_a_volume_in_parts_is_that_of_the_whole(left_out):
+    logits, masks = partly_drawn(left_out)
+    whole = dice_cross_entropy(logits.movedim(0, 1)[None], masks[None], IGNORED, left_out)
+    parts = SummedLoss(IGNORED, left_out)
+    for place in range(4):
+        parts.add(logits[place][None, :, None], masks[place][None, None])
+    assert parts.value() == pytest.approx(float(whole), abs=1e-12)

@@ -6,6 +6,7 @@ import pytest
 from anchorage.api.task import pooled
 from anchorage.learning.model_hooks import Scored
 from anchorage.pieces.task.segmentation import Segmentation
+from anchorage.pieces.weighting.dvw import dice_sums
 
 TASK = Segmentation(classes=("background", "lesion"))
 TWO = Segmentation(classes=("background", "lesion", "scar"))
@@ -137,3 +138,59 @@ def test_volumes_are_compared_with_their_spacing():
     found = TASK.compared(truth, predicted, (2.0, 0.5, 4.0))[0, 1]
     assert found[:3].tolist() == (3 * flat[:3]).tolist() == [48, 24, 24]
     assert flat[3] == 0.5 and found[3] == 0.5
+
+
+PARTLY = TWO.partly_annotated((2,))
+"""The lesions of a site that draws no scars."""
+
+
+def test_unannotated_classes_are_not_scored_and_are_background_where_they_are_predicted():
+    painted = box(slice(4, 7), 2)
+    painted[4:12, 7] = 1
+    found = tally((TRUTH, painted), (NONE, box(slice(0, 3), 2)), task=PARTLY)
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "images": 2, "cases": [1, 0], "dice": [0.5, 0], "dice_squared": [0.25, 0], "empty_right": [1, 0], "empty_wrong": [0, 0],
+        "pixels": [[8, 0, 16], [0, 0, 0]],
+    }  # fmt: skip
+    assert tally((TRUTH, painted), task=TWO)["empty_wrong"].tolist() == [0, 1]
+    assert PARTLY.scores(found) == {"dice": 0.5, "dice_all": 0.5, "pooled_dice": 0.5}
+    assert PARTLY.details(found).keys() == {"dice/lesion", "cases/lesion", "empty_right/lesion", "empty_wrong/lesion"}
+    truth_and_prediction = PARTLY.true_and_predicted(
+        TRUTH[None], PARTLY.compared(TRUTH[None], np.where(TRUTH, 2, 1).astype(np.uint8)[None])
+    )
+    assert truth_and_prediction.tolist() == [[24 / 256, 232 / 256]]
+
+
+def test_only_what_a_site_annotates_counts_among_several_sites():
+    scars = TWO.partly_annotated((1,))
+    scar = box(slice(5, 8), 2)
+    found = pooled([tally((TRUTH, TRUTH), (NONE, NONE), task=PARTLY), tally((scar, box(slice(4, 7), 2)), task=scars)])
+    assert TWO.scores(found) == pytest.approx({"dice": 5 / 6, "dice_all": 5 / 6, "pooled_dice": 5 / 6})
+    assert found["cases"].tolist() == [1, 1] and found["empty_right"].tolist() == [1, 0]
+
+
+def test_a_site_counts_a_class_in_all_of_its_images_or_in_none():
+    found = tally((TRUTH, SHIFTED), (NONE, NONE), task=PARTLY)
+    assert TWO.is_sound(found, 2)
+    for name, value in (("empty_right", [1, 1]), ("empty_right", [1, 3]), ("cases", [0, 0]), ("dice", [2 / 3, 0.5])):
+        assert not TWO.is_sound({**found, name: np.array(value, found[name].dtype)}, 2), (name, value)
+    nothing = {name: np.zeros_like(array) for name, array in found.items()} | {"images": found["images"]}
+    assert not TWO.is_sound(nothing, 2)
+
+
+def test_the_assessment_leaves_out_what_nobody_annotated():
+    masks, predicted = np.stack([TRUTH, NONE]), np.stack([SHIFTED, box(slice(0, 3), 2)])
+    compared = PARTLY.compared(masks, predicted, (1.0, 1.0))
+    found = PARTLY.assessment(Scored("test", masks, compared, np.arange(2)), np.random.default_rng(0))
+    assert found.counts == {"cases/lesion": ((1, 1, 0, 0),)} and found.intervals.keys() == {"dice/lesion", "dice"}
+    assert found.metrics["dice"] == pytest.approx(2 / 3) and found.metrics["hausdorff_95"] == 1
+    assert not any("scar" in name for name in found.metrics) and found.concerns == ()
+
+
+def test_a_task_of_whole_masks_is_itself():
+    assert TWO.partly_annotated(()) is TWO and PARTLY.model_dump() == TWO.model_dump()
+
+
+def test_dvw_scores_an_update_by_what_a_silo_annotates():
+    compared = PARTLY.compared(TRUTH[None], np.where(SHIFTED, 1, 2).astype(np.uint8)[None])
+    assert dice_sums(compared)[..., 0] == pytest.approx(np.array([[1 / 3, 0], [2 / 3, 0]]))

@@ -30,7 +30,7 @@ def list_dicom(section: DataSection, root: Path, reader: LabelReader) -> Listing
     classes: set[str] = set()
     masks: Masks | None = None
     if isinstance(reader, MaskReader):  # an export has no masks, and a folder is none
-        masks = Masks((None,) * len(files), reader.values(section.mask_values, section.ignored_value), reader.classes)
+        masks = reader.masks([None] * len(files), section)
     else:
         classes = {folder for folder in folders if known_label(folder, found, reader)}
     firsts = [name.split("/", 1)[0] for name in files]

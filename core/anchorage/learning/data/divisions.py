@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import MANIFEST_WRONG, NO_IMAGES, PARTITION_IMPOSSIBLE
+from anchorage.api.errors.data import CLASSES_DIFFER, MANIFEST_WRONG, NO_IMAGES, PARTITION_IMPOSSIBLE
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.fedmatch import labelled_rows
@@ -47,6 +47,7 @@ _POOL = {
     "mask_column",
     "mask_values",
     "ignored_value",
+    "unannotated",
     "class_map",
     "on_bad_image",
 }
@@ -60,6 +61,7 @@ _OF_ONE: dict[str, bool | set[str]] = {
     "partition": {"part", "silo"},
     "on_change": True,
     "class_counts": True,
+    "unannotated": True,
 }
 """Fields in which sections may differ that divide a pool alike."""
 
@@ -166,7 +168,8 @@ class Pools:
         Raises
         ------
         AnchorageError
-            DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, NO_IMAGES: there is nothing; or as of `LabelReader.read`.
+            DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, NO_IMAGES: there is nothing; CLASSES_DIFFER: `unannotated` names what no mask leaves out; or
+            as of `LabelReader.read`.
         """
         key = (root, task.name, task.model_dump_json(), labelled, section.model_dump_json(include=_POOL))
         if key not in self._listings:
@@ -190,6 +193,9 @@ class Pools:
 
 
 def _list(section: DataSection, root: Path, task: TaskHooks, labelled: bool, volumes: bool) -> Listing:
+    if mistake := task.unannotated_mistake(section.unannotated):
+        redacted = f"unannotated names {len(section.unannotated)} classes, which are not classes of the foreground, or are all of them"
+        raise AnchorageError(CLASSES_DIFFER, f"unannotated: {mistake}", redacted=redacted)
     reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
     labels = task.label_reader(section.class_map, _unknown(section, labelled)).reading(section)
     if volumes and isinstance(labels, MaskReader):

@@ -36,6 +36,8 @@ class ImageSet:
         Of each image's file, or of its pixels where it has none: equal for equal images, whatever their names.
     stated_counts : tuple of int, length C, or None
         Images of each stratum as the site's records tell them, labelled or not; None: nobody told.
+    unannotated : tuple of int
+        Classes that nobody drew in their masks (`DataSection.unannotated`).
     """
 
     images: Pictures
@@ -46,6 +48,7 @@ class ImageSet:
     stratum_names: tuple[str, ...]
     digests: NDArray[np.uint64]
     stated_counts: tuple[int, ...] | None = None
+    unannotated: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)

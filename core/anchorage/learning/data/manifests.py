@@ -186,7 +186,7 @@ def _masks(
             bad[row] = ("MaskMissing", f"no such mask as {name[:80]} below {files.folder}")
     named = {file for path in paths for file in (path.files if isinstance(path, Series) else [path])}
     files.images[:] = [file for file in files.images if files.folder / file not in named]
-    return Masks(tuple(paths), reader.values(section.mask_values, section.ignored_value), reader.classes), bad
+    return reader.masks(paths, section), bad
 
 
 def _series(files: Files) -> Mapping[str, Sequence[str]]:

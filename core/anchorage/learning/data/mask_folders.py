@@ -14,7 +14,7 @@ from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.label_kinds import is_image_folder, is_mask_folder
 from anchorage.learning.data.labels import ReadLabels
 from anchorage.learning.data.listing import BadImage, Listing
-from anchorage.learning.data.masks import MaskReader, Masks
+from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.table_columns import divided_paths, owner_in_path
 
 _ALONE = "mask without an image"
@@ -42,7 +42,6 @@ def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
             detail = f"several files may be its mask: {', '.join(several[:3])}"
             bad.setdefault(row, BadImage(files[row], "MaskAmbiguous", detail))
     labels: ReadLabels = reader.read([name[0] if name else "" for name in masks], found.folder, "mask")
-    table = reader.values(section.mask_values, section.ignored_value)
     listing = Listing.of(
         ids=tuple(files),
         groups=tuple(files if section.group_by else (owner_in_path(file) or file for file in files)),
@@ -52,7 +51,7 @@ def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
         not_images=found.counts(),
         left_out=found.left_out,
         remarks=divided_paths(files),
-        masks=Masks(tuple(found.folder / name[0] if name else None for name in masks), table, reader.classes),
+        masks=reader.masks([found.folder / name[0] if name else None for name in masks], section),
     )
     return with_headers(listing, section, grouped=False, named=False, volumes=True) if reader.volumes else listing
 

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER
 from anchorage.api.slot import unknown
@@ -28,8 +29,8 @@ NO_FOREGROUND = "no foreground"
 """Stratum of images whose masks are empty."""
 
 _VALUES = 1 << 16
-_NO_CLASS = 254
-"""In a table of classes by value: a value that is no class."""
+_NO_CLASS, _UNANNOTATED = 254, 253
+"""In a table of classes by value: a value that is no class, and one of a class that the section says nobody drew."""
 _SHOWN = 5
 _OF_MASKS = {"TooLarge": "TooLarge", "NotFinite": "MaskValues", "Missing": "MaskMissing"}
 """Why a mask cannot be used, by why an image could not; others are MaskUnreadable."""
@@ -78,7 +79,9 @@ class MaskReader(LabelReader):
         found = table.column(column, MASK_COLUMNS)
         return table.columns[found] if found else [""] * len(next(iter(table.columns.values())))
 
-    def values(self, named: Mapping[str, str], ignored: int | None) -> NDArray[np.uint8]:
+    def values(
+        self, named: Mapping[str, str], ignored: int | None, unannotated: Sequence[str] = ()
+    ) -> NDArray[np.uint8]:
         """Return the class of each value from 0 to 65535, uint8, `UNKNOWN_PIXEL` for the ignored one.
 
         Parameters
@@ -87,6 +90,8 @@ class MaskReader(LabelReader):
             Value to class. Empty: value i is class i. Else 0 is the background, unless it is named, too.
         ignored : int or None
             Value of pixels that no loss and no score counts.
+        unannotated : sequence of str
+            Classes that no mask has; one that has it all the same is refused.
 
         Raises
         ------
@@ -99,9 +104,15 @@ class MaskReader(LabelReader):
             if name not in self.classes:
                 raise AnchorageError(CLASSES_DIFFER, f"maskValues: {unknown(name, self.classes)}, for {value}")
             table[int(value)] = self.classes.index(name)
+        table[np.isin(table, [place for place, name in enumerate(self.classes) if name in unannotated])] = _UNANNOTATED
         if ignored is not None:
             table[ignored] = UNKNOWN_PIXEL
         return table
+
+    def masks(self, files: "Sequence[Path | Series | None]", section: DataSection) -> "Masks":
+        """Return the masks of a section's images, a file each, None without one. Errors as of `values`."""
+        table = self.values(section.mask_values, section.ignored_value, section.unannotated)
+        return Masks(tuple(files), table, self.classes, section.unannotated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,15 +127,18 @@ class Masks:
         As of `MaskReader.values`.
     classes : tuple of str
         The federation's classes, background first.
+    unannotated : tuple of str
+        Those of them that nobody drew.
     """
 
     files: "tuple[Path | Series | None, ...]"
     table: NDArray[np.uint8]
     classes: tuple[str, ...]
+    unannotated: tuple[str, ...] = ()
 
     def select(self, rows: Sequence[int]) -> Self:
         """Return those of some images, in that order."""
-        return type(self)(tuple(self.files[row] for row in rows), self.table, self.classes)
+        return replace(self, files=tuple(self.files[row] for row in rows))
 
     def room(self, size: int) -> "DecodedMasks":
         """Return room for all masks at a model's size."""
@@ -162,23 +176,33 @@ def classes_of(values: NDArray[Any], table: NDArray[np.uint8], classes: Sequence
     Raises
     ------
     RefusedImageError
-        Some are no class.
+        Some are no class, or one that nobody drew as the section says.
     """
     found: NDArray[np.uint8] = table[values]
     if (found == _NO_CLASS).any():
         raise RefusedImageError("MaskValues", _astray(values[found == _NO_CLASS], classes))
+    if (found == _UNANNOTATED).any():
+        shown = _counted(values[found == _UNANNOTATED])
+        raise RefusedImageError(
+            "MaskValues", f"the values {shown} are of classes that unannotated names; remove those from unannotated"
+        )
     return found
 
 
 def _astray(values: NDArray[Any], classes: Sequence[str]) -> str:
     """Say which values are no class, and how many pixels have them."""
-    found, counts = np.unique(values, return_counts=True)
-    shown = ", ".join(f"{value} ({count} pixels)" for value, count in zip(found[:_SHOWN], counts, strict=False))
-    more = f" and {len(found) - _SHOWN} more values" if len(found) > _SHOWN else ""
+    found, shown = np.unique(values), _counted(values)
     if len(found) > _SHOWN:
-        return f"the values {shown}{more} are no classes; save the mask unchanged, without JPEG or smooth edges"
+        return f"the values {shown} are no classes; save the mask unchanged, without JPEG or smooth edges"
     entry = f'{{"{found[-1]}": {classes[-1]}}}'
     return f"the values {shown} are no classes; name them, such as maskValues: {entry}, or as ignoredValue"
+
+
+def _counted(values: NDArray[Any]) -> str:
+    """Return the first of some values, each with its number of pixels."""
+    found, counts = np.unique(values, return_counts=True)
+    shown = ", ".join(f"{value} ({count} pixels)" for value, count in zip(found[:_SHOWN], counts, strict=False))
+    return f"{shown} and {len(found) - _SHOWN} more values" if len(found) > _SHOWN else shown
 
 
 @dataclass(frozen=True, eq=False)

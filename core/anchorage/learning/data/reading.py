@@ -197,8 +197,15 @@ def assembled(
         good.stratum_names,
         findings.digests(),
         _stated(section, good.stratum_names),
+        _unannotated(choice.listing),
     )
     return found, report, known.labels
+
+
+def _unannotated(listing: Listing) -> tuple[int, ...]:
+    """Return the classes that nobody drew in a listing's masks."""
+    masks = listing.masks
+    return () if masks is None else tuple(map(masks.classes.index, dict.fromkeys(masks.unannotated)))
 
 
 def _stated(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] | None:

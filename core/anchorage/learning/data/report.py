@@ -335,6 +335,9 @@ class Findings:
             return
         shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
         for place, name in enumerate(listing.masks.classes[1:], start=1):
+            if name in listing.masks.unannotated:
+                yield f"masks: {name} is not annotated"
+                continue
             has = counts[:, place] > 0
             of_those = f", mean {shares[has, place].mean():.1%} of the pixels of those" if has.any() else ""
             yield f"masks: {name} in {has.sum()} of {len(counts)}{of_those}"

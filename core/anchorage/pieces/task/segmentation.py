@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from anchorage.api.piece import piece
 from anchorage.api.task import UNKNOWN_PIXEL, ClassName, MetricName, OutputKind, Tally, TallyArray
@@ -53,6 +53,8 @@ class Segmentation(ImageTask):
         json_schema_extra={"minItems": _LEAST},
     )
 
+    _unannotated: tuple[int, ...] = PrivateAttr(())
+
     @property
     def outputs(self) -> Sequence[str]:
         """The classes: one logit for each, at each pixel."""
@@ -92,7 +94,7 @@ class Segmentation(ImageTask):
         return int(tally["images"])
 
     def is_sound(self, tally: Tally, most: int) -> bool:
-        """Return whether counts add up, and no Dice is below 0 or above 1."""
+        """Return whether counts add up, and no Dice is below 0 or above 1. A site counts an unannotated class in none of its images."""
         if not super().is_sound(tally, most):
             return False
         cases, dice, squared = tally["cases"], tally["dice"], tally["dice_squared"]
@@ -100,7 +102,9 @@ class Segmentation(ImageTask):
         whole = all((tally[name] >= 0).all() for name in ("cases", "empty_right", "empty_wrong", "pixels"))
         slack = 1e-6 * (1 + cases)
         within = (squared >= 0).all() and (squared <= dice + slack).all() and (dice <= cases + slack).all()
-        return whole and bool(within) and bool((counted == tally["images"]).all())
+        annotated = counted > 0
+        fits = annotated.any() and (counted[annotated] == tally["images"]).all()
+        return whole and bool(within) and bool(fits)
 
     def prediction(self, numbers: Sequence[float], thresholds: Mapping[str, float] | None = None) -> Mapping[str, Any]:
         """Return the share of an image's area that each foreground class covers; `numbers` are those of all classes."""
@@ -121,17 +125,25 @@ class Segmentation(ImageTask):
         classes = np.arange(count) % len(self.classes)
         return ReadLabels(classes.astype(np.uint8).reshape(-1, 1, 1), classes, self.classes)
 
+    def partly_annotated(self, unannotated: Sequence[int]) -> Self:
+        """Return the task of masks without these classes: their probability is background, and no score counts them."""
+        if not unannotated:
+            return self
+        task = self.model_copy()
+        task._unannotated = tuple(unannotated)
+        return task
+
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return cross entropy plus 1 less the mean Dice of logits [n, C, H, W] and masks [n, H, W]."""
         from anchorage.algorithms.dice import dice_cross_entropy
 
-        return dice_cross_entropy(logits, labels, UNKNOWN_PIXEL)
+        return dice_cross_entropy(logits, labels, UNKNOWN_PIXEL, self._unannotated)
 
     def map_loss(self) -> SummedLoss:
         """Return the same loss of a volume, part by part."""
         from anchorage.algorithms.dice import SummedLoss
 
-        return SummedLoss(UNKNOWN_PIXEL)
+        return SummedLoss(UNKNOWN_PIXEL, self._unannotated)
 
     def activated(self, logits: Tensor) -> Tensor:
         """Return the softmax of logits [n, C, H, W] over the classes."""
@@ -149,7 +161,7 @@ class Segmentation(ImageTask):
         """Count the pixels of each class that are rightly, wrongly and not predicted, and measure borders, as `compare` does."""
         from anchorage.pieces.task.segmentation_scores import compare
 
-        return compare(labels, maps, len(self.classes), spacing)
+        return compare(labels, maps, len(self.classes), spacing, self._unannotated)
 
     def tally(self, labels: NDArray[np.uint8], activated: NDArray[np.float64]) -> Tally:
         """Sum the scores of images of which `compared` returned `activated`."""
@@ -165,7 +177,7 @@ class Segmentation(ImageTask):
 
     def true_and_predicted(self, labels: NDArray[np.uint8], activated: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the shares of known pixels that are, and that are predicted as, foreground."""
-        right, wrong, missed = np.moveaxis(activated[:, :, :3], 2, 0)
+        right, wrong, missed = np.moveaxis(np.nan_to_num(activated[:, :, :3]), 2, 0)
         known = np.maximum((right + missed).sum(1), 1)
         return np.stack([(right + missed)[:, 1:].sum(1) / known, (right + wrong)[:, 1:].sum(1) / known], 1)
 
@@ -178,12 +190,14 @@ class Segmentation(ImageTask):
         return example_picture(pixels, labels, maps)
 
     def details(self, tally: Tally) -> Mapping[str, float]:
-        """Return Dice and cases of each foreground class, and how many images without it were rightly left empty."""
+        """Return Dice and cases of each foreground class that anybody annotated, and how many images without it were rightly left empty."""
         from anchorage.pieces.task.segmentation_scores import class_means
 
         dice = class_means(tally)["dice"]
         found: dict[str, float] = {}
         for place, name in enumerate(self.foreground):
+            if not any(tally[count][place] for count in ("cases", "empty_right", "empty_wrong")):
+                continue
             if tally["cases"][place]:
                 found[f"dice/{name}"] = float(dice[place])
             found[f"cases/{name}"] = float(tally["cases"][place])

@@ -25,7 +25,7 @@ NOTHING_FOUND = 0.05
 
 
 class Overlaps(NamedTuple):
-    """Pixels of each image and foreground class, int64 [n, C - 1] each; pixels that are not known count nowhere."""
+    """Pixels of each image and foreground class, int64 [n, C - 1] each; pixels that are not known, and classes that nobody drew, count nowhere."""
 
     right: NDArray[np.int64]
     """True and predicted (TP)."""
@@ -33,11 +33,15 @@ class Overlaps(NamedTuple):
     """Predicted and not true (FP)."""
     missed: NDArray[np.int64]
     """True and not predicted (FN)."""
+    annotated: NDArray[np.bool_]
+    """Whether the class would be drawn if the image had it, bool [n, C - 1]."""
 
     @classmethod
     def of(cls, compared: NDArray[np.float64]) -> Self:
         """Take what `compare` returned."""
-        return cls(*np.moveaxis(compared[:, 1:, :3], 2, 0).astype(np.int64))
+        counts = compared[:, 1:, :3]
+        right, wrong, missed = np.moveaxis(np.nan_to_num(counts), 2, 0).astype(np.int64)
+        return cls(right, wrong, missed, ~np.isnan(counts[:, :, 0]))
 
     @property
     def has(self) -> NDArray[np.bool_]:
@@ -57,9 +61,15 @@ class Overlaps(NamedTuple):
 
 
 def compare(
-    masks: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int, spacing: Sequence[float] | None = None
+    masks: NDArray[np.uint8],
+    predicted: NDArray[np.uint8],
+    classes: int,
+    spacing: Sequence[float] | None = None,
+    unannotated: Sequence[int] = (),
 ) -> NDArray[np.float64]:
     """Compare true masks and predicted classes, uint8 [n, H, W] or [n, x, y, z] each.
+
+    Classes `unannotated`, which nobody drew, are background where they are predicted; their own numbers are NaN.
 
     Returns
     -------
@@ -68,6 +78,7 @@ def compare(
         in its unit, and the surface Dice, of the foreground: without the class in truth and prediction both are NaN; with it in one of them the
         distance is NaN, and the surface Dice 0 where the image has the class, NaN where it does not.
     """
+    predicted = np.where(np.isin(predicted, unannotated), np.uint8(0), predicted) if unannotated else predicted
     compared = np.full((len(masks), classes, 3 if spacing is None else 5), np.nan)
     for row, (mask, found) in enumerate(zip(masks, predicted, strict=True)):
         known = mask != UNKNOWN_PIXEL
@@ -78,6 +89,7 @@ def compare(
         if spacing is not None:
             for place in range(1, classes):
                 compared[row, place, 3:] = _borders(mask == place, (found == place) & known, spacing)
+    compared[:, list(unannotated)] = np.nan
     return compared
 
 
@@ -100,7 +112,7 @@ def summed(found: Overlaps) -> Tally:
         "cases": has.sum(0, dtype=np.int64),
         "dice": dice.sum(0),
         "dice_squared": (dice**2).sum(0),
-        "empty_right": (~has & ~painted).sum(0, dtype=np.int64),
+        "empty_right": (found.annotated & ~has & ~painted).sum(0, dtype=np.int64),
         "empty_wrong": (~has & painted).sum(0, dtype=np.int64),
         "pixels": np.stack([found.right.sum(0), found.wrong.sum(0), found.missed.sum(0)], 1),
     }
@@ -160,6 +172,7 @@ def assess_masks(
         counts={
             f"cases/{name}": (tuple(int(count[place]) for count in cases),)
             for place, name in enumerate(task.foreground)
+            if found.annotated[:, place].any()
         },
         concerns=tuple(_concerns(task, tally)),
     )

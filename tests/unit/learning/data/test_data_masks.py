@@ -196,3 +196,42 @@ def test_few_labels_keep_some_masks(site):
     write_pairs(site, 10, seed=4)
     images, _ = images_of(site, labelled_percent=30)
     assert is_known(images.labels).sum() == 3 and (images.strata >= 0).sum() == 3
+
+
+def test_a_site_says_what_nobody_drew_in_its_masks(site):
+    write_pairs(site, 3, seed=2)
+    images, report = images_of(site, unannotated=("scar",))
+    assert (
+        images.unannotated == (2,) and images.select([0]).unannotated == (2,) and images_of(site)[0].unannotated == ()
+    )
+    assert report.masks[0].startswith("masks: lesion in 3 of 3") and report.masks[1] == "masks: scar is not annotated"
+    values = np.zeros((16, 16), np.uint8)
+    values[:2] = 2
+    save(site / "masks" / "001.png", values)
+    refusal = (
+        "MaskValues",
+        "the values 2 (32 pixels) are of classes that unannotated names; remove those from unannotated",
+    )
+    assert bad(site, unannotated=("scar",)) == [refusal] and bad(site) == []
+    assert bad(site, unannotated=("scar",), ignored_value=2) == []
+    save(site / "masks" / "001.png", values * 100)
+    named = {"1": "lesion", "200": "scar"}
+    assert [detail.split(" are")[0] for _, detail in bad(site, mask_values=named, unannotated=("scar",))] == [
+        "the values 200 (32 pixels)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("nevus",), "nevus"),
+        (("background",), "is the background, which every mask has"),
+        (("scar", "lesion"), "every class of the foreground"),
+    ],
+)
+def test_what_cannot_be_unannotated_is_refused_and_not_named_outside(site, names, words):
+    write_pairs(site, 2, seed=2)
+    with pytest.raises(AnchorageError, match=words) as raised:
+        images_of(site, unannotated=names)
+    assert raised.value.failure is failures.CLASSES_DIFFER
+    assert not any(name in raised.value.redacted for name in names)
