@@ -32,9 +32,9 @@ def counted(monkeypatch) -> list[int]:
     found: list[int] = []
     real = module.decoded
 
-    def decoded(listing, model):
+    def decoded(listing, model, folder):
         found.append(len(listing))
-        return real(listing, model)
+        return real(listing, model, folder)
 
     monkeypatch.setattr(module, "decoded", decoded)
     return found
