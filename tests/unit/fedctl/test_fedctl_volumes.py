@@ -17,11 +17,16 @@ from typer.testing import CliRunner
 from anchorage.api.inference import FORMAT_OF_VOLUMES, describe, head_of, parse_inference
 from anchorage.api.model import ModelDescription
 from anchorage.engine.tracking import serving_volumes
+from anchorage.learning.data.labels import is_known
+from anchorage.learning.draws import Draws
+from anchorage.learning.encoded_views import views_of
 from anchorage.learning.exporting import save_program, save_torchscript
 from anchorage.learning.inference import ImageModel
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
+from anchorage.methods import validate_study
 from anchorage.methods.preset import slots
+from anchorage.simulation.stand_ins import PlannedImages, managed_by_stand_ins
 from fedctl.main import app
 from fedctl.output import Format
 from fedctl.prediction import predict_images
@@ -185,12 +190,14 @@ def test_a_check_tells_spacing_and_scales_and_warns_where_they_differ(tmp_path: 
     assert scored.exit_code == 0 and "sections differ" not in scored.output
 
 
-def test_a_federation_of_volumes_is_rehearsed_with_stand_ins(tmp_path: Path) -> None:
-    file = federation(tmp_path, {"zScore": {}})
-    documents = list(yaml.safe_load_all(file.read_text()))
-    for silo in documents[1:]:
-        del silo["spec"]["managed"]  # a hospital whose files are not here
-    file.write_text(yaml.safe_dump_all(documents))
-    told = CliRunner().invoke(app, ["plan", str(file), "--data-root", str(tmp_path / "data"), "-o", "json"])
-    assert told.exit_code == 0, told.exception
-    assert json.loads(told.output)
+def test_noise_stands_in_for_volumes_that_are_not_here(tmp_path: Path) -> None:
+    study = validate_study(federation(tmp_path, {"zScore": {}}))
+    model = study.federation.spec.model_description
+    silo = managed_by_stand_ins(study.silos[0])
+    assert silo.spec.managed is not None
+    images = PlannedImages(tmp_path / "data", model, 0, tmp_path).of(silo.spec.managed.data)
+    assert images.images.shape == (len(images), 1, 8, 8, 8) and is_known(images.labels).all()
+    assert {images.images.volume(row).foreground[0] for row in range(1, 3)} == {0, 1}
+    views = views_of(images.images, model, TrainingMethod.of(slots("FedAvg")), torch.device("cpu"), Draws(0))
+    patches, masks = views.with_labels("learnt", torch.tensor([1]), torch.empty(0), torch.Generator())
+    assert patches.shape == (2, 1, 8, 8, 8) and set(masks.unique().tolist()) == {1}
