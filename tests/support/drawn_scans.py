@@ -1,6 +1,7 @@
 """Draws DICOM and NIfTI files."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from subprocess import run
 from typing import Any
@@ -123,24 +124,23 @@ def write_enhanced(file: Path, volume: NDArray[Any], *, stacks: int = 1, **where
     return write_dicom(file, pixels, SOPClassUID=ENHANCED_CT, PerFrameFunctionalGroupsSequence=frames)
 
 
-def decode_apart(file: Path, module: str, *, as_volume: bool = False) -> tuple[str, float]:
-    """Decode a file in a process of its own, as a picture or a volume; return why it is refused (``read``: it is not), and by how many MiB the
-    process grew.
+def decode_apart(files: Iterable[Path], module: str, *, as_volumes: bool = False) -> tuple[list[str], float]:
+    """Decode files one after another in a process of its own, as pictures or volumes; return why each is refused (``read``: it is not), and by how
+    many MiB the process grew.
     """
-    reading = (
-        "read_scan(Path(sys.argv[1]))" if as_volume else "decode_content(content, Path(sys.argv[1]).name, Input(8, 1))"
-    )
+    reading = "read_scan(file)" if as_volumes else "decode_content(file.read_bytes(), file.name, Input(8, 1))"
     code = (
         "import sys, resource\nfrom importlib import import_module\nfrom pathlib import Path\n"
         "from anchorage.learning.data.cases import read_scan\n"
         "from anchorage.learning.data.decoders import decode_content\n"
         "from anchorage.learning.data.decoding import Input, RefusedImageError\n"
-        "import_module(sys.argv[2])\ncontent = Path(sys.argv[1]).read_bytes()\n"
+        "import_module(sys.argv[1])\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        f"try:\n    {reading}\n    print('read')\n"
-        "except RefusedImageError as error:\n    print(error.reason)\n"
+        "for file in map(Path, sys.argv[2:]):\n"
+        f"    try:\n        {reading}\n        print('read')\n"
+        "    except RefusedImageError as error:\n        print(error.reason)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
-    done = run([sys.executable, "-c", code, str(file), module], capture_output=True, text=True, check=True)
-    reason, grown = done.stdout.split()
-    return reason, int(grown) / 1024
+    done = run([sys.executable, "-c", code, module, *map(str, files)], capture_output=True, text=True, check=True)
+    *reasons, grown = done.stdout.split()
+    return reasons, int(grown) / 1024

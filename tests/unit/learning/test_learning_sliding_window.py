@@ -51,20 +51,18 @@ def test_a_volume_of_one_patch_is_predicted_directly():
     assert torch.allclose(slid(network, volume, (8, 12, 10)), network(volume[None])[0], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("sides", "patch", "overlap"), [((20, 17, 11), (8, 8, 8), 0.5), ((9, 24, 16), (8, 16, 12), 0.25)]
-)
-def test_it_is_what_monai_makes(sides, patch, overlap):
+def test_it_is_what_monai_makes():
     inferers = pytest.importorskip("monai.inferers", reason="needs MONAI: pip install 'anchorage[monai]'")
     torch.manual_seed(0)
     network = torch.nn.Sequential(
         torch.nn.Conv3d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv3d(4, 3, 3, padding=1)
     )
-    volume = volume_of(*sides)
-    other = inferers.SlidingWindowInferer(patch, sw_batch_size=2, overlap=overlap, mode="gaussian")
-    with torch.no_grad():
-        wanted = other(volume[None], network)[0]
-    assert torch.allclose(slid(network, volume, patch, overlap), wanted, atol=1e-4)
+    for sides, patch, overlap in (((20, 17, 11), (8, 8, 8), 0.5), ((9, 24, 16), (8, 16, 12), 0.25)):
+        volume = volume_of(*sides)
+        other = inferers.SlidingWindowInferer(patch, sw_batch_size=2, overlap=overlap, mode="gaussian")
+        with torch.no_grad():
+            wanted = other(volume[None], network)[0]
+        assert torch.allclose(slid(network, volume, patch, overlap), wanted, atol=1e-4)
 
 
 def test_patches_begin_inside_of_the_volume_and_cover_it():

@@ -329,15 +329,16 @@ BOMBS = {
     "dimensions": lambda: header_of_shape(32767, 32767, 32767) + bytes(100),
     "compressed dimensions": lambda: gzip.compress(header_of_shape(32767, 32767, 32767) + bytes(100)),
     "channels": lambda: gzip.compress(header_of_shape(512, 512, 512, 3000) + bytes(100)),
-    "zeros": lambda: gzip.compress(header_of_shape(8, 8, 8) + bytes(2**30), 9),
+    "zeros": lambda: gzip.compress(header_of_shape(8, 8, 8) + bytes(2**29)),
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_bombs_take_little_memory(tmp_path, name):
-    (tmp_path / "bomb.nii").write_bytes(BOMBS[name]())
-    reason, grown = decode_apart(tmp_path / "bomb.nii", "anchorage.learning.data.nifti", as_volume=True)
-    assert reason == ("read" if name == "zeros" else "TooLarge") and grown < 200
+def test_bombs_take_little_memory(tmp_path):
+    files = [tmp_path / f"{name}.nii" for name in BOMBS]
+    for file, content in zip(files, BOMBS.values(), strict=True):
+        file.write_bytes(content())
+    reasons, grown = decode_apart(files, "anchorage.learning.data.nifti", as_volumes=True)
+    assert reasons == ["TooLarge", "TooLarge", "TooLarge", "read"] and grown < 200
 
 
 def test_damage_never_raises_anything_else(tmp_path):

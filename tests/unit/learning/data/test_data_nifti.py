@@ -129,15 +129,16 @@ def header_of_shape(*shape):
 BOMBS = {
     "dimensions": lambda: header_of_shape(32767, 32767, 32767) + bytes(100),
     "compressed dimensions": lambda: gzip.compress(header_of_shape(32767, 32767, 32767) + bytes(100)),
-    "zeros": lambda: gzip.compress(header_of_shape(8, 8, 8) + bytes(2**30), 9),
+    "zeros": lambda: gzip.compress(header_of_shape(8, 8, 8) + bytes(2**29)),
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_bombs_take_little_memory(tmp_path, name):
-    (tmp_path / "bomb.nii").write_bytes(BOMBS[name]())
-    reason, grown = decode_apart(tmp_path / "bomb.nii", "anchorage.learning.data.nifti")
-    assert reason in ("TooLarge", "Unsupported") and grown < 200
+def test_bombs_take_little_memory(tmp_path):
+    files = [tmp_path / f"{name}.nii" for name in BOMBS]
+    for file, content in zip(files, BOMBS.values(), strict=True):
+        file.write_bytes(content())
+    reasons, grown = decode_apart(files, "anchorage.learning.data.nifti")
+    assert set(reasons) <= {"TooLarge", "Unsupported"} and len(reasons) == len(files) and grown < 200
 
 
 def test_damage_never_raises_anything_else(tmp_path):
