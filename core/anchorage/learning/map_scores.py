@@ -81,15 +81,23 @@ def _scored_volumes(
     none = np.empty((0, 1, 1, 1), np.uint8)
     compared, total, finite = [task.compared(none, none, spacing)], 0.0, True
     for index in indices.tolist():
-        truth, loss = views.case(index).mask(), task.map_loss()
-        found = np.empty_like(truth)
-        for own, logits in views.logits(network, index):
-            loss.add(logits.double(), torch.from_numpy(truth[None, own]).to(logits.device))
-            finite = finite and bool(logits.isfinite().all())
-            found[own] = task.maps(logits)[0].cpu().numpy()
-        total += loss.value()
-        compared.append(task.compared(truth[None], found[None], spacing))
+        truth, predicted, loss, all_finite = _predicted(network, views, task, index)
+        total, finite = total + loss, finite and all_finite
+        compared.append(task.compared(truth[None], predicted[None], spacing))
     return np.concatenate(compared), total / max(1, len(indices)), finite
+
+
+def _predicted(
+    network: Network, views: VolumeViews, task: TaskHooks, index: int
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], float, bool]:
+    """Return the true and the predicted map of a whole volume, uint8 [x, y, z] each, the task's loss, and whether all outputs are finite."""
+    truth, loss, finite = views.case(index).mask(), task.map_loss(), True
+    predicted = np.empty_like(truth)
+    for planes, logits in views.logits(network, index):
+        loss.add(logits.double(), torch.from_numpy(truth[None, planes]).to(logits.device))
+        finite = finite and bool(logits.isfinite().all())
+        predicted[planes] = task.maps(logits)[0].cpu().numpy()
+    return truth, predicted, loss.value(), finite
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -123,16 +131,12 @@ def _shown_volumes(network: Network, views: VolumeViews, task: TaskHooks, indice
     planes: list[tuple[NDArray[np.uint8], ...]] = []
     finite = True
     for index in indices.tolist():
-        volume = views.case(index)
-        truth = volume.mask()
-        found = np.empty_like(truth)
-        for own, logits in views.logits(network, index):
-            finite = finite and bool(logits.isfinite().all())
-            found[own] = task.maps(logits)[0].cpu().numpy()
+        truth, predicted, _, all_finite = _predicted(network, views, task, index)
+        finite = finite and all_finite
         height = int((((truth > 0) & (truth != UNKNOWN_PIXEL)).sum((0, 1))).argmax())
-        values = volume.patch((0, 0, height), (*truth.shape[:2], 1))[0][..., 0]
+        values = views.case(index).patch((0, 0, height), (*truth.shape[:2], 1))[0][..., 0]
         shades = np.rint(values / 65535 * 255).astype(np.uint8)
-        planes.append((_upright(shades), _upright(truth[None, :, :, height]), _upright(found[None, :, :, height])))
+        planes.append((_upright(shades), _upright(truth[None, :, :, height]), _upright(predicted[None, :, :, height])))
     sides = tuple(np.max([shades.shape[1:] for shades, _, _ in planes], axis=0))
     fills = (0, UNKNOWN_PIXEL, 0)
     pixels, truths, maps = (

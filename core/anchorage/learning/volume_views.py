@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from anchorage.api.model import VOLUME_DEVIATION, VOLUME_MEAN, VolumeSpec
-from anchorage.learning.data.augmentation import Augmentation, fractions, levels
+from anchorage.learning.data.augmentation import Augmentation, levels
 from anchorage.learning.data.geometry import integers, uniform
 from anchorage.learning.data.volumes import StoredVolume, StoredVolumes
 from anchorage.learning.sliding_window import Network, sliding_logits
@@ -69,7 +69,7 @@ class VolumeViews(Views):
             for volume in map(self._volumes.volume, indices.tolist())
             for _ in range(self.per_image)
         ]
-        values = fractions(levels(torch.from_numpy(np.stack([patch for patch, _ in drawn]))))
+        values = levels(torch.from_numpy(np.stack([patch for patch, _ in drawn])))
         masks = torch.from_numpy(np.stack([mask for _, mask in drawn]))
         return _mirrored(values, masks, generator) if self._volume.flips == "Random" else (values, masks)
 

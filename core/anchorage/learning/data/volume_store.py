@@ -16,6 +16,7 @@ from blake3 import blake3
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
 from anchorage.api.model import ModelDescription, VolumeSpec
+from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.cases import Case, case_of
 from anchorage.learning.data.decoders import decoders, shades_of
 from anchorage.learning.data.decoding import RefusedImageError
@@ -23,7 +24,7 @@ from anchorage.learning.data.listed_images import without_warnings
 from anchorage.learning.data.listing import BadImage, Frame, Listing, Series, Source
 from anchorage.learning.data.masks import DecodedMasks
 from anchorage.learning.data.report import Findings
-from anchorage.learning.data.volumes import StoredVolume, StoredVolumes, write_volume
+from anchorage.learning.data.volumes import MASK_DIGEST, StoredVolume, StoredVolumes, write_volume
 
 RULES = 1
 """Raised when other volumes are made of the same files than before."""
@@ -79,7 +80,7 @@ class VolumeStore:
         folder = self._folder / blake3(name.encode()).hexdigest(16)
         findings = Findings(listing)
         found: list[StoredVolume] = []
-        digests = np.full((len(listing), 8), 255, np.uint8)
+        digests = np.full((len(listing), MASK_DIGEST), UNKNOWN_PIXEL, np.uint8)
         counts = np.zeros((len(listing), len(model.task.outputs)), np.int64)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
