@@ -33,6 +33,22 @@ def write_pairs(folder, count, seed, *, side=16, value=1, masks=None, empty=0):
             Image.fromarray(mask * value).save(folder / "masks" / f"{row:03d}.png")
 
 
+def silos_of(federation: str, count: int, labels: str) -> list[dict[str, Any]]:
+    """Return the documents of so many silos, each with a folder of images of its own name."""
+    return [
+        {
+            "kind": "Silo",
+            "metadata": {"name": f"site-{silo}"},
+            "spec": {
+                "federation": federation,
+                "labels": labels,
+                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
+            },
+        }
+        for silo in range(count)
+    ]
+
+
 def write_study(
     folder: Path,
     method: dict[str, Any],
@@ -64,20 +80,8 @@ def write_study(
             **spec,
         },
     }
-    sites = [
-        {
-            "kind": "Silo",
-            "metadata": {"name": f"site-{silo}"},
-            "spec": {
-                "federation": "discs",
-                "labels": labels,
-                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
-            },
-        }
-        for silo in range(silos)
-    ]
     file = folder / "study.yaml"
-    file.write_text(yaml.safe_dump_all([federation, *sites]))
+    file.write_text(yaml.safe_dump_all([federation, *silos_of("discs", silos, labels)]))
     return file
 
 

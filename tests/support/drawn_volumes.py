@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from drawn_masks import silos_of
 
 from anchorage.learning.data.cases import Case
 from anchorage.learning.data.grids import Grid
@@ -84,18 +85,6 @@ def write_study(
             **spec,
         },
     }
-    sites = [
-        {
-            "kind": "Silo",
-            "metadata": {"name": f"site-{silo}"},
-            "spec": {
-                "federation": "bodies",
-                "labels": labels,
-                "managed": {"data": {"format": "ImageFolder", "claimName": f"site-{silo}"}},
-            },
-        }
-        for silo in range(silos)
-    ]
     file = folder / "study.yaml"
-    file.write_text(yaml.safe_dump_all([federation, *sites]))
+    file.write_text(yaml.safe_dump_all([federation, *silos_of("bodies", silos, labels)]))
     return file
