@@ -61,14 +61,24 @@ class Moments:
         second : Second
             Which second moments.
         """
-        z = features.double()
         members = functional.one_hot(torch.where(labels < 0, num_classes, labels), num_classes + 1).double()
-        if second == "Pooled":
-            seconds = z.T @ z
-        elif second == "Diagonal":
-            seconds = members[:, :num_classes].T @ z.square()
-        else:
-            seconds = torch.stack([(own := z[labels == c]).T @ own for c in range(num_classes)])
+        return cls.weighted(features, members, second)
+
+    @classmethod
+    def weighted(cls, features: Tensor, members: Tensor, second: Second) -> Moments:
+        """Sum over images that count to several classes in part.
+
+        Parameters
+        ----------
+        features : Tensor of float, shape [n, d]
+            Added in float64.
+        members : Tensor of float64, shape [n, C + 1]
+            How much of an image each class has, the last column that without a label; rows of sum 1, or all 0: such an image does not count.
+        second : Second
+            Which second moments.
+        """
+        z = features.double()
+        seconds = second_moments(z, members, second)
         return cls(members.sum(0).cpu(), (members.T @ z).cpu(), seconds.cpu(), second)
 
     def __add__(self, other: Moments) -> Moments:
@@ -150,6 +160,24 @@ class Moments:
         scatter = self.seconds - count * torch.outer(mean, mean) + penalty * torch.eye(self.width, dtype=mean.dtype)
         weight = torch.cholesky_solve((self.sums[:-1] - self.labelled[:, None] * mean).T, root_of(scatter, 0.0)).T
         return weight, self.labelled / count - weight @ mean
+
+
+def second_moments(z: Tensor, members: Tensor, second: Second) -> Tensor:
+    """Return the second moments of features, float64 [n, d], whose images count as `Moments.weighted` says."""
+    if second == "Pooled":
+        used = z[members.any(1)]
+        return used.T @ used
+    classes = members[:, :-1]
+    if second == "Diagonal":
+        return classes.T @ z.square()
+    return torch.stack([_weighted_square(z, weights) for weights in classes.T])
+
+
+def _weighted_square(z: Tensor, weights: Tensor) -> Tensor:
+    """Return ``sum of w_i z_i z_i'``, [d, d], over features [n, d] with weights [n], most of them 0."""
+    used = weights > 0
+    rows = z[used]
+    return (rows * weights[used, None]).T @ rows
 
 
 def shrunk(covariance: Tensor, share: float) -> Tensor:

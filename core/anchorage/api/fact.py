@@ -56,6 +56,8 @@ class Fact(StrEnum):
     SERVER_MIXUP = "serverMixup"
     SERVER_TRAINING = "serverTraining"
     """The server trains, too."""
+    STATED_MOMENTS = "statedMoments"
+    """Moments are counted over images without labels of silos that state their class counts."""
     STEP_COUNTS = "stepCounts"
     SUM_OF_UPDATES = "sumOfUpdates"
     """The aggregation is a weighted sum."""

@@ -266,6 +266,11 @@ class ServerTrainingHooks(LearningHooks):
     needs_anchors: ClassVar[bool] = True
     """Whether it cannot train without anchors."""
 
+    @property
+    def validated(self) -> bool:
+        """Whether it chooses by the server's validation images."""
+        return False
+
     def silo_work(self, silo_round: SiloRound) -> Work | None:
         """Return the silo's work of a round; None where the server asks nothing else of silos than to train."""
         return None

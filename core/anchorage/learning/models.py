@@ -14,6 +14,7 @@ from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.api.model import LowRank, ModelDescription, ModelSpec, network_called, require_package
 from anchorage.api.piece_faults import shown, wrong_result
 from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.guessing_heads import GuessingHeads
 from anchorage.learning.hook_checks import checked
 from anchorage.learning.hooks import expect
 from anchorage.learning.low_rank import Adapters
@@ -110,6 +111,7 @@ class Network(nn.Module):
         self.projector: nn.Module | None = None
         self.rotation: nn.Linear | None = None
         self.plain_head: nn.Linear | None = None
+        self.guessers: GuessingHeads | None = None
         self.local: nn.Module | None = None
 
     def forward(self, x: Tensor) -> Tensor:

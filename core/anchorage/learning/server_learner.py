@@ -127,7 +127,8 @@ class TorchServerLearner:
         self._scorer: Network | None = None
         self._tested: dict[tuple[str, int], NDArray[Any]] = {}
         self._scoring = Lock()
-        validation = self._labelled(images.get("validation")) if self._method.pseudo_labels.validated else None
+        chooses = self._method.pseudo_labels.validated or self._method.server_training.validated
+        validation = self._labelled(images.get("validation")) if chooses else None
         self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed, validation)
         self._trainer = self._new_trainer()
         judged = any(found is not None for found in (self._anchors, *self._scored.values()))

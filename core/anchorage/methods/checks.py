@@ -55,7 +55,14 @@ def idle_silos(federation: Federation, silos: Sequence[Silo]) -> tuple[str, ...]
     methods = (spec.method, *map(stage_method, spec.warm_up))
     if any(_takes_unlabelled(method, spec.task) for method in methods):
         return ()
-    return tuple(silo.metadata.name for silo in silos if silo.spec.labels == "None")
+    guessing = any(Fact.STATED_MOMENTS in resolve(method, spec.task).facts() for method in methods)
+    return tuple(
+        silo.metadata.name for silo in silos if silo.spec.labels == "None" and not (guessing and _states_counts(silo))
+    )
+
+
+def _states_counts(silo: Silo) -> bool:
+    return silo.spec.managed is not None and bool(silo.spec.managed.data.stated_counts)
 
 
 def _takes_unlabelled(method: MethodSpec, task: Task) -> bool:

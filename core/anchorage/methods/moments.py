@@ -1,15 +1,35 @@
-"""Classifiers in closed form on a frozen encoder: GH-OFL, FedCGS and ridge regression (newer methods reference, N3)."""
+"""Classifiers in closed form on a frozen encoder: GH-OFL, FedCGS and ridge regression (newer methods reference, N3), and one of guesses."""
 
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.server_training.moments import ClassMoments
 
+_TO_SERVER = (
+    "each silo's class histogram, the sums of its features per class and the products of two features: of a class of fewer than "
+    "minimumCount images nothing"
+)
+
 MOMENTS_HEAD = Preset(
     slots=slots("MomentsHead", server_training=ClassMoments()),
     summary="Silos send sums of frozen features per class, once; the server computes the classifier from them, without training.",
-    setting="labels anywhere: at silos, at some, in part, or at the server only (head: Total)",
+    setting="labels anywhere: at silos, at some, in part, or at the server only (guesses: Estimated)",
     labels=("All", "Partial"),
-    reveals_to_server="each silo's class histogram, the sums of its features per class and the products of two features: of a class of fewer than "
-    "minimumCount images nothing",
+    reveals_to_server=_TO_SERVER,
     reveals_to_silos="the classifier made of all silos' sums",
     source="GH-OFL and FedCGS, as read in their public code, and ridge regression; newer methods reference, N3, equations N12 to N23",
+)
+
+SHARES_HEAD = Preset(
+    slots=slots(
+        "SharesHead",
+        server_training=ClassMoments(
+            shrinkage="0.1", first_shrinkage="0.9", prior="Uniform", guesses="Auto", counting="Soft"
+        ),
+    ),
+    summary="Silos count frozen features again with guessed classes, corrected to each silo's class shares; validation images choose what counts.",
+    setting="few labels, at the server, at one silo or in part; silos whose class mix differs",
+    labels=("None", "All", "Partial"),
+    reveals_to_server=f"{_TO_SERVER}; guesses included, so that a histogram estimates the class mix of a silo without labels",
+    reveals_to_silos="the classifiers made of all silos' sums, and which one the validation images chose",
+    source="semi-supervised linear discriminant by expectation maximisation, class shares of each silo as Saerens, Latinne and Decaestecker (2002) "
+    "estimate them; on the moments of the newer methods reference, N3",
 )

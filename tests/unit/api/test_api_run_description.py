@@ -63,7 +63,11 @@ def released() -> set[str]:
     return set(json.loads(RELEASED.read_text()))
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+NEW_PRESETS = {"SharesHead"}
+"""Presets that came after the last release, whose options its agents do not know."""
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name not in NEW_PRESETS])
 def test_a_run_that_uses_nothing_newer_is_told_in_fields_of_the_last_release(preset: str, released: set[str]) -> None:
     assert newer(released, preset) == set()
 

@@ -7,6 +7,7 @@ import pytest
 from anchorage.api.files import load_federation
 from anchorage.api.mistakes import DocumentError, dotted
 from anchorage.methods import PRESETS, check, idle_silos, validate_study
+from anchorage.methods.checks import WITHOUT_LABELS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 UNLABELLED = EXAMPLES / "digits.yaml"
@@ -285,7 +286,7 @@ def test_silos_that_never_train_are_named(overrides: list[str], idle: bool) -> N
 
 
 def test_presets_that_take_silos_without_labels_train_them_but_lower_bounds() -> None:
-    takes = {name for name, preset in PRESETS.items() if preset.slots.facts() & {"pseudoLabels", "selfSupervision"}}
+    takes = {name for name, preset in PRESETS.items() if preset.slots.facts() & WITHOUT_LABELS}
     declare = {name for name, preset in PRESETS.items() if "None" in preset.labels}
     assert takes <= declare
     assert declare - takes == {"LowerBound", "CBAFedLowerBound"}

@@ -19,6 +19,7 @@ pytest.importorskip("sklearn")
 from anchorage.engine.aggregation import UnusableUpdate
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.stepping import trial
+from anchorage.pieces.server_training.guesses import SEVERAL
 from anchorage.pieces.server_training.moments import ClassMoments
 from anchorage.simulation.run import Simulation
 from anchorage.transport.messages import Announcement
@@ -41,6 +42,7 @@ def documents(
     warm_up=(),
     rounds=1,
     counts=None,
+    validated=True,
 ):
     """Write a federation of digits and its silos."""
     own = {"name": "MomentsHead", "serverTraining": {"moments": moments or {}}} if method is None else method
@@ -49,7 +51,7 @@ def documents(
         "task": {"classification": {"classes": CLASSES}},
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": own,
-        "evaluation": {"validation": POOL | {"use": "Test"}},
+        **({"evaluation": {"validation": POOL | {"use": "Test"}}} if validated else {}),
         **({"anchorData": POOL | {"use": "Anchors"}} if anchors else {}),
         **({"warmUp": list(warm_up)} if warm_up else {}),
     }
@@ -118,9 +120,52 @@ def test_images_without_a_label_count_as_guessed_where_a_silo_states_its_class_c
         for counts in (None, dict.fromkeys(CLASSES, 50), {"1": 500})
     )
     assert [silo.samples["labelled"] > 400 for silo in alone.silos if silo.name == "a"] == [True]
-    assert {silo.name: silo.samples["labelled"] for silo in guessed.silos}["b"] > 400
+    assert {silo.name: silo.samples["unlabelled"] for silo in guessed.silos}["b"] > 400
+    assert {silo.name: silo.metrics["pseudo_label_accuracy"] for silo in guessed.silos if silo.name == "b"}["b"] > 0.7
     assert guessed.metrics["accuracy"] > 0.7  # chance is 0.1
     assert alone.metrics["accuracy"] != guessed.metrics["accuracy"] > only_ones.metrics["accuracy"]
+
+
+@pytest.mark.parametrize("guesses", ["Estimated", "Stated"])
+def test_labels_at_the_server_alone_learn_from_guesses(tmp_path: Path, guesses) -> None:
+    counts = dict.fromkeys(CLASSES, 50) if guesses == "Stated" else None
+    moments = {
+        "guesses": guesses,
+        "prior": "Uniform",
+        "firstShrinkage": "0.9",
+        "shrinkage": "0.1",
+        "counting": "Soft",
+        "temperature": "2",
+    }
+    options = {"labels": "None None", "anchors": True, "moments": moments, "counts": counts}
+    first, last = (played(tmp_path, rounds=rounds, **options)[1] for rounds in (1, 5))
+    assert last.metrics["balanced_accuracy"] > first.metrics["balanced_accuracy"] + 0.02
+    assert [silo.samples["labelled"] for silo in last.silos] == [0, 0]
+    assert all(silo.metrics["acceptance"] == 1 and silo.metrics["pseudo_label_accuracy"] > 0.7 for silo in last.silos)
+
+
+def test_the_preset_compares_what_silos_counted_and_takes_the_best(tmp_path: Path) -> None:
+    method = {"name": "SharesHead"}
+    options = {"labels": "None None", "anchors": True, "method": method, "recipe": "PerClass"}
+    _, first = played(tmp_path, rounds=1, **options)
+    compared = {name: value for name, value in first.metrics.items() if name.startswith("guesses_")}
+    assert len(compared) == 8 and compared["guesses_chosen"] == 0
+    assert all(silo.metrics["acceptance"] == 0 for silo in first.silos)
+    simulation, last = played(tmp_path, rounds=5, **options)
+    accuracies = [last.metrics[f"guesses_{recipe.name}"] for recipe in SEVERAL]
+    chosen = int(last.metrics["guesses_chosen"])
+    assert chosen > 0 and accuracies[chosen] == max(accuracies) > accuracies[0]
+    assert accuracies[0] == compared["guesses_labels"]  # labels alone stay what they were
+    assert last.metrics["balanced_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
+    assert all(silo.metrics["pseudo_label_accuracy"] > 0.6 for silo in last.silos)
+    assert simulation.store.latest().model.arrays()["guessers.chosen"].tolist() == [chosen]
+
+
+def test_without_unlabelled_images_every_recipe_counts_the_labels(tmp_path: Path) -> None:
+    options = {"labels": "All All", "moments": {"guesses": "Auto"}}  # one shrinkage for all
+    _, last = played(tmp_path, rounds=2, **options)
+    assert len({last.metrics[f"guesses_{recipe.name}"] for recipe in SEVERAL}) == 1
+    assert last.metrics["guesses_chosen"] == 0
 
 
 def test_few_images_of_a_class_stay_at_the_silo(tmp_path: Path) -> None:
@@ -190,7 +235,13 @@ def test_a_silo_whose_counts_are_none_is_named() -> None:
     ("options", "field", "found"),
     [
         ({"labels": "None None"}, "serverTraining.moments.head", "labels nowhere"),
-        ({"labels": "None None", "anchors": True}, "serverTraining.moments.head", "set Total"),
+        ({"labels": "None None", "anchors": True}, "serverTraining.moments.guesses", "set Estimated or Auto"),
+        ({"moments": {"guesses": "Estimated", "head": "Ridge"}}, "serverTraining.moments.guesses", "set head: Lda"),
+        (
+            {"moments": {"guesses": "Auto"}, "validated": False},
+            "serverTraining.moments.guesses",
+            "no validation images",
+        ),
         ({"method": {"name": "MomentsHead", "local": {"epochs": 1}}}, "spec.method.local", "no silo trains"),
         (
             {"method": {"name": "MomentsHead", "batchNorm": {"recalibrate": {}}}, "anchors": True},

@@ -9,21 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from anchorage.api.base import Fraction
-from anchorage.api.errors import AnchorageError
+from anchorage.api.base import AboveZero, Fraction
 from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
-from anchorage.api.errors.learning import MOMENTS_UNUSABLE
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
-from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.piece import NEW_OPTION, AuxiliaryArray, Need, piece
 from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.aggregation.apart import summed_apart
 from anchorage.engine.aggregation.mean import UnusableUpdate
 from anchorage.engine.aggregation.single_tensors import TensorReader
 from anchorage.learning.hooks import BatchNormHooks, ServerTrainer, expect
 from anchorage.learning.method import TrainingMethod
-from anchorage.pieces.pseudo_labels.calibrated import unlabelled_shares
+from anchorage.pieces.server_training.guesses import SEVERAL, Part, Recipe, silo_moments
 from anchorage.pieces.slots import ServerTraining
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -31,19 +29,16 @@ from anchorage.transport.tensors.layout import MOMENTS, Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from anchorage.algorithms.moments import Moments, Second
+    from anchorage.algorithms.moments import Second
     from anchorage.api.method import ResolvedMethod
     from anchorage.api.plan import Plan
     from anchorage.learning.models import Network
-    from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
-    from anchorage.learning.views import Views
 
-FEW = 5
-"""Images of a class below which naive Bayes takes the variances within all classes."""
+ROUNDING = 1e-6
+"""Images by which shares of images may add up to more than the images."""
 
 
 @piece("moments")
@@ -67,6 +62,11 @@ class ClassMoments(ServerTraining):
         description="Regularisation: share of the identity matrix, times the mean variance, in every covariance; for Ridge, the penalty as "
         "a share of the mean scatter. NaiveBayes has none. Raise it as labels get fewer.",
     )
+    first_shrinkage: Annotated[Fraction | None, NEW_OPTION] = Field(
+        None,
+        description="Shrinkage of classifiers of the labels alone, where guesses count in later rounds: those of the first round, and what Auto "
+        "compares with. A few labels need much, such as 0.9; many guesses need little, such as 0.1. Default: shrinkage.",
+    )
     prior: Literal["Counts", "Uniform"] = Field(
         "Counts",
         description="Class prior. Counts: shares of the labelled images. Uniform: every class alike. Ridge and FisherMix have none.",
@@ -77,6 +77,41 @@ class ClassMoments(ServerTraining):
         "image's features. Lower it only where silos may show sums over so few images.",
     )
 
+    guesses: Annotated[Literal["None", "Stated", "Estimated", "Auto"], NEW_OPTION] = Field(
+        "Stated",
+        description="How silos count images without labels from the second round on. None: not at all. Stated: as what the classifier guesses them "
+        "to be, corrected to the silo's classCounts; silos that state none count no guesses. Estimated: corrected to class shares that each silo "
+        "estimates by expectation maximisation and tells nobody. Auto: both, at the temperatures 1, 2 and 3; after each round the best classifier "
+        "on the validation images is the model, or that of the labels alone where none is better by more than the standard error. Estimated and "
+        "Auto need the head Lda. 10 rounds are enough.",
+    )
+    counting: Annotated[Literal["Hard", "Soft"], NEW_OPTION] = Field(
+        "Hard",
+        description="What a guess counts as. Hard: one image of its best class. Soft: a share of an image of every class, by its probabilities.",
+    )
+    temperature: Annotated[AboveZero, NEW_OPTION] = Field(
+        "1",
+        description="What the classifier's log densities are divided by before they guess. Densities of hundreds of features are far too sure; raise "
+        "it to 2 or 3 where `guesses: Estimated` or `counting: Soft` should doubt them. Auto tries 1, 2 and 3.",
+    )
+
+    @property
+    def recipes(self) -> Sequence[Recipe]:
+        """Every way in which silos count their images, the labels alone first where there are several."""
+        if self.guesses == "Auto":
+            return SEVERAL
+        return (Recipe(None if self.guesses == "None" else self.guesses, float(self.temperature)),)
+
+    @property
+    def validated(self) -> bool:
+        """Whether the server's validation images choose among the recipes."""
+        return self.guesses == "Auto"
+
+    @property
+    def _own_heads(self) -> int:
+        """How many classifiers travel beside the model's own to guess by: that has a class prior, or is one of several."""
+        return sum(recipe.shares is not None for recipe in self.recipes) if self.guesses in ("Estimated", "Auto") else 0
+
     @property
     def second(self) -> Second:
         """Which second moments the classifier needs."""
@@ -84,7 +119,9 @@ class ClassMoments(ServerTraining):
 
     def facts(self) -> frozenset[str]:
         """Say that the server makes the classifier, and that no silo trains; `check` asks for labels."""
-        used = {Fact.UNLABELLED_MOMENTS} if self.head == "Total" else set()
+        used = {Fact.UNLABELLED_MOMENTS} if self.head == "Total" or self._own_heads else set()
+        if self.guesses == "Stated":
+            used.add(Fact.STATED_MOMENTS)
         return frozenset({Fact.SERVER_TRAINING, Fact.LABELS_UNREAD, Fact.LABELS_UNNEEDED, Fact.UNTRAINED, *used})
 
     def needs(self) -> Sequence[Need]:
@@ -109,30 +146,50 @@ class ClassMoments(ServerTraining):
         if norms.finishes_model(judged=True):
             message = f"found {norms.name}, which changes the features after their moments are taken; set average"
             yield Mistake(MEANINGLESS_OVERRIDE, norms.path, message)
+        yield from self._of_guesses(plan)
         if not plan.silos or Fact.LABELLED_SILOS in plan.facts:
             return
         if Fact.ANCHORS not in plan.facts:
             message = "found labels nowhere; label a silo, or give the server spec.anchorData"
             yield Mistake(LABELS_MISSING, self.option("head"), message)
-        elif (
-            self.head != "Total" and not plan.warms_up
-        ):  # before a method that trains silos, the anchors' own classifier is of use
-            message = f"found {self.head}, to which silos without labels add nothing; set Total, or label a silo"
-            yield Mistake(LABELS_MISSING, self.option("head"), message)
+        elif Fact.UNLABELLED_MOMENTS not in plan.facts and not plan.warms_up and not self._states(plan):
+            # before a method that trains silos, the anchors' own classifier is of use
+            message = (
+                f"found guesses {self.guesses}, with which silos without labels add nothing here; set Estimated or Auto, or state "
+                "the classCounts of silos, or label a silo"
+            )
+            yield Mistake(LABELS_MISSING, self.option("guesses"), message)
+
+    def _of_guesses(self, plan: Plan) -> Iterator[Mistake]:
+        """Yield what guesses need."""
+        if self._own_heads and self.head != "Lda":
+            message = f"found {self.guesses} beside head {self.head}, whose outputs are no log densities without a prior; set head: Lda"
+            yield Mistake(MEANINGLESS_OVERRIDE, self.option("guesses"), message)
+        if self.validated and "validation" not in plan.spec.server_data:
+            message = "found Auto, but the server has no validation images to choose by; add evaluation.validation, or set Stated or Estimated"
+            yield Mistake(MEANINGLESS_OVERRIDE, self.option("guesses"), message)
+
+    def _states(self, plan: Plan) -> bool:
+        """Return whether a silo states its class counts, or may: nobody knows what a silo states that is no part of the documents."""
+        managed = [silo.spec.managed for silo in plan.silos]
+        return self.guesses == "Stated" and any(each is None or each.data.stated_counts for each in managed)
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return the moments."""
         shapes = {"Diagonal": "[C, d]", "PerClass": "[C, d (d + 1) / 2]", "Pooled": "[d (d + 1) / 2]"}
-        counted = "class histogram: labelled images per class, then those without a label"
+        counted = "class histogram: images per class, as labelled or guessed, then those without a class"
         second = "products of two features, summed over images"
-        return tuple(
-            AuxiliaryArray(MOMENTS + name, f"{shape} float64", meaning, up=True)
-            for name, shape, meaning in (
-                ("counts", "[C + 1]", counted),
-                ("sums", "[C + 1, d]", "features, summed over the images of each class"),
-                ("seconds", shapes[self.second], second),
-            )
-        )
+        sent: dict[Part, tuple[str, str]] = {
+            "counts": ("[C + 1]", counted),
+            "sums": ("[C + 1, d]", "features, summed over the images of each class"),
+            "seconds": (shapes[self.second], second),
+        }
+        found = {
+            recipe.tensor(part): AuxiliaryArray(recipe.tensor(part), f"{shape} float64", meaning, up=True)
+            for recipe in self.recipes
+            for part, (shape, meaning) in sent.items()
+        }
+        return tuple(found.values())
 
     def add_heads(self, network: Network) -> None:
         """Put a classifier with covariances in the linear one's place, where the head needs it."""
@@ -142,19 +199,39 @@ class ClassMoments(ServerTraining):
             linear = network.classifier
             whole = self.second == "PerClass"
             network.classifier = GaussianHead(linear.in_features, linear.out_features, whole=whole)
+        if self._own_heads:
+            from anchorage.learning.guessing_heads import GuessingHeads
+
+            linear = network.classifier
+            network.guessers = GuessingHeads(self._own_heads, linear.in_features, linear.out_features)
+
+    def has_guessers(self, network: Network, round_number: int) -> bool:
+        """Return whether a classifier came by which silos can guess; to the first round comes none."""
+        return round_number > 1 if network.guessers is None else network.guessers.made
+
+    def guessed(self, network: Network, images: Tensor) -> Tensor:
+        """Return the scores of images by every recipe that guesses, [K, n, C]."""
+        z = network.represent(images)
+        scores: Tensor = network.classifier(z)[None] if network.guessers is None else network.guessers(z)
+        return scores
+
+    def chosen(self, network: Network) -> int:
+        """Return which recipe made the model's classifier."""
+        return network.guessers.choice if self.validated and network.guessers is not None else 0
 
     def down_layout(self, layout: Layout, network: Network) -> Layout:
         """Add the moments, which are zero on their way down."""
         from anchorage.algorithms.moments import second_shape
 
         classes, width = network.classifier.out_features, network.classifier.in_features
-        shapes = {
+        shapes: dict[Part, tuple[int, ...]] = {
             "counts": (classes + 1,),
             "sums": (classes + 1, width),
             "seconds": second_shape(self.second, classes, width),
         }
         own = [(t.name, t.dtype, t.shape) for t in layout.tensors]
-        return Layout.of([*own, *((MOMENTS + name, "F64", shape) for name, shape in shapes.items())])
+        moments = {recipe.tensor(part): shape for recipe in self.recipes for part, shape in shapes.items()}
+        return Layout.of([*own, *((name, "F64", shape) for name, shape in moments.items())])
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
         """Leave nothing but the moments."""
@@ -165,28 +242,8 @@ class ClassMoments(ServerTraining):
         return {t.name: np.zeros(t.shape) for t in layout.tensors if t.name.startswith(MOMENTS)}
 
     def silo_work(self, silo_round: SiloRound) -> Work:
-        """Return the moments of the silo's images, without a step; those without a label count as what the received classifier guesses."""
-        from anchorage.learning.silo_round import Work
-
-        images, classes = silo_round.images, silo_round.run.model.num_outputs
-        labels = guessed_labels(silo_round)
-        counts = np.bincount(labels[labels >= 0], minlength=classes)
-        withheld = (counts > 0) & (counts < self.minimum_count)
-        used = np.where(labels < 0, self.head == "Total", ~withheld[labels])
-        chosen = images.train[used]
-        known = labels[used]
-        samples = {
-            "train": len(chosen),
-            "labelled": int((known >= 0).sum()),
-            "unlabelled": int((known < 0).sum()),
-            "smallest_group": int(min(np.unique(known, return_counts=True)[1], default=0)),
-        }
-        arrays = None
-        if len(chosen):
-            found = moments_of(silo_round.network, images.views, chosen, known, self.second)
-            arrays = {MOMENTS + name: array for name, array in found.arrays().items()}
-        metrics = {"withheld_classes": float(withheld.sum())}
-        return Work(iter(()), 0, samples, untrained=arrays, metrics=lambda: metrics)
+        """Return the moments of the silo's images, without a step."""
+        return silo_moments(self, silo_round)
 
     def refine(
         self,
@@ -202,139 +259,36 @@ class ClassMoments(ServerTraining):
         UnusableUpdate
             A silo's counts are not those of the images that it announced.
         """
-        entry = mean.layout.by_name[MOMENTS + "counts"]
+        counts = [mean.layout.by_name[recipe.tensor("counts")] for recipe in self.recipes]
         for index, (update, announcement) in enumerate(zip(updates, announcements, strict=True)):
-            counts = TensorReader(update)(entry)
-            announced = announcement.samples.get("labelled", 0), announcement.samples.get("unlabelled", 0)
-            whole = bool((counts >= 0).all() and (counts == np.floor(counts)).all())
-            if not whole or (counts[:-1].sum(), counts[-1]) != announced:
-                found = f"tensor {entry.name} does not count the {sum(announced)} images announced"
+            read = TensorReader(update)
+            if (
+                found := self._miscounted(announcement.samples, {entry.name: read(entry) for entry in counts})
+            ) is not None:
                 raise UnusableUpdate(index, OUT_OF_BOUNDS, found)
         return summed_apart(mean, updates, MOMENTS)
 
-    def trainer(self, method: TrainingMethod) -> ClosedForm:
+    def _miscounted(self, samples: Mapping[str, int], counts: Mapping[str, NDArray[np.float64]]) -> str | None:
+        """Return how counts are none of the images that were announced; None where they may be."""
+        without = samples.get("unlabelled", 0)
+        most = samples.get("labelled", 0) + without
+        for name, found in counts.items():
+            whole = self.counting == "Soft" or bool((found == np.floor(found)).all())
+            apart = most - found.sum()
+            fits = (
+                apart >= -ROUNDING if len(counts) > 1 else abs(apart) <= ROUNDING
+            )  # the labels alone are fewer images
+            if not (whole and fits and (found >= 0).all() and found[-1] <= without):
+                return f"tensor {name} does not count the {most} images announced"
+        return None
+
+    def shrinkage_of(self, recipe: Recipe, *, guessed: bool) -> float:
+        """Return the shrinkage of a recipe's classifier; `guessed`: silos had a classifier to guess by when they counted."""
+        alone = recipe.shares is None or not guessed
+        return float(self.first_shrinkage if alone and self.first_shrinkage is not None else self.shrinkage)
+
+    def trainer(self, method: TrainingMethod) -> ServerTrainer:
         """Return what makes the classifier."""
+        from anchorage.pieces.server_training.closed_form import ClosedForm
+
         return ClosedForm(self)
-
-
-class ClosedForm(ServerTrainer):
-    """Makes the classifier of a round's moments and those of the server's own anchors."""
-
-    def __init__(self, slot: ClassMoments) -> None:
-        self._slot = slot
-
-    def train(self, server_round: ServerRound) -> Mapping[str, float]:
-        """Set the classifier and return how many classes no image was counted of.
-
-        Raises
-        ------
-        AnchorageError
-            MOMENTS_UNUSABLE: fewer than two classes have images, or the covariance is none.
-        """
-        import torch
-
-        from anchorage.algorithms.moments import Moments
-        from anchorage.learning.stepping import on_trial
-
-        second, network = self._slot.second, server_round.network
-        told = {name.removeprefix(MOMENTS): array for name, array in server_round.beside.items()}
-        moments, anchors = Moments.from_arrays(told, second), server_round.anchors
-        if anchors is not None:
-            moments = moments + moments_of(network, anchors.views, anchors.indices, anchors.labels, second)
-        present = moments.labelled > 0
-        if not present.any() and on_trial():
-            return {}
-        if int(present.sum()) < 2:
-            message = (
-                f"{int(present.sum())} of {len(present)} classes have labelled images that count; give more labels"
-            )
-            raise AnchorageError(MOMENTS_UNUSABLE, message)
-        with torch.no_grad():
-            drawn = server_round.draws.torch("synthetic features")
-            for name, values in classifier_of(moments, self._slot, drawn).items():
-                getattr(network.classifier, name).copy_(values)
-        return {"absent_classes": float((~present).sum())}
-
-
-def guessed_labels(silo_round: SiloRound) -> NDArray[np.int64]:
-    """Return the labels of the images to train on, int64 [n]: where the silo states its class counts, guesses in the place of missing ones.
-
-    They are the received classifier's, corrected to these counts; -1 in the first round, to which no classifier comes, and without counts.
-    """
-    from anchorage.algorithms.calibration import shift_to
-
-    images, network = silo_round.images, silo_round.network
-    labels = images.labels[images.train].copy()
-    missing = labels < 0
-    if silo_round.draws.round == 1 or images.stated_counts is None or not missing.any():
-        return labels
-    logits = images.views.mapped(images.train[missing], lambda i: network(images.views.plain(i))).double()
-    shift = shift_to(logits, unlabelled_shares(images))
-    labels[missing] = (logits + shift).argmax(1).cpu().numpy()
-    return labels
-
-
-def moments_of(
-    network: Network, views: Views, indices: NDArray[np.int64], labels: NDArray[np.int64], second: Second
-) -> Moments:
-    """Return the moments of plain images in eval mode, batch by batch.
-
-    Parameters
-    ----------
-    network : Network
-        Its features are what the classifier sees.
-    views, indices : Views, ndarray of int64, shape [n]
-        Which images; at least one.
-    labels : ndarray of int64, shape [n]
-        Their classes, -1 without.
-    second : Second
-        Which second moments.
-    """
-    import torch
-
-    from anchorage.algorithms.moments import Moments
-
-    total, start, classes = None, 0, network.classifier.out_features
-    with torch.no_grad():
-        for batch in views.over(indices):
-            known = views.to_device(labels[start : start + len(batch)])
-            start += len(batch)
-            found = Moments.of(network.represent(views.plain(batch)), known, classes, second)
-            total = found if total is None else total + found
-    assert total is not None, "there is an image"
-    return total
-
-
-def classifier_of(
-    moments: Moments, options: ClassMoments, drawn: torch.Generator | None = None
-) -> Mapping[str, Tensor]:
-    """Return the classifier's parameters by name, float64; a class without images scores `ABSENT` everywhere.
-
-    `drawn` is where FisherMix and ProtoHyper draw features from.
-    """
-    import torch
-
-    from anchorage.algorithms.moments import ABSENT, discriminant, naive_bayes, quadratic_discriminant
-
-    shrinkage, present = float(options.shrinkage), moments.labelled > 0
-    prior = moments.log_prior(uniform=options.prior == "Uniform")
-    if options.head == "Qda":
-        found = quadratic_discriminant(moments, prior, shrinkage)
-    elif options.head == "NaiveBayes":
-        found = naive_bayes(moments, prior, FEW)
-    elif options.head == "Ridge":
-        scale = float(moments.total().diagonal().mean() * moments.counts.sum())
-        found = dict(zip(("weight", "bias"), moments.ridge(shrinkage * scale), strict=True))
-    elif options.head in ("FisherMix", "ProtoHyper"):
-        from anchorage.algorithms.synthetic_heads import synthetic_head
-
-        assert drawn is not None, "the server's training has it"
-        with torch.enable_grad():
-            trained = synthetic_head(moments, prior, shrinkage, drawn, distilled=options.head == "ProtoHyper")
-        found = dict(zip(("weight", "bias"), trained, strict=True))
-    else:
-        covariance = moments.total() if options.head == "Total" else moments.within()
-        head = discriminant(moments.means(), covariance, prior, shrinkage)
-        found = dict(zip(("weight", "bias"), head, strict=True))
-    found["bias"] = torch.where(present, found["bias"], ABSENT)
-    return found

@@ -1,0 +1,128 @@
+"""Guessed classes of images without labels: probabilities that are corrected to the class shares of a silo, and what they count as.
+
+A silo knows its shares from its records, or estimates them by expectation maximisation (Saerens, Latinne, Decaestecker 2002, "Adjusting the
+outputs of a classifier to new a priori probabilities"), which leaves out that labels elsewhere have other shares. All in float64.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from anchorage.algorithms.calibration import shift_to
+
+Counting = Literal["Hard", "Soft"]
+"""What a guess counts as: one image of its best class, or a share of an image of every class."""
+
+PASSES = 20
+"""Passes of expectation maximisation over a silo's images."""
+SMOOTHING = 0.1
+"""Share of even shares in every estimate, so that no class is given up."""
+
+
+def corrected(scores: Tensor, temperature: float, shares: Tensor | None) -> Tensor:
+    """Return logits [n, C] of guesses whose probabilities fit the shares of the images.
+
+    Parameters
+    ----------
+    scores : Tensor of float, shape [n, C]
+        Log densities of images in each class, but for a constant of each image; a logarithm of class shares does not matter where shares are known.
+    temperature : float
+        Above 0; scores are divided by it.
+    shares : Tensor of float64, shape [C], or None
+        Known shares, to which mean probabilities are made equal. None: they are estimated.
+    """
+    scaled = scores.double() / temperature
+    if shares is not None:
+        return scaled + shift_to(scaled, shares)
+    return scaled + estimated_shares(scaled).log()
+
+
+def estimated_shares(scores: Tensor) -> Tensor:
+    """Return the class shares of images, float64 [C] of sum 1, by expectation maximisation from even shares.
+
+    Parameters
+    ----------
+    scores : Tensor of float64, shape [n, C]
+        Log densities of images in each class.
+    """
+    classes = scores.shape[1]
+    shares = scores.new_full((classes,), 1 / classes)
+    for _ in range(PASSES):
+        found = (scores + shares.log()).softmax(1).mean(0)
+        shares = (1 - SMOOTHING) * found + SMOOTHING / classes
+    return shares
+
+
+def members(guesses: Tensor, labels: Tensor, fewest: int, counting: Counting) -> Tensor:
+    """Return how much of each image counts to each class, float64 [n, C]; rows of sum 1, or all 0.
+
+    A class of fewer than `fewest` images in all is left out, the smallest first, and its images count as what they are guessed to be of the others:
+    its sums would show a few images. With fewer images than that in all there is nothing.
+
+    Parameters
+    ----------
+    guesses : Tensor of float64, shape [n, C]
+        Logits of all images.
+    labels : Tensor of int64, shape [n]
+        Known classes, -1 where there is none.
+    fewest : int
+        Least number of images of a class.
+    counting : Counting
+        What a guess counts as.
+    """
+    classes = guesses.shape[1]
+    finite = guesses.clamp_min(
+        torch.finfo(torch.float64).min
+    )  # a class of share 0 is still better than one that is left out
+    allowed = torch.ones(classes, dtype=torch.bool, device=guesses.device)
+    while bool(allowed.any()):
+        among = finite.masked_fill(~allowed, -torch.inf)
+        found = functional.one_hot(among.argmax(1), classes).double() if counting == "Hard" else among.softmax(1)
+        known = (labels >= 0) & allowed[labels]
+        found[known] = functional.one_hot(labels[known], classes).double()
+        totals = found.sum(0)
+        few = (totals > 0) & (totals < fewest)
+        if not bool(few.any()):
+            return found
+        allowed[torch.where(few, totals, torch.inf).argmin()] = False
+    return torch.zeros_like(guesses, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Balanced accuracies of candidates on the same labelled images; the first one is what stays if no other is better."""
+
+    accuracies: tuple[float, ...]
+    """Mean recall of the classes that occur."""
+    chosen: int
+    """The best candidate, where it is better than the first one by more than the standard error of their difference; else 0."""
+
+
+def compare(predicted: Tensor, labels: Tensor) -> Comparison:
+    """Compare candidates by their predictions.
+
+    The standard error is of the paired difference: the variances within classes of whether one is right and the other is not, each over the class's
+    number of images. A class with one image has the largest variance that there can be.
+
+    Parameters
+    ----------
+    predicted : Tensor of int64, shape [K, n]
+        Classes by each candidate.
+    labels : Tensor of int64, shape [n]
+        True classes, at least one.
+    """
+    right = (predicted == labels).double()
+    members = [labels == c for c in torch.unique(labels).tolist()]
+    recalls = torch.stack([right[:, rows].mean(1) for rows in members])
+    accuracies = recalls.mean(0)
+    best = int(accuracies.argmax())
+    difference = right[best] - right[0]
+    variances = [
+        difference[rows].var() / int(rows.sum()) if int(rows.sum()) > 1 else torch.ones(()) for rows in members
+    ]
+    error = float(torch.stack([v.double() for v in variances]).sum().sqrt()) / len(members)
+    chosen = best if float(accuracies[best] - accuracies[0]) > error else 0
+    return Comparison(tuple(accuracies.tolist()), chosen)

@@ -1,0 +1,189 @@
+"""What the server makes of class moments: classifiers in closed form (newer methods reference, N3), and the choice among several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import MOMENTS_UNUSABLE
+from anchorage.learning.hooks import ServerTrainer
+from anchorage.pieces.server_training.guesses import PARTS, Recipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from anchorage.algorithms.moments import Moments, Second
+    from anchorage.learning.models import Network
+    from anchorage.learning.server_round import ServerRound
+    from anchorage.learning.views import Views
+    from anchorage.pieces.server_training.moments import ClassMoments
+
+FEW = 5
+"""Images of a class below which naive Bayes takes the variances within all classes."""
+
+Parameters = Mapping[str, "Tensor"]
+"""A classifier's parameters by name, float64."""
+
+
+class ClosedForm(ServerTrainer):
+    """Makes the classifier of a round's moments and those of the server's own anchors."""
+
+    def __init__(self, slot: ClassMoments) -> None:
+        self._slot = slot
+
+    def train(self, server_round: ServerRound) -> Mapping[str, float]:
+        """Set the classifier and return how many classes no image was counted of, and what `_choice` does.
+
+        Raises
+        ------
+        AnchorageError
+            MOMENTS_UNUSABLE: fewer than two classes have images, or the covariance is none.
+        """
+        import torch
+
+        from anchorage.learning.stepping import on_trial
+
+        slot, network = self._slot, server_round.network
+        every = [self._moments(server_round, recipe) for recipe in slot.recipes]
+        present = every[0].labelled > 0
+        if not present.any() and on_trial():
+            return {}
+        if int(present.sum()) < 2:
+            message = (
+                f"{int(present.sum())} of {len(present)} classes have labelled images that count; give more labels"
+            )
+            raise AnchorageError(MOMENTS_UNUSABLE, message)
+        guessed = slot.has_guessers(network, server_round.draws.round)
+        drawn = server_round.draws.torch("synthetic features")
+        with torch.no_grad():
+            heads = [
+                classifier_of(moments, slot, drawn, slot.shrinkage_of(recipe, guessed=guessed))
+                for recipe, moments in zip(slot.recipes, every, strict=True)
+            ]
+            chosen, metrics = self._choice(server_round, heads)
+            for name, values in heads[chosen].items():
+                getattr(network.classifier, name).copy_(values)
+            self._hand_on(network, heads, every, chosen)
+        absent = every[chosen].labelled == 0
+        return {"absent_classes": float(absent.sum()), **metrics}
+
+    def _moments(self, server_round: ServerRound, recipe: Recipe) -> Moments:
+        """Return the moments of the silos by a recipe, and of the anchors."""
+        from anchorage.algorithms.moments import Moments
+
+        second, anchors = self._slot.second, server_round.anchors
+        parts: dict[str, NDArray[np.float64]] = {part: server_round.beside[recipe.tensor(part)] for part in PARTS}
+        found = Moments.from_arrays(parts, second)
+        if anchors is None:
+            return found
+        known: Moments | None = server_round.computed.get(ANCHORS)
+        if known is None:
+            known = moments_of(server_round.network, anchors.views, anchors.indices, anchors.labels, second)
+            server_round.computed[ANCHORS] = known
+        return found + known
+
+    def _choice(self, server_round: ServerRound, heads: Sequence[Parameters]) -> tuple[int, Mapping[str, float]]:
+        """Return which classifier the model gets, and the balanced accuracy on validation images of each where there are several."""
+        import torch
+
+        from anchorage.algorithms.guesses import compare
+
+        if not self._slot.validated:
+            return 0, {}
+        network, images = server_round.network, server_round.validation
+        assert images is not None, "checked with the documents"
+        views = images.views
+        z = views.mapped(images.indices, lambda i: network.represent(views.plain(i))).double().cpu()
+        predicted = torch.stack([(z @ head["weight"].T + head["bias"]).argmax(1) for head in heads])
+        found = compare(predicted, torch.from_numpy(images.labels))
+        names = [recipe.name for recipe in self._slot.recipes]
+        accuracies = zip(names, found.accuracies, strict=True)
+        return found.chosen, {"guesses_chosen": found.chosen} | {f"guesses_{name}": value for name, value in accuracies}
+
+    def _hand_on(self, network: Network, heads: Sequence[Parameters], every: Sequence[Moments], chosen: int) -> None:
+        """Have the model carry the classifiers by which silos guess in the next round, without the prior of labelled images."""
+        import torch
+
+        if network.guessers is None:
+            return
+        slot, guessers = self._slot, network.guessers
+        guessing = [index for index, recipe in enumerate(slot.recipes) if recipe.shares]
+        for place, index in enumerate(guessing):
+            present, prior = every[index].labelled > 0, every[index].log_prior(uniform=slot.prior == "Uniform")
+            guessers.weight[place].copy_(heads[index]["weight"])
+            guessers.bias[place].copy_(heads[index]["bias"] - torch.where(present, prior, 0.0))
+        guessers.get_buffer("chosen").fill_(chosen)
+
+
+ANCHORS = "moments of the anchors"
+"""Key of what `ServerRound.computed` has of these."""
+
+
+def moments_of(
+    network: Network, views: Views, indices: NDArray[np.int64], labels: NDArray[np.int64], second: Second
+) -> Moments:
+    """Return the moments of plain images in eval mode, batch by batch.
+
+    Parameters
+    ----------
+    network : Network
+        Its features are what the classifier sees.
+    views, indices : Views, ndarray of int64, shape [n]
+        Which images; at least one.
+    labels : ndarray of int64, shape [n]
+        Their classes, -1 without.
+    second : Second
+        Which second moments.
+    """
+    import torch
+
+    from anchorage.algorithms.moments import Moments
+
+    total, start, classes = None, 0, network.classifier.out_features
+    with torch.no_grad():
+        for batch in views.over(indices):
+            known = views.to_device(labels[start : start + len(batch)])
+            start += len(batch)
+            found = Moments.of(network.represent(views.plain(batch)), known, classes, second)
+            total = found if total is None else total + found
+    assert total is not None, "there is an image"
+    return total
+
+
+def classifier_of(
+    moments: Moments, options: ClassMoments, drawn: torch.Generator | None = None, shrinkage: float | None = None
+) -> Mapping[str, Tensor]:
+    """Return the classifier's parameters by name, float64; a class without images scores `ABSENT` everywhere.
+
+    `drawn` is where FisherMix and ProtoHyper draw features from; `shrinkage` takes the place of the options' one.
+    """
+    import torch
+
+    from anchorage.algorithms.moments import ABSENT, discriminant, naive_bayes, quadratic_discriminant
+
+    shrinkage, present = float(options.shrinkage) if shrinkage is None else shrinkage, moments.labelled > 0
+    prior = moments.log_prior(uniform=options.prior == "Uniform")
+    if options.head == "Qda":
+        found = quadratic_discriminant(moments, prior, shrinkage)
+    elif options.head == "NaiveBayes":
+        found = naive_bayes(moments, prior, FEW)
+    elif options.head == "Ridge":
+        scale = float(moments.total().diagonal().mean() * moments.counts.sum())
+        found = dict(zip(("weight", "bias"), moments.ridge(shrinkage * scale), strict=True))
+    elif options.head in ("FisherMix", "ProtoHyper"):
+        from anchorage.algorithms.synthetic_heads import synthetic_head
+
+        assert drawn is not None, "the server's training has it"
+        with torch.enable_grad():
+            trained = synthetic_head(moments, prior, shrinkage, drawn, distilled=options.head == "ProtoHyper")
+        found = dict(zip(("weight", "bias"), trained, strict=True))
+    else:
+        covariance = moments.total() if options.head == "Total" else moments.within()
+        head = discriminant(moments.means(), covariance, prior, shrinkage)
+        found = dict(zip(("weight", "bias"), head, strict=True))
+    found["bias"] = torch.where(present, found["bias"], ABSENT)
+    return found

@@ -1,0 +1,193 @@
+"""How a silo counts its images to the class moments: those without labels not at all, or as what it guesses them to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from anchorage.pieces.pseudo_labels.calibrated import unlabelled_shares
+from anchorage.transport.tensors.layout import MOMENTS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from anchorage.learning.silo_round import SiloRound, Work
+    from anchorage.pieces.server_training.moments import ClassMoments
+
+
+Part = Literal["counts", "sums", "seconds"]
+"""Tensors of moments (`anchorage.algorithms.moments.Moments`)."""
+PARTS: tuple[Part, ...] = ("counts", "sums", "seconds")
+Shares = Literal["Stated", "Estimated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One way to count images without labels."""
+
+    shares: Shares | None = None
+    """Class shares that guesses are corrected to; None: images without labels do not count."""
+    temperature: float = 1.0
+    """What log densities are divided by before they guess."""
+    name: str = ""
+    """Its name among several; empty where it is the only one."""
+
+    def tensor(self, part: Part) -> str:
+        """Return the name of one of its tensors; recipes that guess count the same images, so they share second moments."""
+        group = "guesses" if part == "seconds" and self.shares else self.name
+        return MOMENTS + (f"{group}.{part}" if self.name else part)
+
+
+LABELS_ALONE = Recipe(name="labels")
+_BOTH: tuple[Shares, ...] = ("Stated", "Estimated")
+SEVERAL = (
+    LABELS_ALONE,
+    *(
+        Recipe(shares, temperature, f"{shares.lower()}{temperature:.0f}")
+        for shares in _BOTH
+        for temperature in (1.0, 2.0, 3.0)
+    ),
+)
+"""What `guesses: Auto` compares: the labels alone, and both kinds of shares at three temperatures."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How much of each image counts to each class, by one recipe."""
+
+    recipe: Recipe
+    members: Tensor
+    """Float64 [n, C + 1] of the images to train on; the last column is that of images without a label, of which only the covariance is learnt."""
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """Which images count, bool [n]."""
+        return self.members.any(1).numpy()
+
+
+def silo_moments(slot: ClassMoments, silo_round: SiloRound) -> Work:
+    """Return the moments of a silo's images by every recipe, without a step."""
+    from anchorage.learning.silo_round import Work
+
+    images = silo_round.images
+    every = counted_by(slot, silo_round)
+    labels = images.labels[images.train]
+    used = np.any([counted.used for counted in every], axis=0)
+    groups = [counted.members.sum(0) for counted in every]
+    smallest = min((float(group[group > 0].min()) for group in groups if group.any()), default=0.0)
+    samples = {
+        "train": int(used.sum()),
+        "labelled": int((used & (labels >= 0)).sum()),
+        "unlabelled": int((used & (labels < 0)).sum()),
+        "smallest_group": int(smallest),
+    }
+    arrays = summed(slot, silo_round, every, used) if used.any() else None
+    own = np.bincount(labels[labels >= 0], minlength=silo_round.run.model.num_outputs)
+    metrics = {"withheld_classes": float(((own > 0) & (groups[0][:-1].numpy() == 0)).sum())}
+    chosen = every[slot.chosen(silo_round.network)]
+    guessed = np.flatnonzero((labels < 0) & chosen.members[:, :-1].any(1).numpy())
+    accepted = images.train[guessed], chosen.members[guessed, :-1].argmax(1).numpy()
+    return Work(
+        iter(()),
+        0,
+        samples,
+        selected=lambda: len(guessed),
+        untrained=arrays,
+        metrics=lambda: metrics,
+        accepted=(lambda: accepted) if len(guessed) else None,
+    )
+
+
+def counted_by(slot: ClassMoments, silo_round: SiloRound) -> Sequence[Counted]:
+    """Return how each recipe counts the images to train on.
+
+    Nothing is guessed before a classifier came, and where every image has a label.
+    """
+    import torch
+
+    from anchorage.algorithms.guesses import corrected, members
+
+    images, network = silo_round.images, silo_round.network
+    labels = torch.from_numpy(images.labels[images.train])
+    known = _of_labels(slot, labels, silo_round.run.model.num_outputs)
+    guessing = [recipe for recipe in slot.recipes if recipe.shares and _can_guess(recipe, silo_round)]
+    if not guessing or not len(images.unlabelled) or not slot.has_guessers(network, silo_round.draws.round):
+        return [Counted(recipe, known) for recipe in slot.recipes]
+    scores = images.views.mapped(images.train, lambda i: slot.guessed(network, images.views.plain(i)).movedim(0, 1))
+    unlabelled = (labels < 0).to(scores.device)
+    found = []
+    for recipe in slot.recipes:
+        if recipe not in guessing:
+            found.append(Counted(recipe, known))
+            continue
+        own = scores[:, len([each for each in found if each.recipe.shares])].double()
+        shares = unlabelled_shares(images) if recipe.shares == "Stated" and images.stated_counts is not None else None
+        guesses = own.new_empty(own.shape)
+        guesses[unlabelled] = corrected(own[unlabelled], recipe.temperature, shares)
+        guesses[~unlabelled] = own[~unlabelled] / recipe.temperature
+        counts = members(guesses, labels.to(own.device), slot.minimum_count, slot.counting).cpu()
+        found.append(Counted(recipe, torch.cat([counts, counts.new_zeros(len(counts), 1)], 1)))
+    return found
+
+
+def _can_guess(recipe: Recipe, silo_round: SiloRound) -> bool:
+    """Return whether a silo has shares for a recipe. One of several takes estimates where the silo states no counts."""
+    return recipe.shares == "Estimated" or bool(recipe.name) or silo_round.images.stated_counts is not None
+
+
+def _of_labels(slot: ClassMoments, labels: Tensor, classes: int) -> Tensor:
+    """Return how images count by their labels alone, float64 [n, C + 1]: a class of too few images not at all."""
+    import torch
+    from torch.nn import functional
+
+    members = functional.one_hot(torch.where(labels < 0, classes, labels), classes + 1).double()
+    members[:, :-1] *= members[:, :-1].sum(0) >= slot.minimum_count
+    members[:, -1] *= float(slot.head == "Total")
+    return members
+
+
+def summed(
+    slot: ClassMoments, silo_round: SiloRound, every: Sequence[Counted], used: NDArray[np.bool_]
+) -> Mapping[str, NDArray[np.float64]]:
+    """Return the moments of a silo's images by the names of their tensors.
+
+    Pooled second moments depend only on which images count, so they are kept from round to round.
+    """
+    import torch
+
+    from anchorage.algorithms.moments import Moments, second_moments
+
+    images, network, pooled = silo_round.images, silo_round.network, slot.second == "Pooled"
+    kept: dict[bytes, Tensor] = images.computed.setdefault(MOMENTS, {})
+    keys = {counted.recipe.tensor("seconds"): counted for counted in every}
+    due = {name: each for name, each in keys.items() if not (pooled and each.used.tobytes() in kept)}
+    totals: dict[str, Tensor] = {}
+
+    def add(name: str, value: Tensor) -> None:
+        totals[name] = totals[name] + value if name in totals else value
+
+    rows, start = np.flatnonzero(used), 0
+    with torch.no_grad():
+        for batch in images.views.over(images.train[rows]):
+            part = rows[start : start + len(batch)]
+            start += len(batch)
+            z = network.represent(images.views.plain(batch)).double()
+            for counted in every:
+                members = counted.members[part].to(z.device)
+                add(counted.recipe.tensor("counts"), members.sum(0).cpu())
+                add(counted.recipe.tensor("sums"), (members.T @ z).cpu())
+            for name, counted in due.items():
+                add(name, second_moments(z, counted.members[part].to(z.device), slot.second).cpu())
+    if pooled:
+        kept |= {counted.used.tobytes(): totals[name] for name, counted in due.items()}
+        totals |= {name: kept[counted.used.tobytes()] for name, counted in keys.items()}
+    arrays: dict[str, NDArray[np.float64]] = {}
+    for recipe in slot.recipes:
+        counts, sums, seconds = (totals[recipe.tensor(part)] for part in PARTS)
+        found = Moments(counts, sums, seconds, slot.second).arrays()
+        arrays |= {recipe.tensor(part): found[part] for part in PARTS}
+    return arrays
