@@ -283,6 +283,7 @@ def _training(card: ModelCard) -> list[str]:
         ("method", plain(card.method)),
         ("its source", plain(card.source) or "another package"),
         ("stages before it", plain(", ".join(card.warm_up)) or "none"),
+        *([("classifier", _choice(card))] if card.chosen_from else []),
         ("rounds", f"{card.rounds}, {card.mode.lower()}"),
         ("seed", str(card.seed)),
         ("time", f"{card.begun} to {card.ended}, {card.seconds:.0f} s with pauses"),
@@ -292,6 +293,12 @@ def _training(card: ModelCard) -> list[str]:
     )
     documents = ((d.kind, plain(d.name), f"`{d.digest}`") for d in card.documents)
     return [table(("fact", ""), facts), table(("document", "name", "SHA-256"), documents)]
+
+
+def _choice(card: ModelCard) -> str:
+    """Return what the classifier was chosen from."""
+    every = ", ".join(f"{plain(name)} {value:.3f}" for name, value in (card.chosen_from or {}).items())
+    return f"{plain(card.chosen or '')}, by balanced accuracy on the validation images ({every})"
 
 
 def _traffic(card: ModelCard) -> list[str]:

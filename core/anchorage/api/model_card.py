@@ -278,4 +278,10 @@ class ModelCard(Document):
         None,
         description="Patients or lesions that the tables of the scored images name, which silos compare with their own; null where nobody knows.",
     )
+    chosen_from: Mapping[str, _Unit] | None = Field(
+        None,
+        description="Balanced accuracies on the validation images of the classifiers that the last round chose from, by how they counted images "
+        "without labels; null where there was no choice.",
+    )
+    chosen: str | None = Field(None, description="Which of them the last model has.")
     limits: tuple[str, ...] = Field(description="Known limits, a sentence each.")

@@ -15,6 +15,7 @@ from anchorage.api.fact import Fact
 from anchorage.api.federation import Federation, FederationSpec, Silo
 from anchorage.api.files import Study, dump_yaml
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.metric_names import GUESSES, GUESSES_CHOSEN
 from anchorage.api.metrics import metric_order
 from anchorage.api.model_card import (
     CARD,
@@ -38,6 +39,7 @@ from anchorage.methods.alone import measured_alone
 from anchorage.methods.checks import WITHOUT_LABELS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.methods.registry import PRESETS
+from anchorage.pieces.server_training.guesses import SEVERAL
 from anchorage.pieces.weighting.fedavg_semi import TwoHalves
 from anchorage.transport.files import write_atomically
 
@@ -115,6 +117,7 @@ def make_card(
         unlabelled=_unlabelled(run),
         labelled_share=float(weighting.labelled_share) if isinstance(weighting, TwoHalves) else None,
         scored_patients=_scored_patients(spec, run),
+        **_choice(last.metrics),
         limits=(
             *((SIMULATED,) if simulated else ()),
             *_limits(final.assessment, silos, classifier_trained),
@@ -237,6 +240,12 @@ def _with_validation(model: TrainedModel, history: Sequence[RoundRecord]) -> Tra
     metrics = next((record.metrics for record in history if record.round == model.round), {})
     scores = {name: metrics[name] for name in metric_order() if math.isfinite(metrics.get(name, math.nan))}
     return model.model_copy(update={"validation": scores})
+
+
+def _choice(metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Return what a round's server chose its classifier from, as fields of a card."""
+    found = {recipe.name: metrics[GUESSES + recipe.name] for recipe in SEVERAL if GUESSES + recipe.name in metrics}
+    return {"chosen_from": found, "chosen": SEVERAL[int(metrics[GUESSES_CHOSEN])].name} if found else {}
 
 
 def _unlabelled(run: RunDescription) -> Literal["Unused", "PseudoLabelled", "Used"]:

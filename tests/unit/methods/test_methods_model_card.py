@@ -29,6 +29,7 @@ from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.methods import validate_study
 from anchorage.methods.model_card import make_card, read_images, write_card
 from anchorage.methods.resolution import resolve
+from anchorage.pieces.server_training.guesses import SEVERAL
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
 CLASSES = [str(digit) for digit in range(10)]
@@ -103,6 +104,22 @@ def make(
     final = TrainedModel(file="final.safetensors", digest="1" * 64, round=2, assessment=scored)
     best = TrainedModel(file="best.safetensors", digest="2" * 64, round=1, assessment=scored)
     return make_card(study, run, history, images, final=final, best=best, classifier_trained=classifier_trained)
+
+
+def test_a_card_says_what_the_classifier_was_chosen_from() -> None:
+    names = [recipe.name for recipe in SEVERAL]
+    compared = {f"guesses_{name}": 0.5 + place / 100 for place, name in enumerate(names)}
+    last = replace(
+        HISTORY[-1], metrics=dict(sorted({**compared, "guesses_chosen": 4.0}.items()))
+    )  # as a file may have them
+    card = make(None, history=[*HISTORY[:-1], last])
+    assert card.chosen == names[4] == "estimated1" and card.chosen_from is not None
+    assert next(iter(card.chosen_from.items())) == ("labels", 0.5) and len(card.chosen_from) == 7
+    assert "estimated1, by balanced accuracy on the validation images (labels 0.500," in markdown(card)
+    without = make(None)
+    assert without.chosen_from is without.chosen is None and "balanced accuracy on the validation" not in markdown(
+        without
+    )
 
 
 def test_a_card_adds_the_rounds_up() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
+from anchorage.api.metric_names import GUESSES, GUESSES_CHOSEN
 from anchorage.learning.hooks import ServerTrainer
 from anchorage.pieces.server_training.guesses import PARTS, Recipe
 
@@ -102,7 +103,7 @@ class ClosedForm(ServerTrainer):
         found = compare(predicted, torch.from_numpy(images.labels))
         names = [recipe.name for recipe in self._slot.recipes]
         accuracies = zip(names, found.accuracies, strict=True)
-        return found.chosen, {"guesses_chosen": found.chosen} | {f"guesses_{name}": value for name, value in accuracies}
+        return found.chosen, {GUESSES_CHOSEN: found.chosen} | {GUESSES + name: value for name, value in accuracies}
 
     def _hand_on(self, network: Network, heads: Sequence[Parameters], every: Sequence[Moments], chosen: int) -> None:
         """Have the model carry the classifiers by which silos guess in the next round, without the prior of labelled images."""
