@@ -1,7 +1,9 @@
 """Guessed classes of images without labels: probabilities that are corrected to the class shares of a silo, and what they count as.
 
-A silo knows its shares from its records, or estimates them by expectation maximisation (Saerens, Latinne, Decaestecker 2002, "Adjusting the
-outputs of a classifier to new a priori probabilities"), which leaves out that labels elsewhere have other shares. All in float64.
+A silo knows its shares from its records, or estimates them by expectation maximisation: of its images' densities (Saerens, Latinne, Decaestecker
+2002, "Adjusting the outputs of a classifier to new a priori probabilities"), or of its predictions, by how often the classifier takes each class for
+each other one on labelled images (Lipton, Wang, Smola 2018, "Detecting and correcting for label shift with black box predictors"). That needs no
+densities that are right, only images that look alike. All in float64.
 """
 
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ Counting = Literal["Hard", "Soft"]
 
 PASSES = 20
 """Passes of expectation maximisation over a silo's images."""
+UNSEEN = 0.5
+"""Images that every pair of a true and a predicted class has beside those that were seen."""
 SMOOTHING = 0.1
 """Share of even shares in every estimate, so that no class is given up."""
 
@@ -32,28 +36,51 @@ def corrected(scores: Tensor, temperature: float, shares: Tensor | None) -> Tens
     temperature : float
         Above 0; scores are divided by it.
     shares : Tensor of float64, shape [C], or None
-        Known shares, to which mean probabilities are made equal. None: they are estimated.
+        Known shares, to which mean probabilities are made equal. None: they are estimated of the densities.
     """
     scaled = scores.double() / temperature
     if shares is not None:
         return scaled + shift_to(scaled, shares)
-    return scaled + estimated_shares(scaled).log()
+    return scaled + estimated_shares(scaled, torch.ones(len(scaled))).log()
 
 
-def estimated_shares(scores: Tensor) -> Tensor:
-    """Return the class shares of images, float64 [C] of sum 1, by expectation maximisation from even shares.
+def estimated_shares(densities: Tensor, weights: Tensor) -> Tensor:
+    """Return class shares, float64 [C] of sum 1, by expectation maximisation from even shares.
 
     Parameters
     ----------
-    scores : Tensor of float64, shape [n, C]
-        Log densities of images in each class.
+    densities : Tensor of float64, shape [n, C]
+        Logarithms of how likely each observation is in each class.
+    weights : Tensor of float, shape [n]
+        How often each was made.
     """
-    classes = scores.shape[1]
-    shares = scores.new_full((classes,), 1 / classes)
+    classes, often = densities.shape[1], weights.to(densities) / weights.sum()
+    shares = densities.new_full((classes,), 1 / classes)
     for _ in range(PASSES):
-        found = (scores + shares.log()).softmax(1).mean(0)
+        found = often @ (densities + shares.log()).softmax(1)
         shares = (1 - SMOOTHING) * found + SMOOTHING / classes
     return shares
+
+
+def confusion(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Return how often an image of each class is taken for each other one, float64 [C, C], rows of sum 1; as if half an image more were of each pair.
+
+    Parameters
+    ----------
+    predicted, labels : Tensor of int64, shape [n]
+        Of labelled images that the classifier did not learn from.
+    num_classes : int
+        Classes C.
+    """
+    pairs = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
+    counts = pairs.view(num_classes, num_classes).double() + UNSEEN
+    return counts / counts.sum(1, keepdim=True)
+
+
+def measured_shares(predicted: Tensor, confused: Tensor) -> Tensor:
+    """Return class shares of images by their predictions, int64 [n], and the classifier's `confusion`, [C, C]; see `estimated_shares`."""
+    often = torch.bincount(predicted, minlength=len(confused))
+    return estimated_shares(confused.double().log().T, often)
 
 
 def members(guesses: Tensor, labels: Tensor, fewest: int, counting: Counting) -> Tensor:

@@ -17,6 +17,7 @@ class GuessingHeads(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(heads, num_outputs, width), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(heads, num_outputs), requires_grad=False)
+        self.confusion = nn.Parameter(torch.zeros(heads, num_outputs, num_outputs), requires_grad=False)
         self.register_buffer("chosen", torch.zeros(1, dtype=torch.int64))
 
     @property

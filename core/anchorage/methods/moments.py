@@ -29,7 +29,8 @@ SHARES_HEAD = Preset(
     setting="few labels, at the server, at one silo or in part; silos whose class mix differs",
     labels=("None", "All", "Partial"),
     reveals_to_server=f"{_TO_SERVER}; guesses included, so that a histogram estimates the class mix of a silo without labels",
-    reveals_to_silos="the classifiers made of all silos' sums, and which one the validation images chose",
-    source="semi-supervised linear discriminant by expectation maximisation, class shares of each silo as Saerens, Latinne and Decaestecker (2002) "
-    "estimate them; on the moments of the newer methods reference, N3",
+    reveals_to_silos="the classifiers made of all silos' sums, which one the validation images chose, and how often each takes a class of these "
+    "images for another",
+    source="Anchorage's own: a linear discriminant that is made again of guesses, on the moments of the newer methods reference, N3; shares of "
+    "classes after Saerens, Latinne and Decaestecker (2002) and after Lipton, Wang and Smola (2018)",
 )

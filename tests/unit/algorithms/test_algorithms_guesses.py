@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from anchorage.algorithms.guesses import compare, corrected, estimated_shares, members
+from anchorage.algorithms.guesses import compare, confusion, corrected, estimated_shares, measured_shares, members
 from anchorage.algorithms.moments import Moments, discriminant
 
 
@@ -28,7 +28,7 @@ def test_shares_are_those_of_expectation_maximisation() -> None:
         posterior = np.exp(scores) * shares
         posterior /= posterior.sum(1, keepdims=True)
         shares = 0.9 * posterior.mean(0) + 0.1 / 3
-    np.testing.assert_allclose(estimated_shares(torch.from_numpy(scores)), shares, rtol=1e-12)
+    np.testing.assert_allclose(estimated_shares(torch.from_numpy(scores), torch.ones(200)), shares, rtol=1e-12)
 
 
 def test_shares_of_a_mixture_are_found() -> None:
@@ -37,7 +37,27 @@ def test_shares_of_a_mixture_are_found() -> None:
     points = rng.normal(np.array([0, 3, 6])[truth])
     densities = torch.from_numpy(-((points[:, None] - np.array([0, 3, 6])) ** 2) / 2)
     expected = 0.9 * np.array([0.8, 0.15, 0.05]) + 0.1 / 3  # smoothed, and nearly at the fixed point
-    np.testing.assert_allclose(estimated_shares(densities), expected, atol=0.02)
+    np.testing.assert_allclose(estimated_shares(densities, torch.ones(20_000)), expected, atol=0.02)
+
+
+def test_a_confusion_counts_half_an_image_more_of_each_pair() -> None:
+    found = confusion(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 1, 1]), 3)
+    np.testing.assert_allclose(
+        found, [[1.5 / 3.5, 1.5 / 3.5, 0.5 / 3.5], [0.5 / 3.5, 2.5 / 3.5, 0.5 / 3.5], [1 / 3] * 3]
+    )
+
+
+def test_shares_are_found_by_what_a_poor_classifier_confuses() -> None:
+    """Half of class 1 is taken for class 0: predictions alone would say 75 % to 25 %."""
+    confused = torch.tensor([[0.99, 0.01], [0.5, 0.5]], dtype=torch.float64)
+    predicted = torch.tensor([0] * 745 + [1] * 255)  # of 50 % each
+    shares = torch.full((2,), 0.5).double()
+    for _ in range(20):
+        joint = shares[:, None] * confused
+        shares = 0.9 * (joint / joint.sum(0) * torch.tensor([0.745, 0.255], dtype=torch.float64)).sum(1) + 0.05
+    found = measured_shares(predicted, confused)
+    torch.testing.assert_close(found, shares, rtol=1e-12, atol=0)
+    np.testing.assert_allclose(found, [0.5, 0.5], atol=0.02)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
@@ -56,7 +76,7 @@ def test_a_prior_does_not_matter_where_shares_are_known() -> None:
 
 def test_temperature_divides_before_shares_are_estimated() -> None:
     scores = scores_of(5)
-    shares = estimated_shares(torch.from_numpy(scores / 2)).numpy()
+    shares = estimated_shares(torch.from_numpy(scores / 2), torch.ones(200)).numpy()
     found = corrected(torch.from_numpy(scores), 2.0, None).softmax(1)
     np.testing.assert_allclose(found, softmax(scores / 2 + np.log(shares)), rtol=1e-9)
 

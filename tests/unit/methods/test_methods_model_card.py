@@ -114,7 +114,7 @@ def test_a_card_says_what_the_classifier_was_chosen_from() -> None:
     )  # as a file may have them
     card = make(None, history=[*HISTORY[:-1], last])
     assert card.chosen == names[4] == "estimated1" and card.chosen_from is not None
-    assert next(iter(card.chosen_from.items())) == ("labels", 0.5) and len(card.chosen_from) == 7
+    assert next(iter(card.chosen_from.items())) == ("labels", 0.5) and len(card.chosen_from) == 10
     assert "estimated1, by balanced accuracy on the validation images (labels 0.500," in markdown(card)
     without = make(None)
     assert without.chosen_from is without.chosen is None and "balanced accuracy on the validation" not in markdown(

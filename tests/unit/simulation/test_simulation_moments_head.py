@@ -126,7 +126,7 @@ def test_images_without_a_label_count_as_guessed_where_a_silo_states_its_class_c
     assert alone.metrics["accuracy"] != guessed.metrics["accuracy"] > only_ones.metrics["accuracy"]
 
 
-@pytest.mark.parametrize("guesses", ["Estimated", "Stated"])
+@pytest.mark.parametrize("guesses", ["Estimated", "Stated", "Measured"])
 def test_labels_at_the_server_alone_learn_from_guesses(tmp_path: Path, guesses) -> None:
     counts = dict.fromkeys(CLASSES, 50) if guesses == "Stated" else None
     moments = {
@@ -149,7 +149,7 @@ def test_the_preset_compares_what_silos_counted_and_takes_the_best(tmp_path: Pat
     options = {"labels": "None None", "anchors": True, "method": method, "recipe": "PerClass"}
     _, first = played(tmp_path, rounds=1, **options)
     compared = {name: value for name, value in first.metrics.items() if name.startswith("guesses_")}
-    assert len(compared) == 8 and compared["guesses_chosen"] == 0
+    assert len(compared) == 11 and compared["guesses_chosen"] == 0
     assert all(silo.metrics["acceptance"] == 0 for silo in first.silos)
     simulation, last = played(tmp_path, rounds=5, **options)
     accuracies = [last.metrics[f"guesses_{recipe.name}"] for recipe in SEVERAL]
@@ -240,7 +240,7 @@ def test_a_silo_whose_counts_are_none_is_named() -> None:
         (
             {"moments": {"guesses": "Auto"}, "validated": False},
             "serverTraining.moments.guesses",
-            "no validation images",
+            "needs validation images",
         ),
         ({"method": {"name": "MomentsHead", "local": {"epochs": 1}}}, "spec.method.local", "no silo trains"),
         (

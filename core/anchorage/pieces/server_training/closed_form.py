@@ -68,7 +68,7 @@ class ClosedForm(ServerTrainer):
             chosen, metrics = self._choice(server_round, heads)
             for name, values in heads[chosen].items():
                 getattr(network.classifier, name).copy_(values)
-            self._hand_on(network, heads, every, chosen)
+            self._hand_on(server_round, heads, every, chosen)
         absent = every[chosen].labelled == 0
         return {"absent_classes": float(absent.sum()), **metrics}
 
@@ -93,35 +93,53 @@ class ClosedForm(ServerTrainer):
 
         from anchorage.algorithms.guesses import compare
 
-        if not self._slot.validated:
+        if len(heads) == 1:
             return 0, {}
-        network, images = server_round.network, server_round.validation
-        assert images is not None, "checked with the documents"
-        views = images.views
-        z = views.mapped(images.indices, lambda i: network.represent(views.plain(i))).double().cpu()
+        z, labels = self._validation(server_round)
         predicted = torch.stack([(z @ head["weight"].T + head["bias"]).argmax(1) for head in heads])
-        found = compare(predicted, torch.from_numpy(images.labels))
+        found = compare(predicted, labels)
         names = [recipe.name for recipe in self._slot.recipes]
         accuracies = zip(names, found.accuracies, strict=True)
         return found.chosen, {GUESSES_CHOSEN: found.chosen} | {GUESSES + name: value for name, value in accuracies}
 
-    def _hand_on(self, network: Network, heads: Sequence[Parameters], every: Sequence[Moments], chosen: int) -> None:
-        """Have the model carry the classifiers by which silos guess in the next round, without the prior of labelled images."""
+    def _validation(self, server_round: ServerRound) -> tuple[Tensor, Tensor]:
+        """Return the features of the validation images, float64 [n, d], and their classes, int64 [n]."""
         import torch
 
-        if network.guessers is None:
+        network, images = server_round.network, server_round.validation
+        assert images is not None, "checked with the documents"
+        found: Tensor | None = server_round.computed.get(VALIDATION)
+        if found is None:
+            views = images.views
+            found = views.mapped(images.indices, lambda i: network.represent(views.plain(i))).double().cpu()
+            server_round.computed[VALIDATION] = found
+        return found, torch.from_numpy(images.labels)
+
+    def _hand_on(
+        self, server_round: ServerRound, heads: Sequence[Parameters], every: Sequence[Moments], chosen: int
+    ) -> None:
+        """Have the model carry the classifiers by which silos guess in the next round, without the prior of labelled images, and their confusion."""
+        import torch
+
+        from anchorage.algorithms.guesses import confusion
+
+        slot, guessers = self._slot, server_round.network.guessers
+        if guessers is None:
             return
-        slot, guessers = self._slot, network.guessers
         guessing = [index for index, recipe in enumerate(slot.recipes) if recipe.shares]
         for place, index in enumerate(guessing):
             present, prior = every[index].labelled > 0, every[index].log_prior(uniform=slot.prior == "Uniform")
-            guessers.weight[place].copy_(heads[index]["weight"])
-            guessers.bias[place].copy_(heads[index]["bias"] - torch.where(present, prior, 0.0))
+            weight, bias = heads[index]["weight"], heads[index]["bias"] - torch.where(present, prior, 0.0)
+            guessers.weight[place].copy_(weight)
+            guessers.bias[place].copy_(bias)
+            if slot.recipes[index].shares == "Measured":
+                z, labels = self._validation(server_round)
+                guessers.confusion[place].copy_(confusion((z @ weight.T + bias).argmax(1), labels, len(bias)))
         guessers.get_buffer("chosen").fill_(chosen)
 
 
-ANCHORS = "moments of the anchors"
-"""Key of what `ServerRound.computed` has of these."""
+ANCHORS, VALIDATION = "moments of the anchors", "features of the validation images"
+"""Keys of what `ServerRound.computed` has of these."""
 
 
 def moments_of(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Part = Literal["counts", "sums", "seconds"]
 """Tensors of moments (`anchorage.algorithms.moments.Moments`)."""
 PARTS: tuple[Part, ...] = ("counts", "sums", "seconds")
-Shares = Literal["Stated", "Estimated"]
+Shares = Literal["Stated", "Estimated", "Measured"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,16 @@ class Recipe:
 
 
 LABELS_ALONE = Recipe(name="labels")
-_BOTH: tuple[Shares, ...] = ("Stated", "Estimated")
+_EVERY: tuple[Shares, ...] = ("Stated", "Estimated", "Measured")
 SEVERAL = (
     LABELS_ALONE,
     *(
         Recipe(shares, temperature, f"{shares.lower()}{temperature:.0f}")
-        for shares in _BOTH
+        for shares in _EVERY
         for temperature in (1.0, 2.0, 3.0)
     ),
 )
-"""What `guesses: Auto` compares: the labels alone, and both kinds of shares at three temperatures."""
+"""What `guesses: Auto` compares: the labels alone, and every kind of shares at three temperatures."""
 
 
 @dataclass(frozen=True)
@@ -119,24 +119,37 @@ def counted_by(slot: ClassMoments, silo_round: SiloRound) -> Sequence[Counted]:
         return [Counted(recipe, known) for recipe in slot.recipes]
     scores = images.views.mapped(images.train, lambda i: slot.guessed(network, images.views.plain(i)).movedim(0, 1))
     unlabelled = (labels < 0).to(scores.device)
-    found = []
+    found, place = [], 0
     for recipe in slot.recipes:
         if recipe not in guessing:
             found.append(Counted(recipe, known))
             continue
-        own = scores[:, len([each for each in found if each.recipe.shares])].double()
-        shares = unlabelled_shares(images) if recipe.shares == "Stated" and images.stated_counts is not None else None
-        guesses = own.new_empty(own.shape)
+        own = scores[:, place].double()
+        shares = _shares(recipe, silo_round, place, own[unlabelled])
+        place += 1
+        guesses = own / recipe.temperature
         guesses[unlabelled] = corrected(own[unlabelled], recipe.temperature, shares)
-        guesses[~unlabelled] = own[~unlabelled] / recipe.temperature
         counts = members(guesses, labels.to(own.device), slot.minimum_count, slot.counting).cpu()
         found.append(Counted(recipe, torch.cat([counts, counts.new_zeros(len(counts), 1)], 1)))
     return found
 
 
+def _shares(recipe: Recipe, silo_round: SiloRound, place: int, scores: Tensor) -> Tensor | None:
+    """Return the class shares of a silo's unlabelled images, float64 [C]; None: their densities tell. `place` is that of the recipe's head."""
+    from anchorage.algorithms.guesses import measured_shares
+
+    images, guessers = silo_round.images, silo_round.network.guessers
+    if recipe.shares == "Stated" and images.stated_counts is not None:
+        return unlabelled_shares(images)
+    if recipe.shares == "Measured":
+        assert guessers is not None, "the model carries it with the heads"
+        return measured_shares(scores.argmax(1), guessers.confusion[place])
+    return None
+
+
 def _can_guess(recipe: Recipe, silo_round: SiloRound) -> bool:
     """Return whether a silo has shares for a recipe. One of several takes estimates where the silo states no counts."""
-    return recipe.shares == "Estimated" or bool(recipe.name) or silo_round.images.stated_counts is not None
+    return recipe.shares != "Stated" or bool(recipe.name) or silo_round.images.stated_counts is not None
 
 
 def _of_labels(slot: ClassMoments, labels: Tensor, classes: int) -> Tensor:

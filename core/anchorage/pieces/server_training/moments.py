@@ -77,13 +77,14 @@ class ClassMoments(ServerTraining):
         "image's features. Lower it only where silos may show sums over so few images.",
     )
 
-    guesses: Annotated[Literal["None", "Stated", "Estimated", "Auto"], NEW_OPTION] = Field(
+    guesses: Annotated[Literal["None", "Stated", "Estimated", "Measured", "Auto"], NEW_OPTION] = Field(
         "Stated",
         description="How silos count images without labels from the second round on. None: not at all. Stated: as what the classifier guesses them "
         "to be, corrected to the silo's classCounts; silos that state none count no guesses. Estimated: corrected to class shares that each silo "
-        "estimates by expectation maximisation and tells nobody. Auto: both, at the temperatures 1, 2 and 3; after each round the best classifier "
-        "on the validation images is the model, or that of the labels alone where none is better by more than the standard error. Estimated and "
-        "Auto need the head Lda. 10 rounds are enough.",
+        "estimates of its images by expectation maximisation and tells nobody. Measured: the same, by how often the classifier takes each class for "
+        "each other one on the server's validation images. Auto: all three, at the temperatures 1, 2 and 3; after each round the best classifier "
+        "on the validation images is the model, or that of the labels alone where none is better by more than the standard error. Estimated, "
+        "Measured and Auto need the head Lda. 10 rounds are enough.",
     )
     counting: Annotated[Literal["Hard", "Soft"], NEW_OPTION] = Field(
         "Hard",
@@ -104,13 +105,14 @@ class ClassMoments(ServerTraining):
 
     @property
     def validated(self) -> bool:
-        """Whether the server's validation images choose among the recipes."""
-        return self.guesses == "Auto"
+        """Whether the server's validation images choose among recipes, or measure a classifier."""
+        return self.guesses in ("Measured", "Auto")
 
     @property
     def _own_heads(self) -> int:
         """How many classifiers travel beside the model's own to guess by: that has a class prior, or is one of several."""
-        return sum(recipe.shares is not None for recipe in self.recipes) if self.guesses in ("Estimated", "Auto") else 0
+        guessing = sum(recipe.shares is not None for recipe in self.recipes)
+        return guessing if self.guesses in ("Estimated", "Measured", "Auto") else 0
 
     @property
     def second(self) -> Second:
@@ -166,7 +168,7 @@ class ClassMoments(ServerTraining):
             message = f"found {self.guesses} beside head {self.head}, whose outputs are no log densities without a prior; set head: Lda"
             yield Mistake(MEANINGLESS_OVERRIDE, self.option("guesses"), message)
         if self.validated and "validation" not in plan.spec.server_data:
-            message = "found Auto, but the server has no validation images to choose by; add evaluation.validation, or set Stated or Estimated"
+            message = f"found {self.guesses}, which needs validation images at the server; add evaluation.validation, or set Stated or Estimated"
             yield Mistake(MEANINGLESS_OVERRIDE, self.option("guesses"), message)
 
     def _states(self, plan: Plan) -> bool:
@@ -217,7 +219,7 @@ class ClassMoments(ServerTraining):
 
     def chosen(self, network: Network) -> int:
         """Return which recipe made the model's classifier."""
-        return network.guessers.choice if self.validated and network.guessers is not None else 0
+        return network.guessers.choice if network.guessers is not None else 0
 
     def down_layout(self, layout: Layout, network: Network) -> Layout:
         """Add the moments, which are zero on their way down."""
