@@ -4,15 +4,15 @@ import base64
 import io
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import typer
+from bright_model import by_brightness, have_found
 from PIL import Image
 
-from anchorage.api.inference import describe, head_of, parse_inference
+from anchorage.api.inference import describe
 from anchorage.api.model import ModelDescription
 from anchorage.engine.tracking import serving
 from anchorage.learning.data import decoding, intensity
@@ -31,32 +31,10 @@ MODEL = ModelDescription(
 )
 
 
-def by_brightness() -> ImageModel:
-    """Return a model whose mask is where an image is bright: its first layers pass the image on."""
-    network = build_model(MODEL, TrainingMethod.of(slots("FedAvg")), 1)
-    described = describe(MODEL, "discs", classifier_trained=True)
-    arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    head = head_of({name: array.shape for name, array in arrays.items()})
-    assert head is not None
-    described["head"] = head.model_dump(mode="json", by_alias=True)
-    model = ImageModel(parse_inference(json.dumps(described).encode(), "model.json"), arrays)
-
-    class Bright(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.cat([-x, x], 1)
-
-    model.network = Bright()  # type: ignore[assignment]
-    return model
-
-
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> ImageModel:
-    """Have commands find the model."""
-    model = by_brightness()
-    chosen = SimpleNamespace(values=dict, described=model.described, weights=SimpleNamespace(thresholds={}))
-    found = SimpleNamespace(image_model=lambda: model, described=model.described, chosen=chosen)
-    monkeypatch.setattr("fedctl.prediction.open_model", lambda where, best: found)
-    return model
+    """Have commands find a model that draws masks by brightness."""
+    return have_found(monkeypatch, by_brightness(MODEL, "discs"))
 
 
 def picture(folder: Path, size: tuple[int, int]) -> Path:
@@ -98,7 +76,7 @@ def test_grad_cam_is_refused(shown: ImageModel, tmp_path: Path) -> None:
 def test_a_registered_model_gives_masks_as_pictures(size: tuple[int, int], tmp_path: Path) -> None:
     program = serving.ImageModel()
     program._described = describe(MODEL, "discs", classifier_trained=True)
-    program._decoding, program._intensity, program._program = decoding, intensity, by_brightness()
+    program._decoding, program._intensity, program._program = decoding, intensity, by_brightness(MODEL, "discs")
     (row,) = program.predict(None, {"image": [picture(tmp_path, size)]}).to_dict("records")
     mask = Image.open(io.BytesIO(base64.b64decode(row["mask"])))
     assert row["area"] == {"bright": 0.5} and mask.size == size
@@ -110,7 +88,7 @@ def test_programs_give_maps(save: object, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     network = build_model(MODEL, TrainingMethod.of(slots("FedAvg")), 1)
     arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    model = ImageModel(by_brightness().described, arrays)
+    model = ImageModel(by_brightness(MODEL, "discs").described, arrays)
     assert model(torch.zeros(3, 1, SIDE, SIDE, dtype=torch.uint8)).shape == (3, 2, SIDE, SIDE)
     save(model, tmp_path / "program", "{}")  # which compares the program's maps with the model's
     assert (tmp_path / "program").stat().st_size > 100_000

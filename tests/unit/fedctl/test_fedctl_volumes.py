@@ -3,7 +3,6 @@
 import base64
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import nibabel
 import numpy as np
@@ -11,10 +10,11 @@ import pytest
 import torch
 import typer
 import yaml
+from bright_model import by_brightness, have_found
 from drawn_volumes import CLASSES, write_pairs
 from typer.testing import CliRunner
 
-from anchorage.api.inference import FORMAT_OF_VOLUMES, describe, head_of, parse_inference
+from anchorage.api.inference import FORMAT_OF_VOLUMES, describe
 from anchorage.api.model import ModelDescription
 from anchorage.engine.tracking import serving_volumes
 from anchorage.learning.data.labels import is_known
@@ -42,33 +42,11 @@ MODEL = ModelDescription.model_validate(
 )
 
 
-def by_brightness() -> ImageModel:
-    """Return a model whose mask is where a volume is brighter than its middle grey."""
-    network = build_model(MODEL, TrainingMethod.of(slots("FedAvg")), 1)
-    described = describe(MODEL, "bodies", classifier_trained=True)
-    assert described["format"] == FORMAT_OF_VOLUMES
-    arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    head = head_of({name: array.shape for name, array in arrays.items()})
-    assert head is not None
-    described["head"] = head.model_dump(mode="json", by_alias=True)
-    model = ImageModel(parse_inference(json.dumps(described).encode(), "model.json"), arrays)
-
-    class Bright(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.cat([-x, x], 1)
-
-    model.network = Bright()  # type: ignore[assignment]
-    return model
-
-
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> ImageModel:
-    """Have commands find the model."""
-    model = by_brightness()
-    chosen = SimpleNamespace(values=dict, described=model.described, weights=SimpleNamespace(thresholds={}))
-    found = SimpleNamespace(image_model=lambda: model, described=model.described, chosen=chosen)
-    monkeypatch.setattr("fedctl.prediction.open_model", lambda where, best: found)
-    return model
+    """Have commands find a model that draws masks by brightness."""
+    assert describe(MODEL, "bodies", classifier_trained=True)["format"] == FORMAT_OF_VOLUMES
+    return have_found(monkeypatch, by_brightness(MODEL, "bodies"))
 
 
 AFFINES = {
@@ -121,7 +99,7 @@ def test_a_registered_model_gives_masks_as_nifti(tmp_path: Path) -> None:
     write_pairs(tmp_path, 1)
     file = tmp_path / "images" / "case-00.nii.gz"
     program = serving_volumes.VolumeModel()
-    program._model = by_brightness()
+    program._model = by_brightness(MODEL, "bodies")
     text = base64.b64encode(file.read_bytes()).decode()
     rows = program.predict(None, {"image": [file, text, file.read_bytes()]}).to_dict("records")
     (tmp_path / "mask.nii.gz").write_bytes(base64.b64decode(rows[0]["mask"]))
@@ -137,7 +115,7 @@ def test_a_registered_model_gives_masks_as_nifti(tmp_path: Path) -> None:
 def test_programs_take_patches(save: object, tmp_path: Path) -> None:
     network = build_model(MODEL, TrainingMethod.of(slots("FedAvg")), 1)
     arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    model = ImageModel(by_brightness().described, arrays)
+    model = ImageModel(by_brightness(MODEL, "bodies").described, arrays)
     assert model(torch.zeros(3, 1, 8, 8, 8)).shape == (3, 2, 8, 8, 8)
     save(model, tmp_path / "program", "{}")  # which compares the program's maps with the model's
     assert (tmp_path / "program").stat().st_size > 100_000
