@@ -16,7 +16,7 @@ import io
 import json
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -74,15 +74,16 @@ def count(root: Path) -> tuple[dict[str, int], list[str]]:
         for line in comparisons(tree, names, place)
     ]
     numbers = {
-        "code_lines": sum(code_lines(source) for source in sources.values()),
+        "code_lines": 0,
         "name_comparisons": len(places),
-        "class_words": sum(
-            class_words(source)
-            for place, source in sources.items()
-            if not place.startswith((PIECES, PRESETS, ALGORITHMS))
-        ),
+        "class_words": 0,
         "crd_bytes": (root / CRD).stat().st_size,
     }
+    for place, source in sources.items():
+        tokens = tokens_of(source)
+        numbers["code_lines"] += code_lines(trees[place], tokens)
+        if not place.startswith((PIECES, PRESETS, ALGORITHMS)):
+            numbers["class_words"] += class_words(tokens)
     return numbers, places
 
 
@@ -91,22 +92,25 @@ def _product(root: Path) -> Iterator[Path]:
         yield from (path for path in sorted((root / part).rglob("*.py")) if "_pb2" not in path.name)
 
 
-def code_lines(source: str) -> int:
-    """Count the lines that hold code; any string that stands as a statement of its own is a docstring."""
+def tokens_of(source: str) -> list[tokenize.TokenInfo]:
+    """Return a file's tokens."""
+    return list(tokenize.generate_tokens(io.StringIO(source).readline))
+
+
+def code_lines(tree: ast.Module, tokens: Sequence[tokenize.TokenInfo]) -> int:
+    """Count a file's lines that hold code; any string that stands as a statement of its own is a docstring."""
     prose = {
         line
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     held = (range(token.start[0], token.end[0] + 1) for token in tokens if token.type not in _NO_CODE)
     return len({line for lines in held for line in lines} - prose)
 
 
-def class_words(source: str) -> int:
+def class_words(tokens: Sequence[tokenize.TokenInfo]) -> int:
     """Count the names that hold one of `CLASS_WORDS`; prose does not count."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return sum(token.type == tokenize.NAME and any(word in token.string for word in CLASS_WORDS) for token in tokens)
 
 
@@ -135,12 +139,12 @@ def collect_names(trees: Trees) -> Names:
         for key, words in chosen.items():
             names.fields.setdefault(key, set()).update(words)
     every = set().union(*names.fields.values())
-    for _ in range(2):  # a constant may hold another one
-        for tree in trees.values():
-            for target, value in _assignments(tree):
-                words = _words(value, names)
-                if target.isupper() and words and words <= every:
-                    names.constants[target] = words
+    assigned = (pair for tree in trees.values() for pair in _assignments(ast.walk(tree)))
+    constants = [(target, value) for target, value in assigned if target.isupper()]
+    for target, value in constants * 2:  # a constant may hold another one
+        words = _words(value, names)
+        if words and words <= every:
+            names.constants[target] = words
     return names
 
 
@@ -180,8 +184,8 @@ def _preset_names(tree: ast.Module) -> set[str]:
     return {word for word in words if word.isalnum() and word[0].isupper()}
 
 
-def _assignments(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    for node in ast.walk(tree):
+def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, value = node.targets[0], node.value
             if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
@@ -209,9 +213,9 @@ def _words(node: ast.expr | None, names: Names) -> set[str]:
 
 def comparisons(tree: ast.Module, names: Names, place: str) -> list[int]:
     """Return the lines of a file that decide by a name which is not its own."""
-    fields = names.fields
+    fields, nodes = names.fields, list(ast.walk(tree))
     bound: dict[str, set[str]] = {}
-    for target, value in _assignments(tree):
+    for target, value in _assignments(nodes):
         if isinstance(value, ast.Attribute) and value.attr in fields:
             bound.setdefault(target, set()).update(fields[value.attr])
     distinct, own = names.distinct(), names.owned.get(place, set())
@@ -223,7 +227,7 @@ def comparisons(tree: ast.Module, names: Names, place: str) -> list[int]:
         return bool(words & (known | distinct) - own)
 
     found: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             pairs = (pair for left, right in pairwise(sides) for pair in ((left, right), (right, left)))

@@ -41,12 +41,12 @@ def counted(source: str, place: str = "core/anchorage/engine/engine.py") -> int:
 
 def test_lines_of_code_are_those_that_hold_more_than_prose() -> None:
     source = '"""A module."""\n\n# a remark\nX = 1  # counts\n"""What X is."""\n\ndef f():\n    """Return\n\n    X."""\n    return """two\nlines"""\n'
-    assert count.code_lines(source) == 4
+    assert count.code_lines(ast.parse(source), count.tokens_of(source)) == 4
 
 
 def test_words_of_classes_are_names_and_not_prose() -> None:
     source = '"""The softmax of logits."""\n\ndef f(logits, num_classes):\n    return logits.log_softmax(1)  # argmax\n'
-    assert count.class_words(source) == 2
+    assert count.class_words(count.tokens_of(source)) == 2
 
 
 @pytest.mark.parametrize(
