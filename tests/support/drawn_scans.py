@@ -1,6 +1,8 @@
 """Draws DICOM and NIfTI files."""
 
+import struct
 import sys
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from subprocess import run
@@ -122,6 +124,23 @@ def write_enhanced(file: Path, volume: NDArray[Any], *, stacks: int = 1, **where
         frames.append(frame)
     pixels = np.ascontiguousarray(volume[:, :, ::-1].transpose(2, 1, 0))
     return write_dicom(file, pixels, SOPClassUID=ENHANCED_CT, PerFrameFunctionalGroupsSequence=frames)
+
+
+def deflated_zeros(size: int) -> bytes:
+    """Return a raw deflate stream of `size` zeros, whole MiB, whose blocks are all alike."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    block = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return block * (size // 2**20) + packer.flush()
+
+
+def gzipped(content: bytes, zeros: int) -> bytes:
+    """Return a gzip file of `content`, less than 64 KiB, and zeros after it, whole MiB."""
+    head = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
+    stored = b"\x00" + struct.pack("<HH", len(content), 0xFFFF - len(content)) + content
+    checksum = zlib.crc32(content)
+    for _ in range(zeros // 2**20):
+        checksum = zlib.crc32(bytes(2**20), checksum)
+    return head + stored + deflated_zeros(zeros) + struct.pack("<II", checksum, len(content) + zeros)
 
 
 def decode_apart(files: Iterable[Path], module: str, *, as_volumes: bool = False) -> tuple[list[str], float]:

@@ -149,6 +149,7 @@ class _Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body sent after its headers would wait 40 ms for their acknowledgement
 
     def setup(self):
         super().setup()

@@ -37,6 +37,7 @@ def drawn(seed: int, count: int = 80, digits: int = 2) -> tuple[np.ndarray, np.n
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 8]))
 def test_scores_are_those_of_scikit_learn(seed: int, digits: int) -> None:
     labels, probabilities = drawn(seed, digits=digits)
+    assessed = TASK.assessment(Scored("test", labels, probabilities, np.arange(80)), np.random.default_rng(0))
     areas, precisions = [], []
     for place in range(3):
         known = (labels[:, place] == 0) | (labels[:, place] == 1)
@@ -46,9 +47,7 @@ def test_scores_are_those_of_scikit_learn(seed: int, digits: int) -> None:
         counts = exact_counts(labels, probabilities, place)
         assert auroc(counts) == pytest.approx(areas[-1], abs=1e-9)
         assert average_precision(counts) == pytest.approx(precisions[-1], abs=1e-9)
-        found = TASK.assessment(
-            Scored("test", labels, probabilities, np.arange(80)), np.random.default_rng(0)
-        ).findings[place]
+        found = assessed.findings[place]
         decided = given_ >= found.threshold
         (tn, fp), (fn, tp) = confusion_matrix(truth, decided, labels=[0, 1])
         assert (found.recall, found.specificity) == pytest.approx((tp / (tp + fn), tn / (tn + fp)), abs=1e-9)

@@ -1,10 +1,9 @@
 """What a run on this machine and a federation in a cluster have in common: one suite over both sources, on the same state of a server."""
 
+import io
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,6 +37,7 @@ from anchorage.transport.pki import Authority, SigningRequest, key_fingerprint, 
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
+from anchorage_server import read
 from fedctl.choice import Place, in_cluster
 from fedctl.local_source import LocalSource
 from fedctl.model_pull import pull_model
@@ -149,8 +149,10 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
             "--state",
             "/var/lib/anchorage",
         ]
-        own = [sys.executable, *command[1:4], str(state), *command[5:]]
-        return subprocess.run(own, capture_output=True, check=False)
+        out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = read.main(["--state", str(state), *command[5:]])
+        return Ran(command, code, out.buffer.getvalue(), err.getvalue().encode())
 
     cluster_api: FakeApi = request.getfixturevalue("cluster_api")
     cluster_api.run = run

@@ -8,6 +8,9 @@ from anchorage.api.errors import AnchorageError, Failure, identity, transfer
 from anchorage_silo.server_retry import LONGEST_PAUSE_SECONDS, TOLD_AGAIN_SECONDS, ServerRetry
 from anchorage_silo.state import AgentState
 
+LONG_SECONDS = 5 * 3600
+"""Far beyond every limit here, and more pauses than their growth could be raised to the power of without overflow (1751)."""
+
 
 class World:
     """A clock that only sleeping moves, and a server that answers as the tests say."""
@@ -49,7 +52,7 @@ def test_an_answer_is_not_waited_for() -> None:
 @pytest.mark.parametrize("failure", [identity.ENROLMENT_PENDING, identity.TOO_MANY_REQUESTS])
 def test_an_answer_that_asks_for_time_gets_all_of_it(limit: float, failure: Failure) -> None:
     world = World(limit)
-    world.answer = until(world, 1000.0 + 7 * 86_400, failure)
+    world.answer = until(world, 1000.0 + LONG_SECONDS, failure)
     assert world.waited() == "answer"
     assert max(world.pauses) == LONGEST_PAUSE_SECONDS and world.pauses[0] < 1
 
@@ -77,7 +80,7 @@ def test_time_for_a_decision_does_not_count_against_the_limit() -> None:
 @pytest.mark.parametrize("failure", [transfer.SERVER_UNREACHABLE, transfer.SILO_NOT_ADMITTED])
 def test_for_ever_is_for_ever(failure: Failure) -> None:
     world = World(0)
-    world.answer = until(world, 1000.0 + 5 * 86_400, failure)
+    world.answer = until(world, 1000.0 + LONG_SECONDS, failure)
     assert world.waited() == "answer"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from drawn_scans import decode_apart, write_nifti, write_series
+from drawn_scans import decode_apart, gzipped, write_nifti, write_series
 from nibabel.processing import resample_from_to
 
 from anchorage.learning.data.cases import case_of, levels_of, read_mask, read_scan
@@ -329,7 +329,7 @@ BOMBS = {
     "dimensions": lambda: header_of_shape(32767, 32767, 32767) + bytes(100),
     "compressed dimensions": lambda: gzip.compress(header_of_shape(32767, 32767, 32767) + bytes(100)),
     "channels": lambda: gzip.compress(header_of_shape(512, 512, 512, 3000) + bytes(100)),
-    "zeros": lambda: gzip.compress(header_of_shape(8, 8, 8) + bytes(2**29)),
+    "zeros": lambda: gzipped(header_of_shape(8, 8, 8), 2**29),
 }
 
 

@@ -5,13 +5,12 @@ import hashlib
 import io
 import os
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pydicom
 import pytest
-from drawn_scans import CR, SEGMENTATION, dataset, decode_apart
+from drawn_scans import CR, SEGMENTATION, dataset, decode_apart, deflated_zeros
 from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
 from pydicom.pixels import pixel_array
@@ -329,9 +328,7 @@ def inflating(size):
     syntax = b"1.2.840.10008.1.2.1.99"
     element = b"\x02\x00\x10\x00UI" + struct.pack("<H", len(syntax)) + syntax
     group = b"\x02\x00\x00\x00UL\x04\x00" + struct.pack("<I", len(element))
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    packed = b"".join(packer.compress(bytes(2**20)) for _ in range(size // 2**20)) + packer.flush()
-    return meta + group + element + packed
+    return meta + group + element + deflated_zeros(size)
 
 
 BOMBS = {

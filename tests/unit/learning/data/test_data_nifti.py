@@ -8,7 +8,7 @@ import struct
 import nibabel
 import numpy as np
 import pytest
-from drawn_scans import decode_apart, write_nifti
+from drawn_scans import decode_apart, gzipped, write_nifti
 
 from anchorage.learning.data.decoders import decode_content
 from anchorage.learning.data.decoding import Input, RefusedImageError
@@ -129,7 +129,7 @@ def header_of_shape(*shape):
 BOMBS = {
     "dimensions": lambda: header_of_shape(32767, 32767, 32767) + bytes(100),
     "compressed dimensions": lambda: gzip.compress(header_of_shape(32767, 32767, 32767) + bytes(100)),
-    "zeros": lambda: gzip.compress(header_of_shape(8, 8, 8) + bytes(2**29)),
+    "zeros": lambda: gzipped(header_of_shape(8, 8, 8), 2**29),
 }
 
 
