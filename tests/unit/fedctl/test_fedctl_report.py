@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,10 +23,12 @@ from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.store.records import record_to_json
 from anchorage.engine.tracking import Outbox, Sent
 from anchorage.methods.model_card import write_card
+from fedctl import report_figures
 from fedctl.local_run import report_at_end
 from fedctl.local_source import LocalSource
 from fedctl.main import app
 from fedctl.report import complete_card, send_card, write_report
+from fedctl.report_figures import Picture
 from fedctl.sites_alone import AloneScores
 
 HOSTILE = "<script>alert(1)</script> ![x](http://example.org/x.png) $\\frac"
@@ -75,6 +78,13 @@ def pictures(page: Page) -> dict[str, ElementTree.Element]:
     return found
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a page's pictures empty: drawing them takes most of a page's time."""
+    import_module("fedctl.embedding_figures")  # imported under the patch, it would keep the empty pictures
+    monkeypatch.setattr(report_figures, "render_picture", lambda title, says, draw, size=None: Picture(title, says, ""))
+
+
 def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=["naevus", "melanoma"])
     complete_card(run, AloneScores({"accuracy": 0.6543, "loss": float("nan")}, {"silo-1": {"accuracy": 0.25}}))
@@ -110,6 +120,7 @@ def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path)
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_first_screen_has_problems_and_notes_on_the_last_rounds(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=["a", "b"], accepted=100)
     first, notes, *_ = write_report(LocalSource(run), run.report).read_text().split("<h2>")
@@ -163,6 +174,7 @@ def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytes
     assert said == ["sending the completed model card to MLflow"] * 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_supervised_bound_stands_in_the_card(tmp_path: Path) -> None:
     run, bound = (make_run(tmp_path / name, names=["naevus", "melanoma"]) for name in ("run", "bound"))
     simulated = tmp_path / "simulated" / "models" / "1"
@@ -227,6 +239,7 @@ def test_many_rounds_silos_and_classes_stay_a_small_page(tmp_path: Path) -> None
     assert "and 30 more" in str(page.images[2]["alt"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_finds_a_run_by_folder_and_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / ".anchorage" / "digits", names=["a", "b"])
@@ -243,6 +256,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     assert isinstance(refused.exception, AnchorageError) and refused.exception.failure is commands.NO_RUN_HERE
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_damaged_card_and_an_unwritable_page_are_named_and_end_no_run(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=["a", "b"])
     (tmp_path / "taken").write_text("")

@@ -11,9 +11,9 @@ from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.learners import Checkpointing
 
 GROUPS = {"batchNorm": {"groupNorm": {}}}
-LOCAL = {"epochs": 2, "batchSize": 8}
+LOCAL = {"epochs": 1, "batchSize": 8}
 CLOSE = {
-    "supervised": ("FedAvg", "All", GROUPS),
+    "supervised": ("FedAvg", "All", {**GROUPS, "local": {**LOCAL, "epochs": 2}}),
     "clipped sums of two losses": (
         "FedAvg",
         "All",

@@ -14,13 +14,19 @@ from makers.markers import replace_between
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.fixture(scope="module")
+def made() -> tuple[Path, ...]:
+    """Every file that is made, below the project's root."""
+    return tuple(path.relative_to(ROOT) for path in make_files.wanted(ROOT))
+
+
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path: Path, made: tuple[Path, ...]) -> Path:
     """A copy of everything that is made, in step."""
-    for path in make_files.wanted(ROOT):
-        copy = tmp_path / path.relative_to(ROOT)
+    for path in made:
+        copy = tmp_path / path
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
+        shutil.copy(ROOT / path, copy)
     return tmp_path
 
 
@@ -30,13 +36,13 @@ def test_the_project_s_files_are_in_step() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_it_makes_a_file_of_every_kind() -> None:
-    made = {path.relative_to(ROOT).as_posix() for path in make_files.wanted(ROOT)}
-    assert {"docs/federation.md", "docs/conditions.md", "docs/errors/README.md", "docs/methods/FedAvg.md"} <= made
-    assert {"crds/silos.yaml", "cli/fedctl/definitions.json"} <= made
-    assert {f"charts/anchorage/templates/crd-{kind}.yaml" for kind in ("federations", "silos")} <= made
+def test_it_makes_a_file_of_every_kind(made: tuple[Path, ...]) -> None:
+    names = {path.as_posix() for path in made}
+    assert {"docs/federation.md", "docs/conditions.md", "docs/errors/README.md", "docs/methods/FedAvg.md"} <= names
+    assert {"crds/silos.yaml", "cli/fedctl/definitions.json"} <= names
+    assert {f"charts/anchorage/templates/crd-{kind}.yaml" for kind in ("federations", "silos")} <= names
     for chart in ("anchorage", "silo-agent"):
-        assert {f"charts/{chart}/{name}" for name in ("values.yaml", "values.schema.json", "README.md")} <= made
+        assert {f"charts/{chart}/{name}" for name in ("values.yaml", "values.schema.json", "README.md")} <= names
 
 
 def test_drift_is_told_and_left_and_then_mended(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
