@@ -1,11 +1,14 @@
 """Views of images that a frozen encoder has seen: each is encoded once, and what trains works on embeddings."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch
+from blake3 import blake3
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.api.model import ModelSpec, network_called
@@ -16,11 +19,15 @@ from anchorage.learning.draws import Draws
 from anchorage.learning.kept_embeddings import KeptEmbeddings
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
-from anchorage.learning.views import Views
+from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.volume_views import VolumeViews
 
-_SEEN_BY = {"network", "image_size", "channels", "augmentation"}
+_SEEN_BY = {"network", "image_size", "channels", "fit", "intensity", "augmentation"}
 """Fields of the model that decide what an encoder makes of an image, beside its weights."""
+
+ENCODED_AT_ONCE = {"cpu": 16, "cuda": EVALUATION_BATCH}
+"""Images per forward pass of an encoder, by the device: never fewer, because another shape may be calculated otherwise, so that an image's
+embedding would depend on how many are encoded with it. What more of them need in memory on a processor, the system gives anew for each layer."""
 
 KEPT_VIEWS = 4
 """Weak, and strong, views of an image that are drawn once and chosen from ever after."""
@@ -94,23 +101,55 @@ class EncodedViews(Views):
             return self._kept[kind]
 
     def _made(self, network: Network, kind: str, views: int) -> Tensor:
-        def encoded() -> Tensor:
-            return torch.stack([self._encoded(network, kind, view) for view in range(views)])
+        """Return the embeddings of all images, float32 [views, n, width]; those that other runs made are taken from them."""
+        shape = (views, len(self), network.width)
+
+        def encoded(positions: NDArray[np.int64]) -> Iterator[Tensor]:
+            for view in range(views):
+                own = positions[positions // len(self) == view] % len(self)
+                yield from self._encoded(network, kind, view, own)
 
         if self._shelf is None or not len(self):
-            return encoded()
-        drawn = None if kind == "plain" else [self._draws.seed, self._draws.silo, views]
-        wanted = {"model": self._model.model_dump(mode="json", include=_SEEN_BY), "kind": kind, "drawn": drawn}
-        return self._shelf.of(network.encoder, self.content(), self.device, wanted, encoded)
+            batches = encoded(np.arange(views * len(self)))
+            return torch.cat([torch.empty((0, network.width), device=self.device), *batches]).view(shape)
+        seen = self._model.model_dump(mode="json", include=_SEEN_BY)
+        names = self._names(kind, views)
+        return self._shelf.of(network.encoder, network.width, self.device, seen, names, encoded).view(shape)
 
-    def _encoded(self, network: Network, kind: str, view: int) -> Tensor:
+    def _names(self, kind: str, views: int) -> list[bytes]:
+        """Return what tells the views from others, view by view: the image, and of drawn ones all that is drawn for at once."""
+        images = self.content()
+        digests = [blake3(f"{images.dtype}".encode()).update(image.tobytes()).digest(16) for image in images]
+        if kind == "plain":
+            return digests
+        party = f"{kind}/{self._draws.seed}/{self._draws.silo}/".encode() + b"".join(digests)
+        part = blake3(party).digest(16)
+        places = np.arange(views * len(self)).reshape(-1, 1)
+        return [blake3(part + place.tobytes()).digest(16) for place in places]
+
+    def _encoded(self, network: Network, kind: str, view: int, wanted: NDArray[np.int64]) -> Iterator[Tensor]:
+        """Yield embeddings [b, width] of a view of some of the images, which are in ascending order."""
+        if kind == "plain":
+            for batch in self.over(wanted):
+                yield self._by_encoder(network, self.pixels(batch))
+            return
         drawn = self._draws.torch(f"{kind} views/{view}")
+        own: dict[str, Any] = {"weak": Views.weak, "strong": Views.strong}
+        for batch in self.over(np.arange(len(self))):
+            seen = own[kind](self, batch, drawn)  # of all, so that the draws of each are the same, whichever are wanted
+            chosen = self.to_device(np.flatnonzero(np.isin(batch.cpu().numpy(), wanted)))
+            if len(chosen):
+                yield self._by_encoder(network, seen[chosen])
 
-        def viewed(indices: Tensor) -> Tensor:
-            own: dict[str, Any] = {"weak": Views.weak, "strong": Views.strong}
-            return self.pixels(indices) if kind == "plain" else own[kind](self, indices, drawn)
-
-        return self.mapped(np.arange(len(self)), lambda indices: network.encoder(viewed(indices)))
+    def _by_encoder(self, network: Network, images: Tensor) -> Tensor:
+        """Return embeddings of images, a fixed number at a time; the last ones are filled up."""
+        size, made = ENCODED_AT_ONCE[self.device.type], list[Tensor]()
+        with torch.no_grad():
+            for part in torch.split(images, size):
+                lacking = size - len(part)
+                whole = torch.cat([part, part[:1].expand(lacking, *part.shape[1:])]) if lacking else part
+                made.append(network.encoder(whole)[: len(part)])
+        return torch.cat(made)
 
 
 def views_of(

@@ -1,10 +1,14 @@
-"""Embeddings of a frozen encoder on disk, for runs that see the same images: the seeds and methods of a study encode each image once."""
+"""Embeddings of a frozen encoder on disk, for runs that see the same images: a study encodes each image once, whoever holds it in a run."""
 
 import json
-import secrets
-from collections.abc import Callable, Mapping
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,16 +20,24 @@ from anchorage import __version__
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE
 
+T = TypeVar("T")
+
+_SECONDS = 60.0
+"""How long a process waits for another one that writes; a write takes milliseconds."""
+_CHECK = 8
+"""Bytes behind an embedding by which a damaged one is known."""
+
 
 class KeptEmbeddings:
-    """Embeddings by everything that decides their bits: weights, pixels, views, and what calculates.
+    """Embeddings by everything that decides their bits: a database for each encoder, with a row for each image and view.
 
-    A file that is not whole is made again; files may be removed at any time.
+    Several processes may use a folder at once. A row that is damaged, and a file that is no database, are made again; files may be removed at any
+    time. What was encoded is there for others at once, also when the process is killed later.
 
     Parameters
     ----------
     folder : Path
-        Gets a file per set of images and kind of view; made when something is kept.
+        Gets a file per encoder; made when something is kept.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,67 +46,135 @@ class KeptEmbeddings:
     def of(
         self,
         encoder: torch.nn.Module,
-        images: NDArray[Any],
+        width: int,
         device: torch.device,
-        views: Mapping[str, object],
-        encoded: Callable[[], Tensor],
+        seen: Mapping[str, object],
+        names: Sequence[bytes],
+        encoded: Callable[[NDArray[np.int64]], Iterable[Tensor]],
     ) -> Tensor:
-        """Return what was kept, mapped, or what `encoded` returns, which is kept.
+        """Return embeddings by their names; those that are not kept are made, and kept.
 
         Parameters
         ----------
         encoder : Module
-            Its weights are part of the name.
-        images : ndarray, shape [n, ...]
-            What tells the images from others, as `anchorage.learning.views.Views.content` returns it.
+            Its weights are part of the file's name.
+        width : int
+            Of the embeddings.
         device : torch.device
-            Where it calculates, which is part of the name.
-        views : mapping of str to anything that JSON can hold
-            Which views of them: network, augmentation, kind, generators.
+            Where it calculates, which is part of the file's name.
+        seen : mapping of str to anything that JSON can hold
+            What else decides what it makes of an image: network, size, augmentation.
+        names : sequence of bytes
+            What tells an image and view from others.
         encoded : callable
-            Makes embeddings float32, shape [views, n, width].
+            Makes embeddings float32 [b, width] of some of the names, by their positions, batch after batch.
+
+        Returns
+        -------
+        Tensor, float32, shape [n, width]
+            On the device; on the CPU mapped from a file without a name, so that the system can do without its pages.
 
         Raises
         ------
         AnchorageError
             LEARNER_STATE_UNWRITABLE: the folder cannot be written.
         """
-        file = self._folder / f"{_name(encoder, images, device, views)}.npy"
-        found = _read(file, len(images))
-        if found is not None:
-            return found.to(device)
-        made = encoded()
-        partial = file.with_suffix(f".{secrets.token_hex(4)}.partial")  # lanes may make the same one at once
-        try:
+        kept = _Database(self._folder / f"{_name(encoder, device, seen)}.sqlite")
+        with self._storage_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
-            try:
-                with partial.open("wb") as whole:
-                    np.save(whole, made.cpu().numpy(), allow_pickle=False)
-                partial.replace(file)
-            finally:
-                partial.unlink(missing_ok=True)
-        except OSError as error:
-            message = f"embeddings cannot be kept in {self._folder}: {error.strerror or error}"
+            with TemporaryFile(dir=self._folder) as gathered:
+                places = _Places(gathered.fileno(), width * np.dtype(np.float32).itemsize)
+                missing = kept.read(names, places)
+                start = 0
+                for batch in encoded(missing) if len(missing) else ():
+                    rows = [row.tobytes() for row in batch.cpu().numpy().astype(np.float32, copy=False)]
+                    positions = missing[start : start + len(rows)].tolist()
+                    start += len(rows)
+                    kept.write({names[position]: row for position, row in zip(positions, rows, strict=True)})
+                    for position, row in zip(positions, rows, strict=True):
+                        places.write(position, row)
+                if not names:
+                    return torch.empty((0, width), device=device)
+                shape = (len(names), width)
+                return torch.from_numpy(np.memmap(gathered, np.float32, "c", shape=shape)).to(device)
+
+    @contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            found = (error.strerror if isinstance(error, OSError) else None) or error
+            message = f"embeddings cannot be kept in {self._folder}: {found}"
             raise AnchorageError(LEARNER_STATE_UNWRITABLE, message) from error
-        return made
 
 
-def _name(encoder: torch.nn.Module, images: NDArray[Any], device: torch.device, views: Mapping[str, object]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """An open file of rows of a length."""
+
+    handle: int
+    nbytes: int
+
+    def write(self, position: int, row: bytes) -> None:
+        os.pwrite(self.handle, row, position * self.nbytes)
+
+
+class _Database:
+    """A file with rows by names, open only while it is read or written, so that it may be removed at any time."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def read(self, names: Sequence[bytes], places: _Places) -> NDArray[np.int64]:
+        """Write what is kept at its places, and return the positions of what is not."""
+
+        def missing(connection: sqlite3.Connection) -> list[int]:
+            found = []
+            for position, name in enumerate(names):
+                whole = connection.execute("select embedding from embeddings where name = ?", (name,)).fetchone()
+                row = whole[0][:-_CHECK] if whole else b""
+                if len(row) == places.nbytes and whole[0] == _checked(row):
+                    places.write(position, row)
+                else:
+                    found.append(position)
+            return found
+
+        return np.array(self._with(missing), np.int64)
+
+    def write(self, rows: Mapping[bytes, bytes]) -> None:
+        """Keep rows by names."""
+        checked = [(name, _checked(row)) for name, row in rows.items()]
+        self._with(
+            lambda connection: connection.executemany("insert or replace into embeddings values (?, ?)", checked)
+        )
+
+    def _with(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what an action does of the database; of a damaged one, which is removed, what it does of a new one."""
+        try:
+            return self._connected(action)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            self._file.unlink(missing_ok=True)
+            return self._connected(action)
+
+    def _connected(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(self._file, timeout=_SECONDS)) as connection, connection:
+            # A killed process loses nothing; what a failing machine loses is made again, so that no write waits for the disk.
+            connection.execute("pragma synchronous = off")
+            connection.execute("create table if not exists embeddings (name blob primary key, embedding blob not null)")
+            return action(connection)
+
+
+def _checked(row: bytes) -> bytes:
+    return row + blake3(row).digest(_CHECK)
+
+
+def _name(encoder: torch.nn.Module, device: torch.device, seen: Mapping[str, object]) -> str:
     calculates = [__version__, torch.__version__, device.type, torch.backends.cpu.get_cpu_capability()]
-    digest = blake3(json.dumps([calculates, views, list(images.shape)], sort_keys=True).encode())
-    arrays = {name: tensor.cpu().numpy() for name, tensor in encoder.state_dict().items()}
-    for name, array in (*arrays.items(), ("images", images)):
+    digest = blake3(json.dumps([calculates, seen], sort_keys=True).encode())
+    for name, tensor in encoder.state_dict().items():
         digest.update(name.encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
     return digest.hexdigest(16)
-
-
-def _read(file: Path, count: int) -> Tensor | None:
-    """Map a file; None where there is none, or it is not whole."""
-    try:
-        kept = np.load(file, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    if kept.dtype != np.float32 or kept.ndim != 3 or kept.shape[1] != count:
-        return None
-    return torch.from_numpy(kept)

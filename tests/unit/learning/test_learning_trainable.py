@@ -1,5 +1,6 @@
 """Frozen encoders: what trains, what stays as it is, and that every image is encoded once (`spec.model.trainable`)."""
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE, NETWORK_UNUSABLE
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import KEPT_VIEWS, EncodedViews, views_of
+from anchorage.learning.kept_embeddings import KeptEmbeddings
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
 from anchorage.learning.views import Views
@@ -109,7 +111,7 @@ def test_each_image_is_encoded_once(tmp_path: Path) -> None:
     silo.learner._network.encoder.register_forward_hook(lambda *call: seen.append(len(call[2])))
     for number in (1, 2):
         assert silo.train(number).trained
-    assert sum(seen) == 26
+    assert seen == [16, 16], "26 images, and what the last pass is filled up with"
     silo.restart()
     again = silo.digest(2)
     silo.restart()
@@ -203,32 +205,121 @@ def test_an_update_is_scored_with_the_frozen_encoder_also_after_a_restart(tmp_pa
     np.testing.assert_array_equal(silo.learner.evaluate(task, whole).tally["validation"], score)
 
 
-def encoded(folder: Path, kind: str, *, built=None, pixels=None, seed: int = 1) -> tuple[torch.Tensor, int]:
-    """Return embeddings as a run of its own has them, and how many images were encoded."""
+def encoded(
+    folder: Path | None, kind: str = "plain", *, built=None, pixels=None, seed: int = 1, silo: str = "a", model=HEAD
+) -> tuple[torch.Tensor, int]:
+    """Return embeddings as a run of its own has them, and how many times the encoder was asked for up to 16."""
     seen: list[int] = []
-    built = (built or network(HEAD)).eval()
+    built = (built or network(model)).eval()
     hook = built.encoder.register_forward_hook(lambda *call: seen.append(len(call[2])))
     pixels = images_of(9).images if pixels is None else pixels
     method = TrainingMethod.of(method_of("FedAvgFixMatch"))
-    views = views_of(pixels, HEAD, method, CPU, Draws(seed, silo="a"), folder)
+    views = views_of(pixels, model, method, CPU, Draws(seed, silo=silo), folder)
     views.encoded_by(built)
-    every, draws = torch.arange(9), torch.Generator().manual_seed(1)
+    every, draws = torch.arange(len(pixels)), torch.Generator().manual_seed(1)
     found = views.plain(every) if kind == "plain" else views.weak(every, draws)
     hook.remove()
-    return found, sum(seen)
+    assert set(seen) <= {16}
+    return found, len(seen)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.numpy().tobytes() == other.numpy().tobytes()
 
 
 @pytest.mark.parametrize(("kind", "views"), [("plain", 1), ("weak", KEPT_VIEWS)])
 def test_what_another_run_encoded_is_not_encoded_again(kind: str, views: int, tmp_path: Path) -> None:
     first, count = encoded(tmp_path, kind)
-    assert count == 9 * views
+    assert count == views and same_bits(first, encoded(None, kind)[0])
     again, count = encoded(tmp_path, kind)
-    assert (count, again.numpy().tobytes()) == (0, first.numpy().tobytes())
-    (file,) = tmp_path.glob("*.npy")
-    for damaged in (file.read_bytes()[:-40], b"", b"no array"):
+    assert count == 0 and same_bits(again, first)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for damaged in (whole[:-40], b"", b"no database", whole[:4096] + bytes(len(whole) - 4096)):
         file.write_bytes(damaged)
         again, count = encoded(tmp_path, kind)
-        assert (count, again.numpy().tobytes()) == (9 * views, first.numpy().tobytes())
+        assert 0 < count <= views and same_bits(again, first)
+        assert encoded(tmp_path, kind)[1] == 0
+    assert [found.name for found in tmp_path.iterdir()] == [file.name]
+
+
+def test_another_draw_of_labels_or_silos_encodes_only_what_no_party_had(tmp_path: Path) -> None:
+    pixels = images_of(60).images
+    alone = encoded(None, pixels=pixels)[0]
+    assert encoded(tmp_path, pixels=pixels[:40])[1] == 3
+    order = np.random.default_rng(1).permutation(40)
+    for silo, part in (("b", order[:7]), ("", order[7:])):
+        found, count = encoded(tmp_path, pixels=pixels[part], silo=silo, seed=5)
+        assert count == 0 and same_bits(found, alone[part])
+    mixed = np.arange(60)[::-1]
+    found, count = encoded(tmp_path, pixels=pixels[mixed])
+    assert count == 2 and same_bits(found, alone[mixed.copy()]), "20 images were in no part before"
+
+
+@pytest.mark.parametrize("name", ["SmallCnn", "ResNet9", "timm/resnet18", "timm/vit_tiny_patch16_224"])
+def test_an_embedding_does_not_depend_on_what_is_encoded_with_it(name: str) -> None:
+    if name.startswith("timm/"):
+        pytest.importorskip("timm")
+    model = HEAD.model_copy(update={"network": name, "image_size": 32, "channels": 3})
+    pixels = np.random.default_rng(1).integers(0, 256, (37, 3, 32, 32), np.uint8)
+    whole, order = encoded(None, pixels=pixels, model=model)[0], np.random.default_rng(2).permutation(37)
+    for part in (order[:1], order[1:12], order[12:]):
+        assert same_bits(encoded(None, pixels=pixels[part], model=model)[0], whole[part])
+
+
+def test_a_damaged_embedding_is_made_again(tmp_path: Path) -> None:
+    first, _ = encoded(tmp_path)
+    (file,) = tmp_path.iterdir()
+    with sqlite3.connect(file) as kept:
+        assert kept.execute("update embeddings set embedding = zeroblob(length(embedding))").rowcount == 9
+    kept.close()
+    again, count = encoded(tmp_path)
+    assert count == 1 and same_bits(again, first) and encoded(tmp_path)[1] == 0
+
+
+NAMES = [bytes([number]) for number in range(6)]
+
+
+def rows(positions: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(positions).float()[:, None].repeat(1, 3)
+
+
+def kept(folder: Path, made) -> torch.Tensor:
+    return KeptEmbeddings(folder).of(torch.nn.Identity(), 3, CPU, {}, NAMES, made)
+
+
+def test_two_processes_may_encode_the_same_images_and_the_file_may_go_meanwhile(tmp_path: Path) -> None:
+
+    def other(positions: np.ndarray):
+        for batch in np.array_split(positions, 3):
+            yield rows(batch)
+
+    def made(positions: np.ndarray):
+        yield rows(positions[:2])
+        assert same_bits(kept(tmp_path, other), rows(np.arange(6)))
+        yield rows(positions[2:4])
+        for file in tmp_path.glob("*.sqlite"):
+            file.unlink()
+        yield rows(positions[4:])
+
+    assert same_bits(kept(tmp_path, made), rows(np.arange(6)))
+
+
+def test_what_was_encoded_before_a_process_ended_is_kept(tmp_path: Path) -> None:
+    def ended(positions: np.ndarray):
+        yield rows(positions[:4])
+        raise KeyboardInterrupt
+
+    asked: list[list[int]] = []
+
+    def rest(positions: np.ndarray):
+        asked.append(positions.tolist())
+        yield rows(positions)
+
+    with pytest.raises(KeyboardInterrupt):
+        kept(tmp_path, ended)
+    assert same_bits(kept(tmp_path, rest), rows(np.arange(6))) and asked == [[4, 5]]
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_other_weights_images_or_draws_are_encoded(tmp_path: Path) -> None:
@@ -237,10 +328,11 @@ def test_other_weights_images_or_draws_are_encoded(tmp_path: Path) -> None:
     other = network(HEAD)
     with torch.no_grad():
         next(other.encoder.parameters()).mul_(1.5)
-    assert encoded(tmp_path, "plain", built=other)[1] == 9
-    assert encoded(tmp_path, "plain", pixels=255 - images_of(9).images)[1] == 9
+    assert encoded(tmp_path, "plain", built=other)[1] == 1
+    assert encoded(tmp_path, "plain", pixels=255 - images_of(9).images)[1] == 1
     assert encoded(tmp_path, "plain", seed=2)[1] == 0, "plain images have no draws"
-    assert encoded(tmp_path, "weak", seed=2)[1] == 9 * KEPT_VIEWS
+    assert encoded(tmp_path, "weak", seed=2)[1] == KEPT_VIEWS
+    assert encoded(tmp_path, "weak", silo="b")[1] == KEPT_VIEWS
 
 
 def test_embeddings_that_cannot_be_kept_are_told(tmp_path: Path) -> None:
