@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from anchorage.learning.round_part import RoundPart
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
+    from anchorage.learning.views import Views
     from anchorage.transport.messages import AuxiliaryData
     from anchorage.transport.tensors.layout import Layout
     from anchorage.transport.tensors.model import ModelBytes
@@ -187,6 +188,10 @@ class PseudoLabelHooks(LearningHooks):
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels of some images, int64 [b], and whether they are accepted, bool [b]."""
         raise NotImplementedError
+
+    def seen(self, silo_round: SiloRound) -> Views:
+        """Return the views of the silo's images that are labelled and learnt."""
+        return silo_round.images.views
 
     def checked_labels(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return what `label` returns for some images.

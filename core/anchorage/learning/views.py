@@ -147,6 +147,43 @@ class Views:
             return torch.cat([function(batch) for batch in self.over(indices)])
 
 
+class PlainViews(Views):
+    """The images of other views as they are, in the place of weak and strong ones.
+
+    Parameters
+    ----------
+    views : Views
+        Of the same images.
+    """
+
+    def __init__(self, views: Views) -> None:
+        self._views, self.device = views, views.device
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    @property
+    def ahead(self) -> int:
+        """As of the other views."""
+        return self._views.ahead
+
+    def plain(self, indices: Tensor) -> Tensor:
+        """Return images as they are, or their embeddings."""
+        return self._views.plain(indices)
+
+    def learnt(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return images as they are."""
+        return self.plain(indices)
+
+    def weak(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return images as they are."""
+        return self.plain(indices)
+
+    def strong(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return images as they are."""
+        return self.plain(indices)
+
+
 def grouped(batches: Iterable[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:
     """Put neighbouring batches together as long as they have at most so many images, or it is one batch."""
     group: list[NDArray[np.int64]] = []

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from learning_party import CLASSES, MODEL, Party, images_of, method_of
+from learning_party import CLASSES, MODEL, Party, given, images_of, method_of
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE, NETWORK_UNUSABLE
@@ -132,6 +132,32 @@ def test_plain_views_of_pseudo_labels_encode_each_image_once_and_teach_what_coun
         after = dict(silo.learner._network.named_parameters())
         changes.append(max((after[n] - before[n]).abs().max().item() for n in before))
     assert changes[0] < 1e-4 < 1e-2 < changes[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "accepting"),
+    [
+        ("FedAvgFixMatch", "Partial", {"threshold": "0"}),
+        ("SAGE", "Partial", {"threshold": "0"}),
+        ("FedPerl", "Partial", {"threshold": "0"}),
+        ("SSILCDM", "Partial", {"threshold": "0"}),
+        ("SemiFLNoMixup", "None", {"threshold": "0"}),
+        ("FL2", "None", {}),
+        ("ImFedSemi", "None", {"lowest": "0"}),
+        ("FedCoPLBudget", "None", {}),
+        ("CBAFed", "Partial", {"threshold": "0"}),
+    ],
+)
+def test_plain_views_of_every_pseudo_labeller_encode_each_image_once(
+    name: str, labels: str, accepting: dict[str, str], tmp_path: Path
+) -> None:
+    kinds = []
+    for views in ("Augmented", "Plain"):
+        slots = {"pseudoLabels": {"views": views, **accepting}}
+        silo = Party(method_of(name, **slots), given(labels), tmp_path / views, labels=labels, described=HEAD)
+        assert silo.train().samples["selected"]
+        kinds.append(set(silo.learner._images.views._kept))
+    assert kinds[0] - {"plain"} and kinds[1] == {"plain"}
 
 
 def test_another_encoder_encodes_anew(tmp_path: Path) -> None:

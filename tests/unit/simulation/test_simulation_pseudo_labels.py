@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
+from anchorage.api.mistakes import DocumentError
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.methods import validate_study
 
@@ -140,3 +141,11 @@ def test_images_of_which_nobody_knows_the_class_are_not_judged() -> None:
     truth = np.array([0, -1, 2, -1])
     assert judge(truth)(np.array([0, 1, 2]), np.array([0, 1, 1])) == {PSEUDO_LABEL_ACCURACY: 0.5}
     assert judge(truth)(np.array([1, 3]), np.array([0, 0])) == judge(truth)(np.array([], int), np.array([], int)) == {}
+
+
+def test_images_as_they_are_and_mixup_at_silos_are_refused_together(tmp_path: Path) -> None:
+    document = DOCUMENTS.replace("METHOD", "{name: SemiFL, pseudoLabels: {receivedModel: {views: Plain}}}")
+    (tmp_path / "tiny.yaml").write_text(document)
+    with pytest.raises(DocumentError, match=r"found Plain, but the method's mixup at silos .* set mixup: {none: {}}"):
+        validate_study(tmp_path / "tiny.yaml")
+    validate_study(tmp_path / "tiny.yaml", ["spec.method.mixup={none: {}}"])

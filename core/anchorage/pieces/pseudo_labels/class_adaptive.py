@@ -17,6 +17,7 @@ from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
+from anchorage.pieces.pseudo_labels.viewed import Viewed
 from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ UNUSED = -1
 
 
 @piece("classAdaptive")
-class ClassAdaptive(ByConfidence):
+class ClassAdaptive(Viewed, ByConfidence):
     """Labels above class thresholds that follow how often each class was used in the round before (CBAFed; Li et al. 2023)."""
 
     threshold: Fraction = Field(
@@ -74,7 +75,7 @@ class ClassAdaptive(ByConfidence):
         told = silo_round.auxiliary("thresholds", "rare")
         adaptive = AdaptiveLosses(
             silo_round.network,
-            images.views,
+            self.seen(silo_round),
             images.unlabelled,
             told["thresholds"],
             told["rare"].bool(),

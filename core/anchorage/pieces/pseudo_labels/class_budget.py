@@ -21,6 +21,7 @@ from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.pseudo_labels.class_adaptive import previous_round
 from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
+from anchorage.pieces.pseudo_labels.viewed import Viewed
 from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _ROUNDING = 1e-6
 
 
 @piece("classBudget")
-class ClassBudget(FixedLabels):
+class ClassBudget(Viewed, FixedLabels):
     """The most confident labels of each class, as many as keep all silos' images together at given class shares (FedCoPL).
 
     The received model labels plain images once per round; of each class the most probable ones are accepted.
@@ -54,6 +55,7 @@ class ClassBudget(FixedLabels):
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need a share of every class."""
+        yield from super().check(plan)
         classes, total = len(plan.spec.task.outputs), sum(map(float, self.mix))
         if self.mix and (len(self.mix) != classes or abs(total - 1) > _ROUNDING):
             message = f"found {len(self.mix)} shares of sum {total:g}, but the task has {classes} classes; give one for each, of sum 1"

@@ -12,7 +12,7 @@ from pydantic import Field
 from anchorage.api.base import Fraction, PositiveDecimal
 from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
-from anchorage.pieces.slots import PseudoLabels
+from anchorage.pieces.pseudo_labels.viewed import Viewed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,7 @@ ETA = 0.01
 
 
 @piece("clientAdaptive")
-class ClientAdaptive(PseudoLabels):
+class ClientAdaptive(Viewed):
     """Labels above thresholds of each silo and class, with consistency under perturbed weights ((FL)^2).
 
     The received model labels weak views of all images once per round.
@@ -63,7 +63,7 @@ class ClientAdaptive(PseudoLabels):
             features = images.views.mapped(images.train, lambda i: network.embed(images.views.plain(i)))
             part.pseudo_labelled(images.views.to_device(images.train), features, labels, accepted)
         chosen, found = accepted.cpu().numpy(), labels.cpu().numpy()
-        data = Labelled(images.views, images.train[chosen], found[chosen])
+        data = Labelled(self.seen(silo_round), images.train[chosen], found[chosen])
         confident = (probabilities.amax(1) >= float(self.threshold))[accepted]
         batching, count = silo_round.batching(), len(data.indices)
         losses = self._losses(silo_round, data, confident, batching)
@@ -72,7 +72,7 @@ class ClientAdaptive(PseudoLabels):
 
     def _probabilities(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> Tensor:
         """Return the received model's probabilities of weak views, float32 [b, C]."""
-        views, network = silo_round.images.views, silo_round.network
+        views, network = self.seen(silo_round), silo_round.network
         augmentation = silo_round.draws.torch("pseudo-labels")
         return views.mapped(indices, lambda i: network(views.weak(i, augmentation)).softmax(1))
 

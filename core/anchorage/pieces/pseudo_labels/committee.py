@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from anchorage.algorithms.calibration import Acceptance
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound
+    from anchorage.learning.views import Views
     from anchorage.transport.tensors.chunks import ChunkSource
     from anchorage.transport.tensors.model import ModelBytes
 
@@ -79,7 +80,7 @@ class Committee(Consistency):
 
     def consistency(self, silo_round: SiloRound) -> CommitteeLosses:
         """Return the losses of the unlabelled images."""
-        return CommitteeLosses(silo_round, self.acceptance(silo_round), float(self.weight))
+        return CommitteeLosses(silo_round, self.seen(silo_round), self.acceptance(silo_round), float(self.weight))
 
 
 def weights_in(layout: Layout) -> list[TensorEntry]:
@@ -199,6 +200,8 @@ class CommitteeLosses(ConsistencyLosses):
     ----------
     silo_round : SiloRound
         The round; its model came with the peers' mean.
+    views : Views
+        All images of the silo, as they are labelled and learnt.
     acceptance : Acceptance
         Which images enter the loss.
     weight : float
@@ -207,10 +210,10 @@ class CommitteeLosses(ConsistencyLosses):
 
     divides = False
 
-    def __init__(self, silo_round: SiloRound, acceptance: Acceptance, weight: float) -> None:
-        images = silo_round.images
+    def __init__(self, silo_round: SiloRound, views: Views, acceptance: Acceptance, weight: float) -> None:
+        unlabelled = silo_round.images.unlabelled
         shares = silo_round.method.local_loss.log_shares(silo_round)
-        super().__init__(silo_round.network, images.views, images.unlabelled, acceptance, None, shares)
+        super().__init__(silo_round.network, views, unlabelled, acceptance, None, shares)
         self._weight = weight
         self._peers = [_peer(silo_round)] if int(silo_round.auxiliary("peers")["peers"]) else []
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from anchorage.api.fact import Fact
 from anchorage.pieces.pseudo_labels.calibrated import Calibrated
 from anchorage.pieces.pseudo_labels.pixels import pixel_work
+from anchorage.pieces.pseudo_labels.viewed import Viewed
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from anchorage.algorithms.calibration import Acceptance
@@ -28,17 +28,12 @@ if TYPE_CHECKING:
     from anchorage.learning.views import Views
 
 
-class Consistency(Calibrated):
+class Consistency(Viewed, Calibrated):
     """Labels by the model in training, batch by batch."""
 
     def soft_temperature(self) -> float | None:
         """Return the temperature of soft targets; None for hard labels."""
         return None
-
-    @property
-    def plain_views(self) -> bool:
-        """Whether images are labelled and learnt as they are, not in a weak and a strong view."""
-        return False
 
     def facts(self) -> frozenset[str]:
         """Say that a round may be of so many steps."""
@@ -74,12 +69,11 @@ class Consistency(Calibrated):
         shares = silo_round.method.local_loss.log_shares(silo_round)
         return ConsistencyLosses(
             silo_round.network,
-            images.views,
+            self.seen(silo_round),
             images.unlabelled,
             self.acceptance(silo_round),
             temperature,
             shares,
-            plain=self.plain_views,
         )
 
 
@@ -155,7 +149,7 @@ class ConsistencyLosses:
     network : Network
         The model in training, which labels as well; in eval mode while it labels.
     views : Views
-        All images of the silo.
+        All images of the silo, as they are labelled and learnt.
     indices : ndarray of int64, shape [n]
         Those without a label.
     acceptance : Acceptance
@@ -164,8 +158,6 @@ class ConsistencyLosses:
         UDA's; None for FixMatch.
     log_shares : Tensor of float, shape [C], optional
         What the loss adds to the logits of strong views (`LocalLossHooks.log_shares`).
-    plain : bool
-        Whether images as they are take the place of weak and strong views.
     """
 
     divides: ClassVar[bool] = True
@@ -179,14 +171,12 @@ class ConsistencyLosses:
         acceptance: Acceptance,
         temperature: float | None,
         log_shares: Tensor | None = None,
-        *,
-        plain: bool = False,
     ) -> None:
         from anchorage.algorithms.pseudo_labels import Accepted
 
         self.network, self._views, self._indices = network, views, indices
         self.acceptance, self._temperature, self._log_shares = acceptance, temperature, log_shares
-        self.accepted, self._plain = Accepted(), plain
+        self.accepted = Accepted()
 
     def losses(self, batching: Batching, draws: Draws, devices: DeviceGroup) -> Iterator[Tensor]:
         """Yield the loss of each batch; each of `devices` learns its part, and all note the whole."""
@@ -199,20 +189,13 @@ class ConsistencyLosses:
             place.take(stream)
             indices = self._views.to_device(self._indices[positions])
             part = devices.part(len(indices), batching.smallest)
-            weak, strong = self._seen(indices, augmentation)
+            weak, strong = self._views.weak(indices, augmentation), self._views.strong(indices, augmentation)
             targets, confident = self.targets(weak[part.images])
             labels, accepted = devices.joined(part, targets.argmax(1)), devices.joined(part, confident)
             self.accepted.add(indices, labels, accepted)
             logits = self.network(strong[part.images])
             shifted = logits if self._log_shares is None else logits + self._log_shares
             yield part.weighted(self.loss(shifted, targets, confident))
-
-    def _seen(self, indices: Tensor, augmentation: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return the views that are labelled and learnt."""
-        if self._plain:
-            plain = self._views.plain(indices)
-            return plain, plain
-        return self._views.weak(indices, augmentation), self._views.strong(indices, augmentation)
 
     def loss(self, strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:
         """Return the loss of a batch; see `consistency_loss`."""

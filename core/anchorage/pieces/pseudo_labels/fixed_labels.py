@@ -31,7 +31,7 @@ class FixedLabels(PseudoLabels):
             features = images.views.mapped(images.train, lambda i: network.embed(images.views.plain(i)))
             part.pseudo_labelled(images.views.to_device(images.train), features, labels, accepted)
         chosen, all_labels = accepted.cpu().numpy(), labels.cpu().numpy()
-        fix = Labelled(images.views, images.train[chosen], all_labels[chosen])
+        fix = Labelled(self.seen(silo_round), images.train[chosen], all_labels[chosen])
         mix = Labelled(images.views, images.train, all_labels)
         batching = silo_round.batching(smallest=2)
         if mixup.at_silos:

@@ -21,7 +21,7 @@ from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.task import MULTI_LABEL, Task
 from anchorage.pieces.finding_counts import ALL, FindingCounts, LabelledFindings, counted, declared
-from anchorage.pieces.slots import PseudoLabels
+from anchorage.pieces.pseudo_labels.viewed import Viewed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ _STREAM = "batches-unlabelled"
 
 
 @piece("perFinding")
-class PerFinding(PseudoLabels):
+class PerFinding(Viewed):
     """Confident guesses of each unknown finding are learnt on strong views; what is known of an image stays."""
 
     tasks: ClassVar[frozenset[str] | None] = MULTI_LABEL
@@ -170,7 +170,7 @@ class Guesses:
         from anchorage.algorithms.pseudo_labels import Accepted
 
         self._slot, self._round = slot, silo_round
-        self._network, self._views = silo_round.network, silo_round.images.views
+        self._network, self._views = silo_round.network, slot.seen(silo_round)
         told = {name: array.cpu().numpy() for name, array in silo_round.auxiliary(ALL, ANCHORS).items()}
         self._totals = told[ALL] + told[ANCHORS]
         known = self._totals[1] >= FEWEST_POSITIVES

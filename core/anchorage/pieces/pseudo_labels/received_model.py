@@ -9,6 +9,7 @@ from anchorage.api.task import ONE_CLASS_EACH
 from anchorage.pieces.pseudo_labels.calibrated import Calibrated
 from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
 from anchorage.pieces.pseudo_labels.pixels import received_pixel_work
+from anchorage.pieces.pseudo_labels.viewed import Viewed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @piece("receivedModel")
-class ReceivedModel(FixedLabels, Calibrated):
+class ReceivedModel(Viewed, FixedLabels, Calibrated):
     """Labels of weak views by the received model, once per round (SemiFL).
 
     In a segmentation, the confident pixels of images without a mask, as these are; images with one are learnt by it.
@@ -35,7 +36,7 @@ class ReceivedModel(FixedLabels, Calibrated):
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return labels of weak views, in eval mode, int64 [b], and whether they are accepted, bool [b]."""
-        views, network = silo_round.images.views, silo_round.network
+        views, network = self.seen(silo_round), silo_round.network
         augmentation = silo_round.draws.torch("pseudo-labels")
         logits = views.mapped(indices, lambda i: network(views.weak(i, augmentation)))
         return self.acceptance(silo_round).labels(logits)

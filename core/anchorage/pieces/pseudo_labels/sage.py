@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anchorage.algorithms.calibration import Acceptance
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound
+    from anchorage.learning.views import Views
 
 HALF_AT = 0.05
 """Gap of confidence at which both models' labels count alike."""
@@ -29,15 +30,14 @@ class Sage(Consistency):
 
     def consistency(self, silo_round: SiloRound) -> SageLosses:
         """Return the losses of the unlabelled images."""
-        return SageLosses(silo_round, self.acceptance(silo_round))
+        return SageLosses(silo_round, self.seen(silo_round), self.acceptance(silo_round))
 
 
 class SageLosses(ConsistencyLosses):
     """The losses of a silo's round: cross entropy, which is the divergence from the target but for what has no gradient."""
 
-    def __init__(self, silo_round: SiloRound, acceptance: Acceptance) -> None:
-        images = silo_round.images
-        super().__init__(silo_round.network, images.views, images.unlabelled, acceptance, None)
+    def __init__(self, silo_round: SiloRound, views: Views, acceptance: Acceptance) -> None:
+        super().__init__(silo_round.network, views, silo_round.images.unlabelled, acceptance, None)
         self._received: Network = silo_round.copy_received()
 
     def targets(self, weak: Tensor) -> tuple[Tensor, Tensor]:

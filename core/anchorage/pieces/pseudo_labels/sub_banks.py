@@ -15,7 +15,7 @@ from pydantic import Field
 from anchorage.api.base import Fraction
 from anchorage.api.fact import Fact
 from anchorage.api.piece import piece
-from anchorage.pieces.slots import PseudoLabels
+from anchorage.pieces.pseudo_labels.viewed import Viewed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +31,7 @@ _SMALLEST = 1e-12
 
 
 @piece("subBanks")
-class SubBanks(PseudoLabels):
+class SubBanks(Viewed):
     """Sub-banks of images by their first guessed class, which the model learns to tell apart (imFed-Semi).
 
     An image's bank is the class that the first model guessed.
@@ -99,7 +99,7 @@ class SubBanks(PseudoLabels):
     ) -> Iterator[Tensor]:
         from anchorage.learning.local_training import Labelled
 
-        draws, network, views = silo_round.draws, silo_round.network, silo_round.images.views
+        draws, network, views = silo_round.draws, silo_round.network, self.seen(silo_round)
         augmentation = draws.torch("augmentation")
         data = Labelled(views, indices, banks)
         batches = batching.positions(len(indices), draws.numpy("batches"))

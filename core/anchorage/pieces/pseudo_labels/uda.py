@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
 from anchorage.api.base import AboveZero, Fraction
-from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
-from anchorage.api.mistakes import Mistake
-from anchorage.api.piece import NEW_OPTION, piece
+from anchorage.api.piece import piece
 from anchorage.api.task import ONE_CLASS_EACH
 from anchorage.pieces.pseudo_labels.consistency import Consistency
-
-if TYPE_CHECKING:
-    from anchorage.api.plan import Plan
 
 
 @piece("uda")
@@ -36,23 +30,6 @@ class UDA(Consistency):
     temperature: AboveZero = Field(
         "0.4", description="Temperature of the soft labels; below 1 it sharpens them, 1 leaves them as predicted."
     )
-    views: Annotated[Literal["Augmented", "Plain"], NEW_OPTION] = Field(
-        "Augmented",
-        description="Views that are labelled and learnt. Augmented: the label of a weak view is learnt on a strong one. Plain: images as "
-        "they are, for labels that `classCounts` corrects; with a frozen encoder each image is encoded only once.",
-    )
-
-    def check(self, plan: Plan) -> Iterator[Mistake]:
-        """Refuse to learn images as they are where the strong view is what pixels move with."""
-        yield from super().check(plan)
-        if plan.spec.task.gives_maps and self.views != "Augmented":
-            message = f"found {self.views}, which is for one class per image; in a {plan.spec.task.name} set Augmented"
-            yield Mistake(MEANINGLESS_OVERRIDE, self.option("views"), message)
-
-    @property
-    def plain_views(self) -> bool:
-        """Whether images are labelled and learnt as they are."""
-        return self.views == "Plain"
 
     def soft_temperature(self) -> float:
         """Return the temperature of soft targets."""

@@ -99,7 +99,7 @@ class Balanced(BesideLabels):
             self,
             silo_round.network,
             silo_round.copy_received(),
-            images.views,
+            silo_round.method.pseudo_labels.seen(silo_round),
             images.unlabelled,
             float(pseudo.threshold),
             pseudo.adjusted_shares(silo_round),
