@@ -27,6 +27,8 @@ from anchorage.transport.pki import (
     silo_uri,
 )
 from anchorage.transport.pki.authority import PREVIOUS_KEY
+from anchorage.transport.pki.credentials import read_certificates
+from anchorage.transport.secure_aggregation.member import Keys
 from anchorage_server.config import ServerConfig
 from anchorage_server.members import Members
 from anchorage_server.request_queue import Kind, RequestQueue
@@ -189,6 +191,18 @@ class AccessControl:
     federation: str
     credentials: Credentials
     admission: Admission
+
+    def check_keys(self, clock: Clock, task: str, silo: str, keys: Keys) -> None:
+        """Check that keys of secure aggregation are this silo's for this task, as every other silo does.
+
+        Raises
+        ------
+        ProtocolError
+            They are not.
+        AnchorageError
+            The authority's certificate cannot be read.
+        """
+        keys.check(self.federation, task, silo, read_certificates(self.credentials.authority), clock.now())
 
 
 def open_access(config: ServerConfig, study: Study, clock: Clock) -> AccessControl:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -143,7 +144,12 @@ class _Server:
         self._start = RunStart(config.state / "started.json", clock.now(), begun, initial)
         # the kubelet would start it again at once, and silos would be thrown out for nothing
         operated = config.control_listen is not None
-        self._settings = replace(round_settings(study), silos=silos, awaits_first_silos=operated)
+        self._settings = replace(
+            round_settings(study),
+            silos=silos,
+            awaits_first_silos=operated,
+            check_keys=partial(access.check_keys, clock),
+        )
         self._thread: EngineThread | None = None
         self._statuses = new_status_store(
             config,

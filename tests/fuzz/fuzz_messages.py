@@ -27,7 +27,8 @@ from anchorage.transport.grpc import convert
 from anchorage.transport.pki import Authority
 from anchorage.transport.pki.keys import make_key
 from anchorage.transport.secure_aggregation import wire
-from anchorage.transport.secure_aggregation.member import ProtocolError
+from anchorage.transport.secure_aggregation.member import Dealing, Keys, ProtocolError
+from anchorage.transport.secure_aggregation.unmasking import Group
 from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.silo_tasks import Upload
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
@@ -209,14 +210,23 @@ def description(data: bytes, folder: Path) -> None:
 
 def secure_messages() -> tuple[bytes, ...]:
     keys = {"mask": "ab" * 32, "seal": "cd" * 32, "most": 5, "certificate": "-----BEGIN", "signature": "ef" * 70}
-    shares = {"sealed": {"b": "ab" * 148}, "signature": "ef" * 70}
+    commitments = {"commitments": {"b": "cd" * 64}}
+    shares = {"sealed": {"b": "ab" * 148}, **commitments, "seed": "ab" * 32, "signature": "ef" * 70}
     lost, by_silo = (
-        {"survivors": ["a", "b"], "sealed": {"b": "ab" * 148}, "signatures": {"b": "ef" * 70}},
+        {"survivors": ["a", "b"], "sealed": {"b": "ab" * 148}, "signatures": {"b": "ef" * 70}, **commitments},
         {"b": "ab" * 66},
     )
     roster = {"keys": {"a": keys, "b": keys, "c": keys}}
     confirmation = ({"survivors": ["a", "b"]}, {"signature": "ef" * 70})
-    messages_ = (keys, roster, shares, {"signatures": by_silo}, *confirmation, lost, {"shares": by_silo})
+    messages_ = (
+        keys,
+        roster,
+        shares,
+        {"signatures": by_silo},
+        *confirmation,
+        lost,
+        {"shares": by_silo, "unreadable": ["a"]},
+    )
     return tuple(json.dumps(each).encode() for each in messages_)
 
 
@@ -227,7 +237,15 @@ def secure(data: bytes, folder: Path) -> None:
         with suppress(ProtocolError):
             found = wire.read(kind, data)
             if isinstance(found, wire.KeysMessage):
-                found.keys().check("derm", TASK.id, "a", _ROOT, 0.0)
+                wire.KeysMessage.of(keys := found.keys())
+                keys.check("derm", TASK.id, "a", _ROOT, 0.0)
+            elif isinstance(found, wire.Shares):
+                _GROUP.check_dealing("a", found.dealing())
+            elif isinstance(found, wire.Revealed):
+                _GROUP.check_opening("a", ("a", "b"), found.opening())
 
 
+_KEYS = Keys(bytes(32), bytes(32), 5, b"", b"")
+_GROUP = Group(TASK.id, {"a": _KEYS, "b": _KEYS})
+_GROUP.dealt.update(dict.fromkeys("ab", Dealing({}, {"a": bytes(64)}, bytes(32), b"")))
 _ROOT = x509.load_pem_x509_certificate(Authority.make("derm").certificate_pem)

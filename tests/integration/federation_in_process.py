@@ -41,7 +41,8 @@ def null_digests(
 ) -> list[str]:
     """Return the digests of a synchronous federation of null trainers after each of so many rounds, from round 0.
 
-    `silos` protect their updates. Where `cut` says so, a silo's connection is made again in place of an order to it.
+    `silos` protect their updates, and check keys where they have a `check_keys`.
+    Where `cut` says so, a silo's connection is made again in place of an order to it.
     """
     initial = study.federation.spec.model.initial
     assert initial is not None
@@ -78,7 +79,9 @@ def null_digests(
         connect(silo)
     spec, masked = study.federation.spec, not isinstance(secured[names[0]], UnmaskedSilo)
     store = MemoryStore()
-    settings = replace(round_settings(study), rounds=rounds, masked=masked)
+    settings = replace(
+        round_settings(study), rounds=rounds, masked=masked, check_keys=getattr(silos, "check_keys", None)
+    )
     engine = engine_of(spec.protocol.mode, settings)(
         link=link,
         store=store,

@@ -63,8 +63,14 @@ class SecureAggregation(Document):
     fractional_bits: Annotated[int, Field(ge=8, le=28)] = Field(
         24,
         description="Number of fractional bits of the fixed-point numbers, modulo 2^32, in which updates are summed. A parameter may "
-        "change by at most 2^(31 - fractionalBits) in a round, which is 128 with 24 bits; lower it if an update is refused "
+        "change by at most 2^(30 - fractionalBits) in a round, which is 64 with 24 bits; lower it if an update is refused "
         "because a change is out of this range.",
+    )
+    minimum_survivors: Annotated[int, Field(ge=2, le=1000)] = Field(
+        3,
+        description="Minimum number of silos whose sum is revealed; a round that fewer updates reach ends the run with QuorumLost. Of the sum "
+        "of 2 each of both silos, and a server that one of them tells its update, learns the update of the other: set 2 only "
+        "where that is accepted.",
     )
 
 

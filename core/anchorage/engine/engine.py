@@ -277,7 +277,8 @@ class Engine(ABC):
                     self._images.pop(silo, None)
                 self._change_members(silos)
             case Joined(silo, profile):
-                profile = replace(profile, samples=min(profile.samples, self.settings.most_images))
+                grown = GROWTH * self._images.get(silo, MOST_IMAGES)
+                profile = replace(profile, samples=min(profile.samples, self.settings.most_images, grown))
                 self.connected[silo] = profile
                 self._profiles[silo] = profile
                 if profile.samples:

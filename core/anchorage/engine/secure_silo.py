@@ -29,6 +29,7 @@ from anchorage.transport.secure_aggregation.wire import (
     Shares,
     Survivors,
     content_of,
+    from_hex,
     read,
     write,
 )
@@ -154,28 +155,31 @@ class MaskingSilo(FixedPointSilo):
                     answer = write(self._show_keys(task))
                 case TaskKind.SHARE_SECRETS:
                     roster = {name: keys.keys() for name, keys in read(Roster, content).keys.items()}
-                    sealed, signature = self._member_of(task).share(roster, self._now())
-                    shares = {name: share.hex() for name, share in sealed.items()}
-                    answer = write(Shares(sealed=shares, signature=signature.hex()))
+                    answer = write(Shares.of(self._member_of(task).share(roster, self._now())))
                 case TaskKind.CONFIRM_SURVIVORS:
                     signature = self._member_of(task).confirm(read(Survivors, content).survivors)
                     answer = write(Confirmed(signature=signature.hex()))
                 case _:
                     lost = read(Lost, content)
-                    found = self._member_of(task).reveal(lost.survivors, _bytes(lost.sealed), _bytes(lost.signatures))
-                    answer = write(Revealed(shares={name: share.hex() for name, share in found.items()}))
+                    found, unreadable = self._member_of(task).reveal(
+                        lost.survivors, from_hex(lost.sealed), from_hex(lost.commitments), from_hex(lost.signatures)
+                    )
+                    shares = {name: share.hex() for name, share in found.items()}
+                    answer = write(Revealed(shares=shares, unreadable=unreadable))
         except ProtocolError as error:
             raise _refused(f"{task.id}: {error}") from error
         return Evaluation(task.id, answer=answer)
 
     def _show_keys(self, task: Task) -> KeysMessage:
-        stage, files = self._run.stage(task.round), self._credentials
+        stage, files, secure = self._run.stage(task.round), self._credentials, self._run.secure_aggregation
+        assert secure is not None, "the run has secure aggregation"
         weigher = expect(stage.method.weighting, WeightingEngineHooks).weigher(stage.model.task)
         if (most := weigher.most(self._images)) is None:
             raise ProtocolError("weights depend on more than the silo's own counts")
         key, certificate, authorities = files.read()
         shown, name = certificate.public_bytes(serialization.Encoding.PEM), self._run.federation
-        self._member = Member(name, self._silo, task.id, int(most), key, shown, authorities)
+        fewest = secure.minimum_survivors
+        self._member = Member(name, self._silo, task.id, int(most), key, shown, authorities, fewest)
         self._round = task.round
         return KeysMessage.of(self._member.keys)
 
@@ -189,11 +193,7 @@ class MaskingSilo(FixedPointSilo):
 
     def _mask(self, task: Task, words: Words) -> None:
         agreement = read(Agreement, content_of(task.auxiliary_data))
-        self._member_of(task).mask(words, _bytes(agreement.signatures))
-
-
-def _bytes(texts: Mapping[str, str]) -> dict[str, bytes]:
-    return {name: bytes.fromhex(text) for name, text in texts.items()}
+        self._member_of(task).mask(words, from_hex(agreement.signatures))
 
 
 def _refused(found: str) -> AnchorageError:

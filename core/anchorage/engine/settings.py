@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Literal
 from anchorage.transport.bounds import MOST_IMAGES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from anchorage.api.task import Task
+    from anchorage.transport.secure_aggregation.member import Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class RoundSettings:
         Secure aggregation: fractional bits of the sums; None: updates arrive as they are.
     masked : bool
         Whether those updates are masked; a simulation's are not.
+    least_summed : int
+        Secure aggregation: silos whose sum may become known, and no fewer.
+    check_keys : callable or None
+        Secure aggregation with masks: ``check_keys(task, silo, keys)`` raises ProtocolError where keys are not those of this member for this task.
     model_coding : str or None
         Synchronous: name of the coding in which models to train travel; None: as they are.
     embeddings : str or None
@@ -65,6 +72,8 @@ class RoundSettings:
     most_images: int = MOST_IMAGES
     fractional_bits: int | None = None
     masked: bool = True
+    least_summed: int = 3
+    check_keys: "Callable[[str, str, Keys], None] | None" = None
     model_coding: str | None = None
     documents: str = ""
     embeddings: Literal["PCA", "TSNE"] | None = None

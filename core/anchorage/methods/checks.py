@@ -270,17 +270,23 @@ def _of_hidden(plan: Plan) -> Iterator[Mistake]:
 
 
 def _of_secure(plan: Plan) -> Iterator[Mistake]:
-    """Secure aggregation needs at least three silos, and a method that makes nothing of single updates."""
-    if plan.spec.protocol.secure_aggregation is None:
+    """Secure aggregation needs at least three silos, rounds that may be revealed, and a method that makes nothing of single updates."""
+    secure, protocol = plan.spec.protocol.secure_aggregation, plan.spec.protocol
+    if secure is None:
         return
     path, why = ("spec", "protocol", "secureAggregation"), list(_of_single_updates(plan))
     if plan.asynchronous:
         why.insert(0, "an asynchronous protocol, which adds each update as it arrives")
-    protocol = plan.spec.protocol
-    fewest = [protocol.min_silos, protocol.silos_per_round or FEWEST, len(plan.silos) or FEWEST]
-    if min(fewest) < FEWEST:
+    least, asked = secure.minimum_survivors, min(protocol.silos_per_round or 10**4, len(plan.silos) or 10**4)
+    counted = min(protocol.min_silos, asked)
+    fewest = counted if least > 2 else asked
+    if fewest < FEWEST:
         why.append(
-            f"rounds of {min(fewest)} silos (minSilos, silosPerRound), where {FEWEST} are needed to hide one among others"
+            f"rounds of {fewest} silos (minSilos, silosPerRound), where {FEWEST} are needed to hide one among others"
+        )
+    if counted < least:
+        why.append(
+            f"rounds of {counted} silos (minSilos, silosPerRound), whose sum {least} make known (minimumSurvivors)"
         )
     for found in why[:1]:
         message = f"found it with {found}; remove secureAggregation, or choose otherwise"

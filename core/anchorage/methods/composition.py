@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorage.api.changes import Fields, digest_of_study, frozen_fields
-from anchorage.api.federation import FederationSpec
+from anchorage.api.federation import FederationSpec, SecureAggregation
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.run import HeldOut, RunDescription, StageDescription
@@ -172,6 +172,7 @@ def round_settings(study: Study) -> RoundSettings:
         evaluate_every=spec.evaluation.every_rounds if spec.evaluation else 1,
         average_decay=float(decay) if spec.evaluation and (decay := spec.evaluation.average_decay) else None,
         fractional_bits=secure.fractional_bits if (secure := spec.protocol.secure_aggregation) else None,
+        least_summed=(secure or SecureAggregation()).minimum_survivors,
         model_coding=spec.protocol.model_encoding,
         most_images=spec.protocol.maximum_images or MOST_IMAGES,
         documents=digest_of_study(study.federation, (), resolve),

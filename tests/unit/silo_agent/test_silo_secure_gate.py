@@ -18,7 +18,7 @@ RUN = "of-the-run"
 
 
 def reveal(attempt: str, round_number: int, *survivors: str) -> Task:
-    message = as_auxiliary_data(Lost(survivors=survivors, sealed={}, signatures={}))
+    message = as_auxiliary_data(Lost(survivors=survivors, sealed={}, commitments={}, signatures={}))
     return Task(f"{attempt}.revealshares", TaskKind.REVEAL_SHARES, round_number, Manifest("", 0, ()), message)
 
 

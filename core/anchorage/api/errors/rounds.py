@@ -60,8 +60,16 @@ OUTLYING_UPDATE = failure(
 )
 UNUSABLE_ANSWER = failure(
     "ANC-3012 UnusableAnswer",
-    "A silo's answer to a step of secure aggregation cannot be used, so that the sum of a round is not known.",
-    "Bring the silo that the message names to the server's version, or take it out; start the run again: it resumes at the last committed round.",
+    "A silo's answer to a step of secure aggregation is not what it must be.",
+    "The run goes on without the silo that the message names while enough others remain. Bring it to the server's version or find out who changed "
+    "it, or take it out; it is asked again when the server starts again.",
+)
+IMPOSSIBLE_SUM = failure(
+    "ANC-3013 ImpossibleSum",
+    "The sum of a round's masked updates cannot be used: it is none that updates can have, or its masks do not come off.",
+    "Nothing of it is in the model, which the next round starts from again. Where one silo is at fault the run finds it by leaving out some in "
+    "the rounds that follow; it needs more silos than spec.protocol.minSilos and at least 4 for that. Else take out the silo that sends what "
+    "is no update, and start the run again: it resumes at the last committed round.",
 )
 SILO_REMOVED = failure(
     "ANC-3010 SiloRemoved",

@@ -9,8 +9,8 @@ from anchorage.transport.secure_aggregation.masks import Words
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import read_arrays
 
-MOST_ROUNDED = 1000
-"""Half steps by which the silos' roundings, one each, can exceed the range; no more silos take part."""
+LARGEST_WORD = 2**30
+"""Largest sum of all silos' numbers, but for roundings: half of what a word holds, so that masks that stay on show in every second word."""
 _BLOCK = 1 << 16
 
 
@@ -30,6 +30,11 @@ def words_of(layout: Layout) -> int:
         if tensor.dtype in ("F64", "F16", "BF16"):
             raise RangeError(f"tensor {tensor.name} is {tensor.dtype}, not F32")
     return layout.nbytes // 4
+
+
+def largest_sum(share: float, silos: int) -> int:
+    """Return the largest word that the sum of so many silos' updates can have, as `encode` writes them; `share` is that of all of them."""
+    return math.ceil(share * LARGEST_WORD + silos / 2)
 
 
 def encode(
@@ -56,7 +61,7 @@ def encode(
         A change is not finite, or does not fit; then nothing may leave.
     """
     words_of(up)
-    step, most = math.ldexp(share, bits), 2.0**31 / 2**bits - MOST_ROUNDED / 2**bits
+    step, most = math.ldexp(share, bits), LARGEST_WORD / 2**bits
     old, scratch = read_arrays(down, before), np.empty(_BLOCK)
     for name, array in read_arrays(up, update).items():
         if up.by_name[name].dtype != "F32":

@@ -1,14 +1,15 @@
-"""One silo in one round of secure aggregation, and what the server makes of the answers.
+"""One silo in one round of secure aggregation; what the server makes of the answers is in `unmasking`.
 
-Five steps: a silo shows signed keys of the round; it seals shares of its two secrets for every other and signs the list of all keys; it
-masks its numbers, once; it signs whose numbers arrived, once; and when enough silos have signed the same, it reveals, once, the share of
-one of the two secrets of every silo. Without the fourth step a server could tell each silo of other losses and gather both secrets of one.
+Five steps: a silo shows signed keys of the round; it seals shares of its two secrets for every other, commits to them, and signs the list of
+all keys; it masks its numbers, once; it signs whose numbers arrived, once; and when enough silos have signed the same, it reveals, once, the
+share of one of the two secrets of every silo. Without the fourth step a server could tell each silo of other losses and gather both secrets
+of one.
 """
 
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -23,12 +24,13 @@ from anchorage.transport.pki.credentials import issuer_of
 from anchorage.transport.pki.identity import silo_uri, uris_of
 from anchorage.transport.pki.keys import PrivateKey
 from anchorage.transport.secure_aggregation.masks import Mask, Words, add_masks
-from anchorage.transport.secure_aggregation.shamir import SHARE_BYTES, combine, split
+from anchorage.transport.secure_aggregation.shamir import SHARE_BYTES, split
 
 FEWEST = 3
-"""Silos that a round needs: of two, each learns the other's numbers from the sum."""
-_CONTEXT = "anchorage secure aggregation 1"
+"""Silos that a round needs, and a sum unless the run says 2: of two, each learns the other's numbers from the sum."""
+_CONTEXT = "anchorage secure aggregation 2"
 _NONCE = bytes(12)  # every sealing key seals once
+_ANY_KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))  # keeps nothing secret
 
 
 class ProtocolError(ValueError):
@@ -78,8 +80,31 @@ class Keys:
             raise ProtocolError(f"the keys of {silo} are not signed by it") from error
         if uris != [silo_uri(federation, silo)] or not valid[0].timestamp() <= now <= valid[1].timestamp():
             raise ProtocolError(f"the certificate of {silo} is another's, or not valid now")
-        if len(self.mask) != 32 or len(self.seal) != 32 or self.most < 0:
+        if self.most < 0 or not (_is_public_key(self.mask) and _is_public_key(self.seal)):
             raise ProtocolError(f"the keys of {silo} have another form")
+
+
+def _is_public_key(key: bytes) -> bool:
+    """Return whether an exchange with it gives a secret; with points of low order X25519 gives none."""
+    try:
+        _ANY_KEY.exchange(X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """What a silo deals in a round."""
+
+    sealed: Mapping[str, bytes]
+    """For every other silo the shares of both secrets, which it alone can open."""
+    commitments: Mapping[str, bytes]
+    """For every silo, the own one too, the digests of its two shares: one that is revealed and has another was not dealt."""
+    seed: bytes
+    """Digest of the secret seed: shares that fit their digests and give another one were never of it."""
+    signature: bytes
+    """Of the list of silos."""
 
 
 def roster_digest(task: str, roster: Mapping[str, Keys]) -> bytes:
@@ -89,7 +114,7 @@ def roster_digest(task: str, roster: Mapping[str, Keys]) -> bytes:
 
 
 class Member:
-    """A silo's secrets of one round; they are forgotten with it."""
+    """A silo's secrets of one round; they are forgotten with it. It reveals no sum of less than `fewest` silos."""
 
     def __init__(
         self,
@@ -100,8 +125,9 @@ class Member:
         key: PrivateKey,
         certificate: bytes,
         authorities: Sequence[x509.Certificate],
+        fewest: int = FEWEST,
     ) -> None:
-        self.federation, self.silo, self.task = federation, silo, task
+        self.federation, self.silo, self.task, self._fewest = federation, silo, task, fewest
         self._key, self._authorities = key, authorities
         self._mask, self._seal, self._seed = (
             X25519PrivateKey.generate(),
@@ -119,8 +145,8 @@ class Member:
         self._confirmed: frozenset[str] = frozenset()
         self._revealed = False
 
-    def share(self, roster: Mapping[str, Keys], now: float) -> tuple[dict[str, bytes], bytes]:
-        """Return sealed shares for every other silo, and the signature of the roster.
+    def share(self, roster: Mapping[str, Keys], now: float) -> Dealing:
+        """Return sealed shares for every other silo, what commits the silo to them, and the signature of the roster.
 
         Raises
         ------
@@ -139,12 +165,14 @@ class Member:
             for secret in (self._mask.private_bytes_raw(), self._seed)
         )
         pairs = dict(zip(roster, zip(*parts, strict=True), strict=True))
+        commitments = {silo: commitment(self._digest, self.silo, silo, pair) for silo, pair in pairs.items()}
         self._own_shares[self.silo] = pairs.pop(self.silo)
         sealed = {
             silo: AESGCM(self._sealing(self.silo, silo)).encrypt(_NONCE, b"".join(pair), None)
             for silo, pair in pairs.items()
         }
-        return sealed, self._sign(_agreed(self._digest))
+        seed = seed_digest(self._digest, self.silo, self._seed)
+        return Dealing(sealed, commitments, seed, self._sign(_agreed(self._digest)))
 
     def scale(self, weight: float) -> float:
         """Return by what numbers of this weight are divided, so that no sum leaves the range.
@@ -170,16 +198,13 @@ class Member:
             raise ProtocolError("masks are for one update, after the shares")
         order = tuple(silo for silo in self._roster if silo in signatures)
         if (
-            len(order) < max(FEWEST, threshold(len(self._roster)))
+            len(order) < max(FEWEST, self._fewest, threshold(len(self._roster)))
             or len(order) < len(signatures)
             or self.silo not in order
         ):
             raise ProtocolError(f"{len(order)} of {len(self._roster)} silos agree, which is too few, or not this one")
         for silo in order:
-            try:
-                _verify(self._roster[silo].certificate, signatures[silo], _agreed(self._digest))
-            except (ValueError, TypeError, InvalidSignature) as error:
-                raise ProtocolError(f"{silo} has not signed this list of silos") from error
+            check_agreed(self._roster, self._digest, silo, signatures[silo])
         self._participants = order
         masks = [Mask(self._seed, 1)]
         for silo in order:
@@ -199,20 +224,26 @@ class Member:
         alive = frozenset(survivors)
         if not self._participants or self._confirmed not in (frozenset(), alive):
             raise ProtocolError("one set of silos is confirmed in a round, after the masks")
-        if not alive <= set(self._participants) or len(alive) < threshold(len(self._roster)):
+        if not alive <= set(self._participants) or len(alive) < max(self._fewest, threshold(len(self._roster))):
             raise ProtocolError(f"a sum of {len(alive)} of {len(self._roster)} silos is not revealed")
         self._confirmed = alive
-        return self._sign(self._sum_of(alive))
+        return self._sign(sum_of(self._digest, self._participants, alive))
 
     def reveal(
-        self, survivors: Sequence[str], sealed: Mapping[str, bytes], signatures: Mapping[str, bytes]
-    ) -> dict[str, bytes]:
+        self,
+        survivors: Sequence[str],
+        sealed: Mapping[str, bytes],
+        commitments: Mapping[str, bytes],
+        signatures: Mapping[str, bytes],
+    ) -> tuple[dict[str, bytes], tuple[str, ...]]:
         """Return, once, the share of every participant's seed where its numbers are in the sum, and of its mask key where they are not.
+
+        Beside them: the participants whose shares this silo cannot open, or that are not what they committed to.
 
         Raises
         ------
         ProtocolError
-            This was answered before, too few silos or other ones have signed these survivors, or a share was changed on its way.
+            This was answered before, or too few silos or other ones have signed these survivors.
         """
         if self._revealed:
             raise ProtocolError("shares are revealed once")
@@ -223,28 +254,25 @@ class Member:
                 f"{len(signatures)} of {len(self._roster)} silos confirm whose numbers arrived, which is too few, or others"
             )
         for silo, signature in signatures.items():
-            try:
-                _verify(self._roster[silo].certificate, signature, self._sum_of(alive))
-            except (ValueError, TypeError, InvalidSignature) as error:
-                raise ProtocolError(f"{silo} has not confirmed whose numbers arrived") from error
-        self._revealed, found = True, dict(self._own_shares)
+            check_confirmed(self._roster, self._digest, self._participants, alive, silo, signature)
+        self._revealed, found, unreadable = True, dict(self._own_shares), list[str]()
         for silo in self._participants:
             if silo != self.silo:
                 try:
                     both = AESGCM(self._sealing(silo, self.silo)).decrypt(_NONCE, sealed[silo], None)
-                except (KeyError, InvalidTag) as error:
-                    raise ProtocolError(f"the share of {silo} is missing or was changed") from error
-                found[silo] = both[:SHARE_BYTES], both[SHARE_BYTES:]
-        return {silo: found[silo][silo in alive] for silo in self._participants}
+                    pair = both[:SHARE_BYTES], both[SHARE_BYTES:]
+                    if commitments[silo] != commitment(self._digest, silo, self.silo, pair):
+                        raise InvalidTag
+                except (KeyError, InvalidTag):
+                    unreadable.append(silo)
+                else:
+                    found[silo] = pair
+        told = {silo: found[silo][silo in alive] for silo in self._participants if silo in found}
+        return told, tuple(unreadable)
 
     def _sealing(self, sender: str, receiver: str) -> bytes:
         other = self._roster[receiver if sender == self.silo else sender].seal
         return _derived(self._seal, other, b"seal" + self._digest + json.dumps([sender, receiver]).encode())
-
-    def _sum_of(self, alive: frozenset[str]) -> bytes:
-        """Return the bytes that are signed of a sum: who masked numbers for whom, and whose arrived."""
-        content = [_CONTEXT, "sum", self._digest.hex(), list(self._participants), sorted(alive)]
-        return json.dumps(content).encode()
 
     def _sign(self, content: bytes) -> bytes:
         return self._key.sign(content, ec.ECDSA(hashes.SHA256()))
@@ -255,39 +283,68 @@ def mask_key(own: X25519PrivateKey, other: bytes, digest: bytes) -> bytes:
     return _derived(own, other, b"mask" + digest)
 
 
-def unmasking(
-    roster: Mapping[str, Keys], digest: bytes, survivors: Sequence[str], revealed: Mapping[str, Mapping[str, bytes]]
-) -> list[Mask]:
-    """Return what takes the masks off the sum of the survivors' numbers; `revealed` is what at least a threshold of silos revealed.
+def _derived(own: X25519PrivateKey, other: bytes, info: bytes) -> bytes:
+    shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+    return HKDF(hashes.SHA256(), 32, None, _CONTEXT.encode() + info).derive(shared)
+
+
+def commitment(digest: bytes, dealer: str, receiver: str, pair: Sequence[bytes]) -> bytes:
+    """Return the digests of two shares that a silo deals another, of the mask key's and of the seed's, 64 bytes.
+
+    They need no salt: a share is one of 2^521 - 1 equally likely numbers, so its digest tells nothing of it.
+    """
+    return b"".join(share_digest(digest, dealer, receiver, bool(of_seed), each) for of_seed, each in enumerate(pair))
+
+
+def share_digest(digest: bytes, dealer: str, receiver: str, of_seed: bool, share: bytes) -> bytes:
+    """Return the digest of one share, 32 bytes."""
+    content = [_CONTEXT, "share", digest.hex(), dealer, receiver, of_seed, share.hex()]
+    return hashlib.sha256(json.dumps(content).encode()).digest()
+
+
+def seed_digest(digest: bytes, silo: str, seed: bytes) -> bytes:
+    """Return the digest of a silo's seed of 32 random bytes, 32 bytes."""
+    return hashlib.sha256(json.dumps([_CONTEXT, "seed", digest.hex(), silo, seed.hex()]).encode()).digest()
+
+
+def sum_of(digest: bytes, participants: Sequence[str], alive: Collection[str]) -> bytes:
+    """Return the bytes that are signed of a sum: who masked numbers for whom, and whose arrived."""
+    return json.dumps([_CONTEXT, "sum", digest.hex(), list(participants), sorted(alive)]).encode()
+
+
+def check_agreed(roster: Mapping[str, Keys], digest: bytes, silo: str, signature: bytes) -> None:
+    """Check that a silo has signed the list of silos.
 
     Raises
     ------
     ProtocolError
-        Too few silos revealed shares, or their shares do not belong together.
+        It has not.
     """
-    order, need = list(roster), threshold(len(roster))
-    if len(revealed) < need:
-        raise ProtocolError(f"{len(revealed)} silos revealed shares, {need} are needed")
-    tellers, masks = dict(list(revealed.items())[:need]), list[Mask]()
-    for silo in next(iter(tellers.values())):
-        try:
-            secret = combine({order.index(teller): shares[silo] for teller, shares in tellers.items()})
-        except (KeyError, ValueError) as error:
-            raise ProtocolError(f"the shares of {silo} do not belong together") from error
-        if silo in survivors:
-            masks.append(Mask(secret, -1))
-            continue
-        lost = X25519PrivateKey.from_private_bytes(secret)
-        if lost.public_key().public_bytes_raw() != roster[silo].mask:
-            raise ProtocolError(f"the shares of {silo} do not belong together")
-        for other in survivors:
-            masks.append(Mask(mask_key(lost, roster[other].mask, digest), 1 if silo < other else -1))
-    return masks
+    try:
+        _verify(roster[silo].certificate, signature, _agreed(digest))
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise ProtocolError(f"{silo} has not signed this list of silos") from error
 
 
-def _derived(own: X25519PrivateKey, other: bytes, info: bytes) -> bytes:
-    shared = own.exchange(X25519PublicKey.from_public_bytes(other))
-    return HKDF(hashes.SHA256(), 32, None, _CONTEXT.encode() + info).derive(shared)
+def check_confirmed(
+    roster: Mapping[str, Keys],
+    digest: bytes,
+    participants: Sequence[str],
+    alive: Collection[str],
+    silo: str,
+    signature: bytes,
+) -> None:
+    """Check that a silo has signed whose numbers arrived.
+
+    Raises
+    ------
+    ProtocolError
+        It has not.
+    """
+    try:
+        _verify(roster[silo].certificate, signature, sum_of(digest, participants, alive))
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise ProtocolError(f"{silo} has not confirmed whose numbers arrived") from error
 
 
 def _agreed(digest: bytes) -> bytes:

@@ -8,14 +8,17 @@ from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, ValidationError
 
 from anchorage.api.base import Document, Name
-from anchorage.transport.secure_aggregation.member import Keys, ProtocolError
+from anchorage.transport.secure_aggregation.member import Dealing, Keys, ProtocolError
+from anchorage.transport.secure_aggregation.unmasking import Opening
 
 CONTENT = "secure_aggregation"
 """Name of the array (uint8) in a task's auxiliary data that holds the step's message."""
 
 Key = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$", max_length=64)]
 Hex = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})+$", max_length=512)]
+Commitment = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$", max_length=128)]
 BySilo = Annotated[dict[Name, Hex], Field(max_length=1000)]
+Commitments = Annotated[dict[Name, Commitment], Field(max_length=1000)]
 D = TypeVar("D", bound=Document)
 
 
@@ -25,7 +28,7 @@ class KeysMessage(Document):
     mask: Key
     seal: Key
     most: Annotated[int, Field(ge=0, le=10**9)]
-    certificate: Annotated[str, StringConstraints(max_length=8192)]
+    certificate: Annotated[str, StringConstraints(pattern=r"^[\t\n\r -~]*$", max_length=8192)]
     signature: Hex
 
     @classmethod
@@ -53,10 +56,23 @@ class Roster(Document):
 
 
 class Shares(Document):
-    """Answer of ShareSecrets: a sealed share for every other silo, and the signature of the roster."""
+    """Answer of ShareSecrets: sealed shares for every other silo, digests of all shares and of the seed, and the signature of the roster."""
 
     sealed: BySilo
+    commitments: Commitments
+    seed: Key
     signature: Hex
+
+    @classmethod
+    def of(cls, dealing: Dealing) -> "Shares":
+        """Write what a silo deals."""
+        sealed, commitments = _hex(dealing.sealed), _hex(dealing.commitments)
+        return cls(sealed=sealed, commitments=commitments, seed=dealing.seed.hex(), signature=dealing.signature.hex())
+
+    def dealing(self) -> Dealing:
+        """Return what a silo deals, which is still to be checked."""
+        seed, signature = bytes.fromhex(self.seed), bytes.fromhex(self.signature)
+        return Dealing(from_hex(self.sealed), from_hex(self.commitments), seed, signature)
 
 
 class Agreement(Document):
@@ -84,16 +100,31 @@ class Confirmed(Document):
 
 
 class Lost(Survivors):
-    """Task RevealShares: whose updates arrived, who signed that, and the shares that were sealed for the receiver."""
+    """Task RevealShares: whose updates arrived, who signed that, and the shares for the receiver, sealed, with the digests of what they should be."""
 
     sealed: BySilo
+    commitments: Commitments
     signatures: BySilo
 
 
 class Revealed(Document):
-    """Answer of RevealShares: the share of one secret of every silo."""
+    """Answer of RevealShares: the share of one secret of every silo, and those whose shares cannot be opened."""
 
     shares: BySilo
+    unreadable: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
+
+    def opening(self) -> Opening:
+        """Return what a silo reveals, which is still to be checked."""
+        return Opening(from_hex(self.shares), self.unreadable)
+
+
+def from_hex(texts: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the bytes that stand beside the names of silos."""
+    return {name: bytes.fromhex(text) for name, text in texts.items()}
+
+
+def _hex(values: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: value.hex() for name, value in values.items()}
 
 
 def write(message: Document) -> bytes:

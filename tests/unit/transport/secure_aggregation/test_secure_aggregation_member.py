@@ -10,34 +10,42 @@ from cryptography import x509
 from anchorage.transport.pki import Authority, SigningRequest, silo_uri
 from anchorage.transport.pki.keys import make_key
 from anchorage.transport.secure_aggregation.masks import add_masks
-from anchorage.transport.secure_aggregation.member import (
-    Keys,
-    Member,
-    ProtocolError,
-    roster_digest,
-    threshold,
-    unmasking,
-)
+from anchorage.transport.secure_aggregation.member import FEWEST, Member, ProtocolError, threshold
 from anchorage.transport.secure_aggregation.shamir import combine, split
+from anchorage.transport.secure_aggregation.unmasking import Group, Opening
 
 TASK = "1.keys.0"
 
 
-def members(folder: Path, count: int, authority: Authority | None = None) -> dict[str, Member]:
+def members(folder: Path, count: int, authority: Authority | None = None, fewest: int = FEWEST) -> dict[str, Member]:
     authority = authority or Authority.create(folder, "derm")
     root = [x509.load_pem_x509_certificate(authority.certificate_path.read_bytes())]
     found = {}
     for silo in "abcdefgh"[:count]:
         key = make_key()
         certificate = authority.issue_silo(SigningRequest.make(key, silo_uri("derm", silo)), silo)
-        found[silo] = Member("derm", silo, TASK, 100, key, certificate, root)
+        found[silo] = Member("derm", silo, TASK, 100, key, certificate, root, fewest)
     return found
 
 
-def shared(silos: dict[str, Member]) -> tuple[dict[str, Keys], dict[str, dict[str, bytes]], dict[str, bytes]]:
-    roster = {name: silo.keys for name, silo in silos.items()}
-    answers = {name: silo.share(roster, time.time()) for name, silo in silos.items()}
-    return roster, {n: sealed for n, (sealed, _) in answers.items()}, {n: sign for n, (_, sign) in answers.items()}
+def shared(silos: dict[str, Member]) -> tuple[Group, dict[str, bytes]]:
+    """Have all deal; returns what each dealt, and who signed the list."""
+    group = Group(TASK, {name: silo.keys for name, silo in silos.items()})
+    for name, silo in silos.items():
+        group.dealt[name] = group.check_dealing(name, silo.share(group.roster, time.time()))
+    return group, {name: dealing.signature for name, dealing in group.dealt.items()}
+
+
+def dealt_to(group: Group, name: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    others = {other: dealing for other, dealing in group.dealt.items() if other != name}
+    return {o: d.sealed[name] for o, d in others.items()}, {o: d.commitments[name] for o, d in others.items()}
+
+
+def opened(
+    group: Group, silos: dict[str, Member], survivors: list[str], signed: dict[str, bytes], name: str
+) -> Opening:
+    told, unreadable = silos[name].reveal(survivors, *dealt_to(group, name), signed)
+    return group.check_opening(name, survivors, Opening(told, unreadable))
 
 
 @pytest.mark.parametrize(
@@ -45,8 +53,10 @@ def shared(silos: dict[str, Member]) -> tuple[dict[str, Keys], dict[str, dict[st
 )
 def test_the_sum_is_the_plain_sum_bit_for_bit(count: int, late: str, lost: str, tmp_path: Path) -> None:
     """`late` silos are lost after the shares, `lost` ones before they upload."""
-    silos = members(tmp_path, count)
-    roster, sealed, signatures = shared(silos)
+    silos = members(tmp_path, count, fewest=2)
+    group, signatures = shared(silos)
+    for name in late:
+        del group.dealt[name]
     taking = {name: sign for name, sign in signatures.items() if name not in late}
     plain = {name: np.random.default_rng(ord(name)).integers(0, 2**32, 300_001, np.uint32) for name in taking}
     masked = {name: numbers.copy() for name, numbers in plain.items()}
@@ -58,8 +68,8 @@ def test_the_sum_is_the_plain_sum_bit_for_bit(count: int, late: str, lost: str, 
         total += masked[name]
     tellers = survivors[: threshold(count)]
     signed = {n: silos[n].confirm(survivors) for n in tellers}
-    revealed = {n: silos[n].reveal(survivors, {o: sealed[o][n] for o in taking if o != n}, signed) for n in tellers}
-    add_masks(total, unmasking(roster, roster_digest(TASK, roster), survivors, revealed))
+    openings = {name: opened(group, silos, survivors, signed, name) for name in tellers}
+    add_masks(total, group.masks(survivors, openings))
     assert np.array_equal(total, sum(plain[name] for name in survivors).astype(np.uint32))
     assert all(abs(np.corrcoef(masked[name], plain[name])[0, 1]) < 0.02 for name in taking)
 
@@ -80,51 +90,50 @@ def test_two_silos_are_too_few(tmp_path: Path) -> None:
 def test_a_silo_that_signed_another_list_is_refused(tmp_path: Path) -> None:
     silos = members(tmp_path, 4)
     whole = {name: silo.keys for name, silo in silos.items()}
-    signatures = {name: silos[name].share(whole, time.time())[1] for name in "abc"}
+    signatures = {name: silos[name].share(whole, time.time()).signature for name in "abc"}
     part = {name: whole[name] for name in "bcd"}
-    signatures["d"] = silos["d"].share(part, time.time())[1]
+    signatures["d"] = silos["d"].share(part, time.time()).signature
     with pytest.raises(ProtocolError, match="d has not signed"):
         silos["a"].mask(np.zeros(8, np.uint32), signatures)
 
 
 def test_one_update_and_one_answer_per_round(tmp_path: Path) -> None:
     silos = members(tmp_path, 4)
-    _, sealed, signatures = shared(silos)
+    group, signatures = shared(silos)
     own = silos["a"]
     own.mask(np.zeros(8, np.uint32), signatures)
     with pytest.raises(ProtocolError, match="one update"):
         own.mask(np.zeros(8, np.uint32), signatures)
-    to_a = {name: sealed[name]["a"] for name in "bcd"}
     with pytest.raises(ProtocolError, match="sum of 2"):
         own.confirm(["a", "b"])
     for name in "bc":
         silos[name].mask(np.zeros(8, np.uint32), signatures)
     signed = {name: silos[name].confirm(["c", "a", "b"]) for name in "abc"}
-    own.reveal(["a", "b", "c"], to_a, signed)
+    own.reveal(["a", "b", "c"], *dealt_to(group, "a"), signed)
     with pytest.raises(ProtocolError, match="once"):
-        own.reveal(["a", "b", "c"], to_a, signed)
+        own.reveal(["a", "b", "c"], *dealt_to(group, "a"), signed)
 
 
 def test_nothing_is_revealed_of_survivors_that_others_do_not_confirm(tmp_path: Path) -> None:
     """A server that tells silos of different losses would gather both secrets of a silo."""
     silos = members(tmp_path, 4)
-    _, sealed, signatures = shared(silos)
+    group, signatures = shared(silos)
     fewer = {name: signatures[name] for name in "abc"}
     for name, silo in silos.items():
         silo.mask(np.zeros(8, np.uint32), fewer if name == "c" else signatures)
-    to_a = {name: sealed[name]["a"] for name in "bcd"}
+    to_a = dealt_to(group, "a")
     signed = {name: silos[name].confirm(["a", "b", "c"]) for name in "abc"}
     with pytest.raises(ProtocolError, match="one set"):
         silos["b"].confirm(["a", "b", "d"])
     with pytest.raises(ProtocolError, match="c has not confirmed"):  # it masked its numbers for other silos
-        silos["a"].reveal(["a", "b", "c"], to_a, signed)
+        silos["a"].reveal(["a", "b", "c"], *to_a, signed)
     with pytest.raises(ProtocolError, match="2 of 4"):
-        silos["a"].reveal(["a", "b", "c"], to_a, {name: signed[name] for name in "ab"})
+        silos["a"].reveal(["a", "b", "c"], *to_a, {name: signed[name] for name in "ab"})
     signed["d"] = silos["d"].confirm(["a", "b", "d"])
     with pytest.raises(ProtocolError, match="or others"):
-        silos["a"].reveal(["a", "b", "c"], to_a, {name: signed[name] for name in "abd"})
+        silos["a"].reveal(["a", "b", "c"], *to_a, {name: signed[name] for name in "abd"})
     with pytest.raises(ProtocolError, match="one set"):
-        silos["a"].reveal(["a", "b", "d"], to_a, {name: signed[name] for name in "abd"})
+        silos["a"].reveal(["a", "b", "d"], *to_a, {name: signed[name] for name in "abd"})
 
 
 def test_fewer_shares_than_the_threshold_tell_nothing() -> None:

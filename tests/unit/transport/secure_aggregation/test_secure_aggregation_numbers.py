@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from anchorage.api.errors import AnchorageError
-from anchorage.engine.aggregation.fixed_point_mean import fixed_point_mean
+from anchorage.engine.aggregation.fixed_point_mean import ImpossibleSumError, fixed_point_mean
 from anchorage.methods import validate_study
 from anchorage.transport.secure_aggregation.fixed_point import RangeError, encode
 from anchorage.transport.secure_aggregation.masks import Mask, add_masks
@@ -27,7 +27,7 @@ def buffer_of(weight: np.ndarray) -> np.ndarray:
     return buffer
 
 
-changes = st.lists(arrays(np.float32, 5, elements=st.floats(-100, 100, width=32)), min_size=3, max_size=6)
+changes = st.lists(arrays(np.float32, 5, elements=st.floats(-64, 64, width=32)), min_size=3, max_size=6)
 
 
 @settings(max_examples=40, deadline=None)
@@ -61,10 +61,30 @@ def test_masks_come_off_the_right_words_of_every_chunk() -> None:
     assert mean.digest == ModelBytes.from_arrays(layout, {**model.arrays(), "weight": expected}).digest
 
 
-@pytest.mark.parametrize("value", [128.0, -128.0, np.nan, np.inf])
+@pytest.mark.parametrize("value", [64.1, -64.1, np.nan, np.inf])
 def test_what_does_not_fit_is_refused(value: float) -> None:
-    with pytest.raises(RangeError, match="tensor weight changes by more than 128"):
+    with pytest.raises(RangeError, match="tensor weight changes by more than 64"):
         encode(LAYOUT, buffer_of(np.full(5, value, np.float32)), ZERO.buffer(), LAYOUT, 0.1, 24)
+
+
+def test_a_sum_that_no_updates_have_is_told() -> None:
+    """A mask that stays on, numbers beyond the share of the updates, and the largest ones that are right."""
+    layout = Layout.of([("weight", "F32", (64,))])
+    model = ModelBytes.from_arrays(layout, {"weight": np.zeros(64, np.float32)})
+
+    def mean(words: np.ndarray, scale: float) -> np.ndarray:
+        update = ModelBytes.of(layout, words.view(np.uint8).copy())
+        return fixed_point_mean([update], [], layout, model, scale, 22).arrays()["weight"]
+
+    masked = np.zeros(64, np.uint32)
+    add_masks(masked, [Mask(bytes(32), 1)])
+    with pytest.raises(ImpossibleSumError):
+        mean(masked, 1.0)
+    largest = np.full(64, 2**28, np.uint32)
+    assert np.array_equal(mean(largest, 4.0), np.full(64, 256, np.float32))
+    for wrong in (largest + np.uint32(2), np.uint32(0) - largest - np.uint32(2)):
+        with pytest.raises(ImpossibleSumError):
+            mean(wrong, 4.0)
 
 
 def federation(folder: Path, method: str, protocol: str) -> Path:
@@ -88,6 +108,8 @@ spec:
 
 ROUNDS = "minSilos: 3, secureAggregation: {}"
 REFUSED = [
+    ("{name: FedAvg}", "minSilos: 3, secureAggregation: {minimumSurvivors: 4}", "whose sum 4 make known"),
+    ("{name: FedAvg}", "minSilos: 2, silosPerRound: 2, secureAggregation: {minimumSurvivors: 2}", "rounds of 2 silos"),
     ("{name: FedAvg}", "minSilos: 2, secureAggregation: {}", "rounds of 2 silos"),
     ("{name: FedAvg}", f"silosPerRound: 2, {ROUNDS}", "rounds of 2 silos"),
     ("{name: AsyncFedAvg}", f"mode: Asynchronous, {ROUNDS}", "an asynchronous protocol"),
@@ -113,4 +135,11 @@ def test_what_needs_single_updates_is_refused_with_its_line(
 @pytest.mark.parametrize("method", ["{name: FedAvg}", "{name: FedProx}", "{name: FedAvg, weighting: {uniform: {}}}"])
 def test_what_needs_sums_alone_is_accepted(method: str, tmp_path: Path) -> None:
     study = validate_study(federation(tmp_path, method, ROUNDS))
+    assert study.federation.spec.protocol.secure_aggregation is not None
+
+
+def test_the_sum_of_two_may_be_asked_for_knowingly(tmp_path: Path) -> None:
+    study = validate_study(
+        federation(tmp_path, "{name: FedAvg}", "minSilos: 2, secureAggregation: {minimumSurvivors: 2}")
+    )
     assert study.federation.spec.protocol.secure_aggregation is not None
