@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
-from lying_members import LONGEST_SEARCH, NAMES, UNNAMED, Case, Hospitals, is_sought, lies
+from lying_members import LONGEST_SEARCH, NAMES, Case, Hospitals, is_sought, lies, unnamed
 
 
 def drawn(number: int, seed: int) -> Case:
@@ -47,7 +47,7 @@ def main() -> int:
             outcome = hospitals.play(case)
             for fault in outcome.faults(case):
                 print(f"{number}: {case}: {fault}", flush=True)
-            told, rounds = (case.kind, case.lie) not in UNNAMED and not case.once, len(outcome.counted)
+            told, rounds = unnamed(case) is None and not case.once, len(outcome.counted)
             found += Counter(
                 federations=1,
                 faulty=bool(outcome.faults(case)),

@@ -85,6 +85,9 @@ class Review(Document):
         "", description="Noise that the server says to add before others get the model; empty: none."
     )
     secure_aggregation: bool = Field(False, description="Whether the server learns sums of updates, and no single one.")
+    minimum_survivors: int = Field(
+        0, description="Silos whose sum the server may learn at least; 0 where it learns each update."
+    )
     privacy: str = Field(
         "", description="What of the policy's privacy budget is spent, and what the run needs; empty: none."
     )
@@ -129,6 +132,7 @@ class Review(Document):
             trainer=words(),
             server_noise=expect(run.method.aggregation, AggregationHooks).server_noise,
             secure_aggregation=run.secure_aggregation is not None,
+            minimum_survivors=run.secure_aggregation.minimum_survivors if run.secure_aggregation else 0,
             privacy=_privacy(BudgetGuard.of(policy, run, config.state), limits.updates),
             policy=policy.model_dump(by_alias=True, exclude_unset=True, mode="json"),
             packages=packages,
@@ -165,7 +169,8 @@ class Review(Document):
         if self.server_noise:
             yield f"At the server, which sees each update without it: it says that it adds {self.server_noise}; nobody here can check that"
         if self.secure_aggregation:
-            yield "Secure aggregation: updates leave masked; the server learns the sum of at least two thirds of a round's silos"
+            fewest = f"two thirds of a round's silos, and of no fewer than {self.minimum_survivors}"
+            yield f"Secure aggregation: updates leave masked; the server learns the sum of at least {fewest}"
         yield f"Differential privacy here: {self.privacy or 'none (no privacyBudget in the policy)'}"
         rules = ", ".join(f"{name}: {value}" for name, value in self.policy.items()) or "none, only the limits above"
         yield f"Policy: {rules}"

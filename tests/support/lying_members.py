@@ -101,14 +101,14 @@ class Outcome:
 
     def faults(self, case: Case) -> list[str]:
         """Return what is not as it should be."""
-        last, unnamed = self.counted[-1] if self.counted else [], UNNAMED.get((case.kind, case.lie))
+        last, reason = self.counted[-1] if self.counted else [], unnamed(case)
         honest = set(NAMES[: case.silos]) - {case.liar} - set(case.lost)
         found = {
             f"the server ended: {self.ended}": self.ended is not None,
             f"the models of rounds {self.wrong} are wrong": bool(self.wrong),
             f"{sorted(self.named)} were left out": not self.named <= {case.liar},
-            "the member was not left out": unnamed is None and not case.once and not self.named,
-            "the member's failure was not reported": not unnamed and case.liar not in self.told,
+            "the member was not left out": reason is None and not case.once and not self.named,
+            "the member's failure was not reported": not reason and case.liar not in self.told,
             f"of the honest silos only {last} counted in the last round": not case.once and not honest <= set(last),
         }
         return [fault for fault, holds in found.items() if holds]
@@ -277,6 +277,13 @@ UNNAMED = {
 }
 """Lies for which the member is not left out: none of them costs more than its own part in the round. Where the reason is empty, the failure of
 its task or its silence is reported under its name; else nothing tells it."""
+
+
+def unnamed(case: Case) -> str | None:
+    """Return why the member of a federation may not be left out, as `UNNAMED` has it; None where it has to be."""
+    if case.kind is TaskKind.SHARE_SECRETS and case.lie.startswith("swaps two") and case.silos > 5:
+        return "two cannot open theirs, who may lie; enough others can"
+    return UNNAMED.get((case.kind, case.lie))
 
 
 def lies() -> Iterator[tuple[TaskKind, str]]:
@@ -478,19 +485,32 @@ class Hospitals:
         parts = [case.restart_after, case.rounds] if case.restart_after else [case.rounds]
         try:
             for rounds in parts:
-                self._engine(case, rounds, clock, store, partial(_observe, outcome, models)).run()
+                observer = partial(_observe, outcome, models)
+                self.engine(case, rounds=rounds, clock=clock, store=store, observer=observer).run()
         except AnchorageError as error:
             outcome.ended = error
         return outcome
 
-    def _engine(self, case: Case, rounds: int, clock: FakeClock, store: MemoryStore, observer: Observer) -> Engine:
+    def engine(
+        self,
+        case: Case,
+        *,
+        rounds: int = 1,
+        clock: FakeClock | None = None,
+        store: MemoryStore | None = None,
+        observer: Observer = lambda event: None,
+    ) -> Engine:
         """Return a server, whose silos work in its thread."""
+        clock = clock or FakeClock()
         study, learner = self.study(case), FileModel(self.folder / "initial.safetensors")
         run, spec = describe_run(study, learner), study.federation.spec
         workers, ends = dict[str, SiloWorker](), dict[str, Any]()
 
         def pump() -> bool:
-            orders = [(silo, end.next_order(0.0)) for silo, end in ends.items()]
+            first = sorted(
+                ends, key=lambda silo: silo != case.liar
+            )  # what comes when enough have answered is not looked at
+            orders = [(silo, ends[silo].next_order(0.0)) for silo in first]
             for silo, order in orders:
                 if order is not None:
                     workers[silo].handle(order)
@@ -507,7 +527,7 @@ class Hospitals:
         settings = replace(round_settings(study), rounds=rounds, check_keys=partial(self.check_keys, clock))
         return engine_of("Synchronous", settings)(
             link=link,
-            store=store,
+            store=store or MemoryStore(),
             clock=clock,
             learner=learner,
             strategy=Strategy.of(resolve(spec.method), spec.task, spec.seed),

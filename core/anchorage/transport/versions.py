@@ -6,9 +6,9 @@ from typing import Literal
 from anchorage import __version__
 from anchorage.api.errors import AnchorageError, transfer
 
-PROTOCOL = 3
-"""Number of this release's protocol. Every minor or major release raises it by one; who says none is taken for 0. No release spoke 2: scores became
-tallies (3), which those that speak 1 do not send."""
+PROTOCOL = 5
+"""Number of this release's protocol. Every minor or major release raises it by one; who says none is taken for 0. No release spoke 2 or 4: scores
+became tallies (3), which those that speak 1 do not send, and silos commit to shares of secure aggregation (5), which those that speak 3 do not."""
 VERSION = re.compile(r"[0-9A-Za-z.+_-]{0,64}")
 """Form of a release's version, which is for people only."""
 

@@ -7,7 +7,7 @@ import pytest
 from lying_members import LONGEST_SEARCH, LOST, Case, Hospitals, is_sought, lies
 
 from anchorage.api.errors.rounds import IMPOSSIBLE_SUM, QUORUM_LOST
-from anchorage.transport.messages import TaskKind
+from anchorage.transport.messages import Joined, Profile, TaskKind
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +91,14 @@ def test_the_run_ends_with_the_reason_where_too_few_are_left(hospitals: Hospital
     assert outcome.ended.failure is QUORUM_LOST
     assert "b is left out: b does not answer for exactly the silos" in outcome.ended.message
     assert hospitals.play(replace(case, silos=4)).ended is None
+
+
+def test_who_joins_again_with_more_images_counts_as_before(hospitals: Hospitals) -> None:
+    """Twice what it had at first, as an update may count, in its weight in keys and tallies, too."""
+    engine, seen = hospitals.engine(Case(TaskKind.TRAIN, LOST)), list[int]()
+    for samples in (100, 150, 10**8):
+        engine.link.join("g", Profile("All", samples, "test"))
+        while engine._next(engine.clock.now()) != Joined("g", Profile("All", samples, "test")):
+            pass
+        seen.append(engine.connected["g"].samples)
+    assert seen == [100, 150, 200]
