@@ -38,7 +38,7 @@ Images = Mapping[str, tuple[list[str], NDArray[np.integer], list[bytes]]]
 """Names, classes and JPEG files, by part: ``train``, ``test`` and the images that are drawn for ``validation``."""
 GUESSES = "spec.method.serverTraining.moments"
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "labels alone": ("spec.rounds=1", f"{GUESSES}.guesses=None", f'{GUESSES}.shrinkage="0.9"'),
+    "labels alone": ("spec.rounds=1",),
     "stated": (f"{GUESSES}.guesses=Stated", f'{GUESSES}.temperature="2"'),
     "estimated": (f"{GUESSES}.guesses=Estimated", "silo.spec.managed.data.classCounts={}"),
     "measured": (f"{GUESSES}.guesses=Measured", f'{GUESSES}.temperature="3"', "silo.spec.managed.data.classCounts={}"),
@@ -46,7 +46,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "auto, told nothing": ("silo.spec.managed.data.classCounts={}",),
     "all labels": ("spec.rounds=1", f"{GUESSES}.guesses=None", "silo.spec.labels=All"),
 }
-"""What is compared; SharesHead is the method of all."""
+"""What is compared; SharesHead is the method of all, whose first round has the labels alone."""
 
 
 def cifar10(data: Path) -> tuple[list[str], Images]:
