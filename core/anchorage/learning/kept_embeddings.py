@@ -1,14 +1,13 @@
 """Embeddings of a frozen encoder on disk, for runs that see the same images: a study encodes each image once, whoever holds it in a run."""
 
 import json
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 import torch
@@ -83,7 +82,7 @@ class KeptEmbeddings:
         with self._storage_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
             with TemporaryFile(dir=self._folder) as gathered:
-                places = _Places(gathered.fileno(), width * np.dtype(np.float32).itemsize)
+                places = _Places(gathered, width * np.dtype(np.float32).itemsize)
                 missing = kept.read(names, places)
                 start = 0
                 for batch in encoded(missing) if len(missing) else ():
@@ -95,6 +94,7 @@ class KeptEmbeddings:
                         places.write(position, row)
                 if not names:
                     return torch.empty((0, width), device=device)
+                gathered.flush()
                 shape = (len(names), width)
                 return torch.from_numpy(np.memmap(gathered, np.float32, "c", shape=shape)).to(device)
 
@@ -112,11 +112,12 @@ class KeptEmbeddings:
 class _Places:
     """An open file of rows of a length."""
 
-    handle: int
+    file: IO[bytes]
     nbytes: int
 
     def write(self, position: int, row: bytes) -> None:
-        os.pwrite(self.handle, row, position * self.nbytes)
+        self.file.seek(position * self.nbytes)
+        self.file.write(row)
 
 
 class _Database:
