@@ -43,13 +43,15 @@ def documents(
     rounds=1,
     counts=None,
     validated=True,
+    trainable="All",
 ):
     """Write a federation of digits and its silos."""
     own = {"name": "MomentsHead", "serverTraining": {"moments": moments or {}}} if method is None else method
     spec = {
         "rounds": rounds,
         "task": {"classification": {"classes": CLASSES}},
-        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
+        | {"trainable": trainable},
         "method": own,
         **({"evaluation": {"validation": POOL | {"use": "Test"}}} if validated else {}),
         **({"anchorData": POOL | {"use": "Anchors"}} if anchors else {}),
@@ -126,8 +128,9 @@ def test_images_without_a_label_count_as_guessed_where_a_silo_states_its_class_c
     assert alone.metrics["accuracy"] != guessed.metrics["accuracy"] > only_ones.metrics["accuracy"]
 
 
+@pytest.mark.parametrize("trainable", ["All", "Head"])
 @pytest.mark.parametrize("guesses", ["Estimated", "Stated", "Measured"])
-def test_labels_at_the_server_alone_learn_from_guesses(tmp_path: Path, guesses) -> None:
+def test_labels_at_the_server_alone_learn_from_guesses(tmp_path: Path, guesses, trainable) -> None:
     counts = dict.fromkeys(CLASSES, 50) if guesses == "Stated" else None
     moments = {
         "guesses": guesses,
@@ -137,7 +140,7 @@ def test_labels_at_the_server_alone_learn_from_guesses(tmp_path: Path, guesses) 
         "counting": "Soft",
         "temperature": "2",
     }
-    options = {"labels": "None None", "anchors": True, "moments": moments, "counts": counts}
+    options = {"labels": "None None", "anchors": True, "moments": moments, "counts": counts, "trainable": trainable}
     first, last = (played(tmp_path, rounds=rounds, **options)[1] for rounds in (1, 5))
     assert last.metrics["balanced_accuracy"] > first.metrics["balanced_accuracy"] + 0.02
     assert [silo.samples["labelled"] for silo in last.silos] == [0, 0]

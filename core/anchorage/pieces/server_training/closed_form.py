@@ -135,7 +135,7 @@ class ClosedForm(ServerTrainer):
             if slot.recipes[index].shares == "Measured":
                 z, labels = self._validation(server_round)
                 guessers.confusion[place].copy_(confusion((z @ weight.T + bias).argmax(1), labels, len(bias)))
-        guessers.get_buffer("chosen").fill_(chosen)
+        guessers.chosen.fill_(chosen)
 
 
 ANCHORS, VALIDATION = "moments of the anchors", "features of the validation images"

@@ -219,7 +219,7 @@ class ClassMoments(ServerTraining):
 
     def chosen(self, network: Network) -> int:
         """Return which recipe made the model's classifier."""
-        return network.guessers.choice if network.guessers is not None else 0
+        return int(network.guessers.chosen) if network.guessers is not None else 0
 
     def down_layout(self, layout: Layout, network: Network) -> Layout:
         """Add the moments, which are zero on their way down."""
