@@ -10,7 +10,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.mistakes import DocumentError
-from anchorage.methods import validate_study
+from anchorage.methods import idle_silos, validate_study
 from anchorage.methods.composition import parts_of
 
 pytest.importorskip("torch")
@@ -260,6 +260,21 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, options, field, found) -
     with pytest.raises(DocumentError) as refused:
         validate_study(tmp_path / "head.yaml")
     assert any(field in ".".join(map(str, m.path)) and found in m.message for m in refused.value.mistakes)
+
+
+@pytest.mark.parametrize(
+    ("counts", "moments", "idle"),
+    [
+        (None, {}, ("b",)),
+        (dict.fromkeys(CLASSES, 50), {}, ()),
+        (dict.fromkeys(CLASSES, 50), {"guesses": "None"}, ("b",)),
+        (None, {"guesses": "Estimated"}, ()),
+    ],
+)
+def test_a_silo_is_called_idle_where_its_images_do_not_count(tmp_path: Path, counts, moments, idle) -> None:
+    (tmp_path / "head.yaml").write_text(documents(labels="All None", counts=counts, moments=moments))
+    study = validate_study(tmp_path / "head.yaml")
+    assert idle_silos(study.federation, study.silos) == idle
 
 
 def test_a_trial_without_silos_sums_keeps_the_classifier(tmp_path: Path) -> None:
