@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions clean
+.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions quality-unlabelled clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -182,6 +182,14 @@ quality-shares: $(VENV)/.dev ## HAM10000, labels at one of four sites, the other
 	  $(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-shares labels-at-$$site-guesses-hidden-layer labels-at-$$site-alone-hidden-layer all-labels-hidden-layer || exit 1; \
 	done
 	$(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-shares a-tenth-guesses-hidden-layer a-tenth-labels-alone-hidden-layer
+
+quality-unlabelled: $(VENV)/.dev ## Few labels at the server, silos of different class mixes (JPEG CIFAR-10, from ANCHORAGE_DATA), 5 draws; resumes
+	test -d $(QUALITY)/data-unlabelled/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(QUALITY)/data-unlabelled
+	test -d $(QUALITY)/data-unlabelled/cifar10 || $(BIN)/python benchmarks/quality/prepare_unlabelled.py cifar10 --out $(QUALITY)/data-unlabelled
+	$(BIN)/fedctl study -f $(QUALITY)/data-unlabelled/cifar10/study.yaml --workdir $(QUALITY)/unlabelled-cifar10 --data-root $(QUALITY)/data-unlabelled $(ARGS)
+	for cells in stated estimated measured auto-told-counts auto-told-nothing all-labels; do \
+	  $(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/unlabelled-cifar10 "alpha-0.5-*-$$cells-head" "alpha-0.5-*-labels-alone-head" || exit 1; \
+	done
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
