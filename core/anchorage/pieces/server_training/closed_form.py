@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
 from anchorage.api.metric_names import GUESSES, GUESSES_CHOSEN
 from anchorage.learning.hooks import ServerTrainer
-from anchorage.pieces.server_training.guesses import PARTS, Recipe
+from anchorage.pieces.server_training.guesses import PARTS
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from numpy.typing import NDArray
     from torch import Tensor
@@ -49,7 +50,7 @@ class ClosedForm(ServerTrainer):
         from anchorage.learning.stepping import on_trial
 
         slot, network = self._slot, server_round.network
-        every = [self._moments(server_round, recipe) for recipe in slot.recipes]
+        every = self._moments(server_round)
         present = every[0].labelled > 0
         if not present.any() and on_trial():
             return {}
@@ -72,20 +73,29 @@ class ClosedForm(ServerTrainer):
         absent = every[chosen].labelled == 0
         return {"absent_classes": float(absent.sum()), **metrics}
 
-    def _moments(self, server_round: ServerRound, recipe: Recipe) -> Moments:
-        """Return the moments of the silos by a recipe, and of the anchors."""
+    def _moments(self, server_round: ServerRound) -> list[Moments]:
+        """Return the moments of the silos and of the anchors, by every recipe."""
+        import torch
+
         from anchorage.algorithms.moments import Moments
 
         second, anchors = self._slot.second, server_round.anchors
-        parts: dict[str, NDArray[np.float64]] = {part: server_round.beside[recipe.tensor(part)] for part in PARTS}
-        found = Moments.from_arrays(parts, second)
-        if anchors is None:
-            return found
         known: Moments | None = server_round.computed.get(ANCHORS)
-        if known is None:
+        if anchors is not None and known is None:
             known = moments_of(server_round.network, anchors.views, anchors.indices, anchors.labels, second)
             server_round.computed[ANCHORS] = known
-        return found + known
+        found, seconds = [], dict[str, "Tensor"]()
+        for recipe in self._slot.recipes:
+            parts: dict[str, NDArray[np.float64]] = {part: server_round.beside[recipe.tensor(part)] for part in PARTS}
+            name = recipe.tensor("seconds")
+            if name in seconds:  # a matrix that another recipe has, too
+                counts, sums = (torch.from_numpy(np.array(parts[part])) for part in ("counts", "sums"))
+                of_silos = Moments(counts, sums, seconds[name], second)
+            else:
+                of_silos = Moments.from_arrays(parts, second)
+                seconds[name] = of_silos.seconds
+            found.append(of_silos if known is None else of_silos + known)
+        return found
 
     def _choice(self, server_round: ServerRound, heads: Sequence[Parameters]) -> tuple[int, Mapping[str, float]]:
         """Return which classifier the model gets, and the balanced accuracy on validation images of each where there are several."""

@@ -200,7 +200,8 @@ def summed(
         totals |= {name: kept[counted.used.tobytes()] for name, counted in keys.items()}
     arrays: dict[str, NDArray[np.float64]] = {}
     for recipe in slot.recipes:
-        counts, sums, seconds = (totals[recipe.tensor(part)] for part in PARTS)
-        found = Moments(counts, sums, seconds, slot.second).arrays()
-        arrays |= {recipe.tensor(part): found[part] for part in PARTS}
+        counts, sums, seconds = (recipe.tensor(part) for part in PARTS)
+        if seconds not in arrays:
+            arrays[seconds] = Moments(totals[counts], totals[sums], totals[seconds], slot.second).arrays()["seconds"]
+        arrays |= {counts: totals[counts].numpy(), sums: totals[sums].numpy()}
     return arrays
