@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from anchorage.transport.messages import AuxiliaryData
     from anchorage.transport.tensors.model import ModelBytes
 
-THRESHOLDS, SHARES = "thresholds", "anchor_shares"
+THRESHOLDS, SHARES, CONFUSION = "thresholds", "anchor_shares", "validation_confusion"
 
 
 class Validated(PseudoLabels):
-    """May take its thresholds from the server's validation images, class by class."""
+    """May take its thresholds from the server's validation images, class by class, or learn there which classes the model confuses."""
 
     needs_network: ClassVar[bool] = True
 
@@ -39,20 +39,26 @@ class Validated(PseudoLabels):
 
     @property
     def validated(self) -> bool:
-        """Whether the server's validation images set the thresholds."""
-        return bool(self.calibration == "Validation")
+        """Whether it uses the server's validation images."""
+        return self.calibration in ("Validation", "Measured")
+
+    @property
+    def measured(self) -> bool:
+        """Whether silos measure their class shares by the classes that the model confuses."""
+        return bool(self.calibration == "Measured")
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need validation images."""
         yield from super().check(plan)
         if self.validated and "validation" not in plan.spec.server_data:
-            message = (
-                "found Validation, but the server has no validation images; add evaluation.validation, or set None"
-            )
+            message = f"found {self.calibration}, but the server has no validation images; add evaluation.validation, or set None"
             yield Mistake(MEANINGLESS_OVERRIDE, self.option("calibration"), message)
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
-        """Return the thresholds."""
+        """Return the thresholds, or how often the model confuses classes."""
+        if self.measured:
+            meaning = "share of each class's validation images that the global model takes for each class, half an image more counted of each pair"
+            return (AuxiliaryArray(CONFUSION, "[C, C] float64", meaning),)
         meaning = "each class's threshold by the server's validation images"
         return (AuxiliaryArray(THRESHOLDS, "[C] float64", meaning),) if self.validated else ()
 
@@ -63,36 +69,45 @@ class Validated(PseudoLabels):
         return images.views.mapped(images.indices, lambda i: network(images.views.plain(i)).softmax(1))
 
     def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
-        """Return ``thresholds``, float64 [C], of a global model."""
+        """Return ``thresholds``, float64 [C], of a global model, or its ``validation_confusion``, float64 [C, C]."""
         from anchorage.algorithms.calibration import validated_thresholds
+        from anchorage.algorithms.guesses import confusion
         from anchorage.learning.device import calculation
 
         if not self.validated:
             return {}
-        known = server_round.computed.get(THRESHOLDS)
+        name = CONFUSION if self.measured else THRESHOLDS
+        known = server_round.computed.get(name)
         if known is None or known[0] != model.digest:
             with calculation():
                 server_round.take(model)
-                scores, images = self.server_scores(server_round), server_round.validation
+                scores, images = self.server_scores(server_round).cpu(), server_round.validation
                 assert images is not None, "checked with the documents"
-                found = validated_thresholds(scores.cpu(), _tensor(images.labels), float(self.threshold))
-            known = server_round.computed[THRESHOLDS] = (model.digest, found.numpy())
-        return {THRESHOLDS: known[1]}
+                labels = _tensor(images.labels)
+                if self.measured:
+                    found = confusion(scores.argmax(1), labels, scores.shape[1])
+                else:
+                    found = validated_thresholds(scores, labels, float(self.threshold))
+            known = server_round.computed[name] = (model.digest, found.numpy())
+        return {name: known[1]}
 
     def thresholds(self, silo_round: SiloRound) -> float | Tensor:
         """Return the threshold of a round, or each class's, float64 [C]."""
-        return silo_round.auxiliary(THRESHOLDS)[THRESHOLDS] if self.validated else float(self.threshold)
+        by_class = self.validated and not self.measured
+        return silo_round.auxiliary(THRESHOLDS)[THRESHOLDS] if by_class else float(self.threshold)
 
 
 class Calibrated(ByConfidence, Validated):
     """Accepts probabilities, which it may correct by the silo's class shares."""
 
-    calibration: Literal["None", "Validation", "Alignment"] = Field(
+    calibration: Literal["None", "Validation", "Alignment", "Measured"] = Field(
         "None",
         description="How thresholds are set. None: `threshold` for all classes. Validation: in each round, for each class, the lowest "
         "value from which the share `threshold` of the guesses for the server's validation images is right. Alignment: "
         "`threshold` for all classes, after probabilities are corrected from the anchors' class shares to the silo's, which "
-        "expectation maximisation estimates.",
+        "expectation maximisation estimates. Measured: `threshold` for all classes, after probabilities are corrected to the silo's "
+        "classCounts or, where it states none, to class shares that it measures: by its predictions, and by how often the global "
+        "model takes each class for each other one on the server's validation images.",
     )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
@@ -134,14 +149,19 @@ class Calibrated(ByConfidence, Validated):
     def acceptance(self, silo_round: SiloRound) -> Acceptance:
         """Return how a silo's images are labelled in a round, whose network is still as received."""
         from anchorage.algorithms.calibration import Acceptance, class_shares, shift_to
+        from anchorage.algorithms.guesses import measured_shares
 
         images, network = silo_round.images, silo_round.network
-        stated = images.stated_counts if self.calibration == "None" else None
-        if not len(images.unlabelled) or (stated is None and not self.aligned):
+        stated = images.stated_counts if self.calibration in ("None", "Measured") else None
+        if not len(images.unlabelled) or (stated is None and not self.aligned and not self.measured):
             return Acceptance(self.thresholds(silo_round))
-        if stated is not None:
+        if stated is not None or self.measured:
             logits = images.views.mapped(images.unlabelled, lambda i: network(images.views.plain(i)))
-            return Acceptance(float(self.threshold), shift_to(logits, unlabelled_shares(images)).to(logits))
+            if stated is not None:
+                shares = unlabelled_shares(images)
+            else:
+                shares = measured_shares(logits.argmax(1), silo_round.auxiliary(CONFUSION)[CONFUSION])
+            return Acceptance(float(self.threshold), shift_to(logits, shares).to(logits))
         prior = silo_round.auxiliary(SHARES)[SHARES]
         seen = images.views.mapped(images.unlabelled, lambda i: network(images.views.plain(i)).softmax(1))
         return Acceptance(float(self.threshold), (class_shares(seen, prior) / prior).log().to(seen.dtype))

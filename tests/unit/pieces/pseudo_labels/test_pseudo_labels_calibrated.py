@@ -1,6 +1,7 @@
 """Thresholds by the server's validation images, and labels corrected by a silo's own class shares."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,11 @@ import torch
 from learning_party import CLASSES, Party, images_of, method_of
 
 from anchorage.algorithms.calibration import Acceptance, class_shares, shift_to, validated_thresholds
-from anchorage.pieces.pseudo_labels.calibrated import SHARES, THRESHOLDS, unlabelled_shares
+from anchorage.api.mistakes import DocumentError
+from anchorage.methods import validate_study
+from anchorage.pieces.pseudo_labels.calibrated import CONFUSION, SHARES, THRESHOLDS, unlabelled_shares
+
+DIGITS = Path(__file__).parents[4] / "examples" / "digits.yaml"
 
 
 def scores_of(*best):
@@ -90,6 +95,34 @@ def test_labels_follow_a_silo_s_own_class_shares(tmp_path, name):
     )
     assert aligned.task().auxiliary_data[SHARES].tolist() == pytest.approx([1 / 3] * CLASSES)
     assert aligned.train().samples["selected"] > fixed.train().samples["selected"]
+
+
+@pytest.mark.parametrize("name", ["FedAvgFixMatchAlternate", "SemiFLNoMixup", "SAGE"])
+def test_silos_measure_their_class_shares_by_what_the_model_confuses(tmp_path, name):
+    """All images alike, so all are taken for one class: of that one where the model never errs, and of any where it says it of everything."""
+    images = images_of(60, labelled=False)
+    alike = replace(images, images=np.repeat(images.images[:1], 60, axis=0))
+    options = {"calibration": "Measured", "threshold": "0.5"}
+    local = {"optimiser": {"sgd": {"learningRate": "0.000000000001"}}}
+    party = Party(method_of(name, pseudoLabels=options, local=local), alike, tmp_path)
+    sent = party.task().auxiliary_data
+    assert sent[CONFUSION].shape == (CLASSES, CLASSES) and sent[CONFUSION].sum(1).tolist() == pytest.approx(
+        [1] * CLASSES
+    )
+    sure = 0.98 * np.eye(CLASSES) + 0.02 / CLASSES
+    right, blind = (
+        party.train(auxiliary_data={**sent, CONFUSION: confused})
+        for confused in (sure, np.full((CLASSES, CLASSES), 1 / CLASSES))
+    )
+    assert (
+        right.samples["selected"] > 2 * blind.samples["selected"]
+    )  # weak views differ, so a few are sure of another class
+
+
+def test_measured_shares_need_validation_images(tmp_path):
+    method = "spec.method={name: FedAvgUDA, pseudoLabels: {uda: {calibration: Measured}}}"
+    with pytest.raises(DocumentError, match="found Measured, but the server has no validation images"):
+        validate_study(DIGITS, [method, "spec.evaluation=null"])
 
 
 def test_logits_are_shifted_until_their_mean_probabilities_are_the_given_shares():
