@@ -82,7 +82,11 @@ def built(api, name="derm"):
 
 
 def settled(api, operator):
-    """Wait until the operator knows all that there is and has nothing to do; return how many requests there were until then."""
+    """Wait until the operator knows all that there is and has nothing to do; return how many requests there were until then.
+
+    What it wrote last may be on its way to it while it seems idle, so two looks in a row must find the same requests and reconciles.
+    """
+    before = None
 
     def known():
         versions = {}
@@ -92,8 +96,17 @@ def settled(api, operator):
         held = [operator.cache.versions(kind, ("study",)) for kind in WATCHED]
         return versions == {ref: version for kind in held for ref, version in kind.items()}
 
-    eventually(lambda: known() and operator.cache.lag() == 0.0 and operator._queue.overdue() == 0.0)
-    return len(api.asked)
+    def done():
+        return len(api.asked), looks(operator)
+
+    def still():
+        nonlocal before
+        last, before = before, done()
+        idle = known() and operator.cache.lag() == 0.0 and operator._queue.overdue() == 0.0
+        return idle and last == before == done()
+
+    eventually(still)
+    return before[0]
 
 
 def looks(operator):
@@ -107,13 +120,18 @@ def looks(operator):
 
 
 def look_again(api, operator):
-    """Change what concerns the operator in nothing; return the writes that come of it."""
-    begun, before = settled(api, operator), looks(operator)
-    for body in api.store.list("federations", "study"):
-        change = {"metadata": {"annotations": {LOOKED: str(before)}}}
-        api.store.patch("federations", "study", body["metadata"]["name"], change)
-    eventually(lambda: looks(operator) >= before + len(api.store.list("federations", "study")))
-    settled(api, operator)
+    """Change what concerns the operator in nothing, twice; return the writes that come of the second time.
+
+    The first may bring statuses up to date: that its own objects are there now concerns nobody before something else changes, as it does at once in
+    a cluster, whose controllers take them up.
+    """
+    for _ in range(2):
+        begun, before = settled(api, operator), looks(operator)
+        for body in api.store.list("federations", "study"):
+            change = {"metadata": {"annotations": {LOOKED: str(before)}}}
+            api.store.patch("federations", "study", body["metadata"]["name"], change)
+        eventually(lambda before=before: looks(operator) >= before + len(api.store.list("federations", "study")))
+        settled(api, operator)
     return api.writes(begun)
 
 
