@@ -45,6 +45,13 @@ def write_table(file: Path, rows: Iterable[Row]) -> None:
         table.writerows(rows)
 
 
+def write_image(folder: Path, kind: str, name: str, jpeg: bytes, side: int) -> None:
+    """Write an image into the folder of its class, decoded, scaled and cropped as Anchorage does it."""
+    file = folder / kind / f"{name}.png"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(decode_bytes(jpeg, Input(side, 3)).pixels.transpose(1, 2, 0)).save(file)
+
+
 def at_server(names: Names, labels: NDArray[np.integer], parts: Names, sites: Names) -> Iterator[tuple[str, list[Row]]]:
     """Yield tables of labels at the server, and their names."""
     order = np.random.default_rng(1).permutation(len(names))
@@ -113,10 +120,8 @@ def main() -> int:
         sites = np.char.replace(archive["site_names"][archive["site"]], "_", "-")
         parts = np.where(archive["split_lesion_grouped"] == "val", "validation", archive["split_lesion_grouped"])
     for row, name in enumerate(names):
-        file = folder / str(classes[labels[row]]) / f"{name}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pixels = decode_bytes(content[offsets[row] : offsets[row + 1]].tobytes(), Input(arguments.side, 3)).pixels
-        Image.fromarray(pixels.transpose(1, 2, 0)).save(file)
+        jpeg = content[offsets[row] : offsets[row + 1]].tobytes()
+        write_image(folder, str(classes[labels[row]]), str(name), jpeg, arguments.side)
     for table, rows in tables(arguments.data, names, labels, parts, sites):
         write_table(folder / f"{table}.csv", rows)
         counts = Counter(silo for _, part, silo in rows if part == "train")

@@ -23,10 +23,7 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from PIL import Image
-from prepare_sites import Row, write_table
-
-from anchorage.learning.data.decoding import Input, decode_bytes
+from prepare_sites import Row, write_image, write_table
 
 SIDE, SILOS, FEWEST = 96, 5, 10
 """Pixels of a side; silos, each of so many images or more."""
@@ -173,9 +170,7 @@ def main() -> int:
     classes, images = SETS[arguments.set](arguments.data)
     for names, labels, jpegs in images.values():
         for name, label, jpeg in zip(names, labels, jpegs, strict=True):
-            file = folder / classes[label] / f"{name}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(decode_bytes(jpeg, Input(SIDE, 3)).pixels.transpose(1, 2, 0)).save(file)
+            write_image(folder, classes[label], name, jpeg, SIDE)
     names, labels, _ = images["train"]
     held, kinds, _ = images["validation"]
     validation = first_of_each(kinds, np.random.default_rng(0).permutation(len(held)), arguments.validation)
