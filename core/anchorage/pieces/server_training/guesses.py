@@ -86,8 +86,8 @@ def silo_moments(slot: ClassMoments, silo_round: SiloRound) -> Work:
         "smallest_group": int(smallest),
     }
     arrays = summed(slot, silo_round, every, used) if used.any() else None
-    own = np.bincount(labels[labels >= 0], minlength=silo_round.run.model.num_outputs)
-    metrics = {"withheld_classes": float(((own > 0) & (groups[0][:-1].numpy() == 0)).sum())}
+    labelled = np.bincount(labels[labels >= 0], minlength=silo_round.run.model.num_outputs)
+    metrics = {"withheld_classes": float(((labelled > 0) & (groups[0][:-1].numpy() == 0)).sum())}
     chosen = every[slot.chosen(silo_round.network)]
     guessed = np.flatnonzero((labels < 0) & chosen.members[:, :-1].any(1).numpy())
     accepted = images.train[guessed], chosen.members[guessed, :-1].argmax(1).numpy()
@@ -119,19 +119,19 @@ def counted_by(slot: ClassMoments, silo_round: SiloRound) -> Sequence[Counted]:
         return [Counted(recipe, known) for recipe in slot.recipes]
     scores = images.views.mapped(images.train, lambda i: slot.guessed(network, images.views.plain(i)).movedim(0, 1))
     unlabelled = (labels < 0).to(scores.device)
-    found, place = [], 0
+    counted, place = [], 0
     for recipe in slot.recipes:
         if recipe not in guessing:
-            found.append(Counted(recipe, known))
+            counted.append(Counted(recipe, known))
             continue
-        own = scores[:, place].double()
-        shares = _shares(recipe, silo_round, place, own[unlabelled])
+        densities = scores[:, place].double()
+        shares = _shares(recipe, silo_round, place, densities[unlabelled])
         place += 1
-        guesses = own / recipe.temperature
-        guesses[unlabelled] = corrected(own[unlabelled], recipe.temperature, shares)
-        counts = members(guesses, labels.to(own.device), slot.minimum_count, slot.counting).cpu()
-        found.append(Counted(recipe, torch.cat([counts, counts.new_zeros(len(counts), 1)], 1)))
-    return found
+        guesses = densities / recipe.temperature
+        guesses[unlabelled] = corrected(densities[unlabelled], recipe.temperature, shares)
+        counts = members(guesses, labels.to(densities.device), slot.minimum_count, slot.counting).cpu()
+        counted.append(Counted(recipe, torch.cat([counts, counts.new_zeros(len(counts), 1)], 1)))
+    return counted
 
 
 def _shares(recipe: Recipe, silo_round: SiloRound, place: int, scores: Tensor) -> Tensor | None:
