@@ -1,6 +1,7 @@
 """Draw federations whose labels are few and at the server only, and the study that compares ways to count the images of silos without labels.
 
-python benchmarks/quality/prepare_unlabelled.py cifar10|isic18 --out DIR [--labels N] [--validation N] [--alphas 0.3 0.5 5] [--draws 5] [--data DIR]
+python benchmarks/quality/prepare_unlabelled.py cifar10|isic18 --out DIR [--labels N] [--validation N] [--alphas 0.3 0.5 5] [--draws 5]
+    [--components N] [--data DIR]
 
 DIR is the data root of the studies; it belongs outside the repository. The folder DIR/SET gets CLASS/IMAGE.png of 96 pixels, and for every
 concentration of the Dirichlet distribution and every draw a table of who holds which image and a federation; DIR/SET/study.yaml compares them.
@@ -108,7 +109,15 @@ def silos_of(
             return silo
 
 
-def federation(name: str, classes: list[str], folder: str, table: str, counts: NDArray[np.integer]) -> str:
+def settings_of(components: int | None) -> Mapping[str, list[str]]:
+    """Return what is compared; with principal components a round before finds them."""
+    one_more = {"spec.rounds=1": "spec.rounds=2"} if components else {}
+    return {name: [one_more.get(change, change) for change in changes] for name, changes in SETTINGS.items()}
+
+
+def federation(
+    name: str, classes: list[str], folder: str, table: str, counts: NDArray[np.integer], components: int | None
+) -> str:
     """Return the documents of one draw."""
     common = {"format": "ImageFolder", "claimName": folder}
     spec: dict[str, Any] = {
@@ -128,6 +137,10 @@ def federation(name: str, classes: list[str], folder: str, table: str, counts: N
             part.lower(): {**common, "use": part, "partitionFile": table} for part in ("Validation", "Test")
         },
     }
+    if components:
+        spec["rounds"] += 1
+        spec["model"]["principalComponents"] = components
+        spec["warmUp"] = [{"method": "PrincipalComponents", "rounds": 1}]
     documents: list[dict[str, Any]] = [{"kind": "Federation", "metadata": {"name": name}, "spec": spec}]
     for number, row in enumerate(counts):
         silo = f"silo-{number}"
@@ -155,6 +168,7 @@ def main() -> int:
         "--alphas", type=float, nargs="+", default=(0.3, 0.5, 5.0), help="concentrations of the class mixes"
     )
     parser.add_argument("--draws", type=int, default=5, help="draws of labels and silos; default: 5")
+    parser.add_argument("--components", type=int, help="principal components of the features; default: the features")
     parser.add_argument(
         "--data",
         type=Path,
@@ -190,9 +204,10 @@ def main() -> int:
             counts = np.array(
                 [np.bincount(labels[rest[silo == number]], minlength=len(classes)) for number in range(SILOS)]
             )
-            (folder / f"{key}.yaml").write_text(federation("unlabelled", classes, arguments.set, f"{key}.csv", counts))
-            for name, changes in SETTINGS.items():
-                settings[f"{key}, {name}"] = {"federation": f"{key}.yaml", "set": list(changes)}
+            documents = federation("unlabelled", classes, arguments.set, f"{key}.csv", counts, arguments.components)
+            (folder / f"{key}.yaml").write_text(documents)
+            for name, changes in settings_of(arguments.components).items():
+                settings[f"{key}, {name}"] = {"federation": f"{key}.yaml", "set": changes}
     study = {
         "federation": f"{key}.yaml",
         "seeds": 1,

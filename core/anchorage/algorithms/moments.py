@@ -136,7 +136,7 @@ class Moments:
 
     def total(self) -> Tensor:
         """Return the covariance of all images about their common mean, [d, d], those without a label included; of pooled moments."""
-        count, mean = self.counts.sum(), self._mean()
+        count, mean = self.counts.sum(), self.mean()
         return (self.seconds - count * torch.outer(mean, mean)) / (count - 1).clamp(min=1)
 
     def of_classes(self) -> Tensor:
@@ -151,12 +151,13 @@ class Moments:
         own = self.seconds / counts.clamp(min=1) - self.means().square()
         return torch.where(counts < fewest, self.within(), own).clamp(min=JITTER)
 
-    def _mean(self) -> Tensor:
+    def mean(self) -> Tensor:
+        """Return the mean of all images, [d]."""
         return self.sums.sum(0) / self.counts.sum().clamp(min=1)
 
     def ridge(self, penalty: float) -> tuple[Tensor, Tensor]:
         """Return weight [C, d] and bias [C] of a ridge regression on one-hot labels, its intercept without penalty; of pooled moments."""
-        count, mean = self.counts.sum(), self._mean()
+        count, mean = self.counts.sum(), self.mean()
         scatter = self.seconds - count * torch.outer(mean, mean) + penalty * torch.eye(self.width, dtype=mean.dtype)
         weight = torch.cholesky_solve((self.sums[:-1] - self.labelled[:, None] * mean).T, root_of(scatter, 0.0)).T
         return weight, self.labelled / count - weight @ mean

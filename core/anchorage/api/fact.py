@@ -41,6 +41,8 @@ class Fact(StrEnum):
     PLAIN_WEIGHTS = "plainWeights"
     """Weights are by numbers of images, or equal."""
     PREDICTIONS = "predictions"
+    PRINCIPAL_COMPONENTS = "principalComponents"
+    """The server finds the principal components of the features."""
     PRIVATE_MODEL = "privateModel"
     PSEUDO_LABELS = "pseudoLabels"
     """Silos give their images pseudo-labels."""

@@ -84,6 +84,8 @@ class Head(_Recorded):
     """Width of the projection head before the classifier; None: there is none."""
     hidden: Annotated[int, Field(ge=1)] | None = None
     """Units of a hidden layer before the classifier; None: there is none."""
+    components: Annotated[int, Field(ge=1)] | None = None
+    """Principal components of the embeddings that the classifier sees; None: it sees the embeddings."""
     bias: bool = True
     """Whether the classifier has a bias."""
     covariances: Literal["features", "classes"] | None = None
@@ -229,13 +231,16 @@ def head_of(shapes: Mapping[str, Sequence[int]]) -> Head | None:
         None: there is no classifier.
     """
     projection, hidden = shapes.get("projection.0.weight"), shapes.get("projection.hidden.weight")
+    components = shapes.get("projection.weight")
     weight, scale = shapes.get("classifier.weight"), shapes.get("classifier.scale")
-    if weight is None or any(each is not None and len(each) != 2 for each in (weight, projection, hidden)):
+    layers = (projection, hidden, components, weight)
+    if weight is None or any(each is not None and len(each) != 2 for each in layers):
         return None
     return Head(
-        width=next(each for each in (projection, hidden, weight) if each is not None)[1],
+        width=next(each for each in layers if each is not None)[1],
         projection=None if projection is None else projection[0],
         hidden=None if hidden is None else hidden[0],
+        components=None if components is None else components[0],
         bias="classifier.bias" in shapes,
         covariances=None if scale is None else ("classes" if len(scale) == 3 else "features"),
         group_norm=not any(name.startswith("encoder.") and name.endswith(".running_mean") for name in shapes),

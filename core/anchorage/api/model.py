@@ -229,6 +229,12 @@ class ModelSpec(Document):
         description="Number of units of a hidden layer between encoder and classifier, which always trains. Absent: no hidden layer. "
         "Useful where the encoder is frozen, when a linear classifier is little to train.",
     )
+    principal_components: Annotated[int, Field(ge=1, le=8192)] | None = Field(
+        None,
+        description="Number of principal components of the frozen encoder's features that the classifier sees in place of the features. The first "
+        "stage finds them in one round: `warmUp: [{method: PrincipalComponents, rounds: 1}]`. Methods that send sums of features then send and "
+        "calculate a tenth or less. Needs `trainable: Head`. Absent: the classifier sees the features.",
+    )
     lora: LowRank | None = Field(
         None,
         description="Low-rank adapters (LoRA) of frozen weights, which train in their place. Needs `trainable: Head` or names; absent: "

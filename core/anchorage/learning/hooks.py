@@ -271,6 +271,9 @@ class ServerTrainingHooks(LearningHooks):
     needs_anchors: ClassVar[bool] = True
     """Whether it cannot train without anchors."""
 
+    finds_components: ClassVar[bool] = False
+    """Whether it finds the principal components that a model's classifier sees (`ModelSpec.principal_components`)."""
+
     @property
     def validated(self) -> bool:
         """Whether it chooses by the server's validation images."""

@@ -65,6 +65,7 @@ class ImageModel(nn.Module):
             projection=head.projection is not None,
             bias=head.bias,
             hidden=head.hidden,
+            components=head.components,
             map_width=head.width if kind.gives_maps else None,
         )
         if head.covariances is not None:

@@ -20,6 +20,7 @@ from anchorage.learning.hooks import expect
 from anchorage.learning.low_rank import Adapters
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import NetworkHooks
+from anchorage.learning.principal_components import PrincipalComponents
 from anchorage.learning.randomness import generator, seed_of
 from anchorage.transport.tensors.layout import ADAPTER_SCALE, BUFFERS, LORA
 
@@ -43,6 +44,9 @@ GAUSSIAN = "classifier.scale"
 
 HIDDEN = "projection.hidden.weight"
 """A tensor that only a network with a hidden layer before the classifier has."""
+
+COMPONENTS = ("projection.weight", "projection.bias")
+"""Tensors that only a network with principal components before the classifier has."""
 
 PROJECTION_WIDTH = 256
 """Width of MOON's projection head (methods reference, 6.3)."""
@@ -77,6 +81,8 @@ class Network(nn.Module):
         Whether the classifier has one.
     hidden : int, optional
         Units of a rectified layer between encoder and classifier, of embeddings that are scaled to mean 0 and variance 1; without `projection`.
+    components : int, optional
+        Principal components of the embeddings, which the classifier sees; without `projection` and `hidden`.
     map_width : int, optional
         Of an encoder of maps (`anchorage.learning.networks.unets`), their channels: images [n, channels, H, W] to maps [n, map_width, H, W], of
         which the classifier makes logits [n, C, H, W] pixel by pixel.
@@ -92,6 +98,7 @@ class Network(nn.Module):
         *,
         bias: bool = True,
         hidden: int | None = None,
+        components: int | None = None,
         map_width: int | None = None,
     ) -> None:
         super().__init__()
@@ -101,7 +108,7 @@ class Network(nn.Module):
         """Names of the tensors that do not train."""
         self.front: tuple[bytes, ...] = ()
         """Digests of the frozen tensors' chunks that were loaded last (`Manifest.fixed`); empty where they are as drawn."""
-        self.projection, seen = _before_classifier(width, projection, hidden)
+        self.projection, seen = _before_classifier(width, projection, hidden, components)
         self.classifier = nn.Linear(seen, num_outputs, bias=bias)
         if map_width is not None:
             self.classifier = PixelClassifier(map_width, num_outputs, bias=bias)
@@ -120,7 +127,7 @@ class Network(nn.Module):
         return logits
 
     def represent(self, x: Tensor) -> Tensor:
-        """Return what the classifier sees [n, d]: the encoder's output, behind the projection head or hidden layer where there is one.
+        """Return what the classifier sees [n, d]: the encoder's output, behind projection head, hidden layer or components where there are some.
 
         Of an encoder of maps it is the map, [n, map_width, H, W].
         """
@@ -211,8 +218,21 @@ class PixelClassifier(nn.Linear):
         return nn.functional.conv3d(x, self.weight[:, :, None, None, None], self.bias)
 
 
-def _before_classifier(width: int, projection: bool, hidden: int | None) -> tuple[nn.Module, int]:
-    """Return what stands between embeddings of a width and the classifier, and the width that this sees."""
+def _before_classifier(
+    width: int, projection: bool, hidden: int | None, components: int | None
+) -> tuple[nn.Module, int]:
+    """Return what stands between embeddings of a width and the classifier, and the width that this sees.
+
+    Raises
+    ------
+    AnchorageError
+        NETWORK_UNUSABLE: there are more components than features.
+    """
+    if components is not None:
+        if components > width:
+            message = f"found {components} principalComponents, but the encoder has {width} features; set {width} or fewer, or leave it out"
+            raise AnchorageError(NETWORK_UNUSABLE, message)
+        return PrincipalComponents(width, components), components
     if projection:
         head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION_WIDTH))
         return head, PROJECTION_WIDTH
@@ -363,6 +383,7 @@ def build_model(model: ModelDescription, method: TrainingMethod, seed: int) -> N
         projection,
         bias=kind.classifier_bias,
         hidden=model.hidden,
+        components=model.principal_components,
         map_width=_map_width(encoder, kind) if kind.gives_maps else None,
     )
     for piece in method.pieces:
@@ -371,6 +392,8 @@ def build_model(model: ModelDescription, method: TrainingMethod, seed: int) -> N
     for piece in method.pieces:
         piece.weights_drawn(network)
     network.freeze(model.trainable)
+    if model.principal_components is not None and not method.server_training.finds_components:
+        network.frozen |= {*COMPONENTS}
     if model.lora is not None:
         network.adapt(model.lora, seed)
     return network

@@ -34,7 +34,16 @@ from anchorage.learning.loss_checks import suspecting
 from anchorage.learning.map_scores import scored_maps, shown_maps
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import Scored, TaskHooks
-from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, HIDDEN, Network, build_model, network_of
+from anchorage.learning.models import (
+    CLASSIFIER,
+    COMPONENTS,
+    ENCODER,
+    GAUSSIAN,
+    HIDDEN,
+    Network,
+    build_model,
+    network_of,
+)
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
@@ -250,8 +259,12 @@ class TorchServerLearner:
             elif any(name.startswith(ENCODER) for name in arrays):
                 # heads that only helped another method's training are left out
                 arrays = {name: array for name, array in arrays.items() if name in state or name.startswith(SCORING)}
-                if HIDDEN in state and HIDDEN not in arrays:
-                    # its classifier saw the encoder, here it sees the hidden layer
+                layers = [layer for layer in (HIDDEN, COMPONENTS[0]) if layer in state and layer not in arrays]
+                if COMPONENTS[0] in layers and not self._method.server_training.finds_components:
+                    message = "it has no principal components; let spec.warmUp begin with PrincipalComponents"
+                    raise AnchorageError(MODEL_MISMATCH, message)
+                if layers:
+                    # its classifier saw the encoder, here it sees the hidden layer, or components
                     drawn = {name: array for name, array in state.items() if not name.startswith(ENCODER)}
                     arrays = {name: array for name, array in arrays.items() if name.startswith(ENCODER)}
             load_arrays(self._network, {**drawn, **arrays})

@@ -83,6 +83,7 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
         *_of_protocol(plan),
         *_of_steps(plan),
         *_of_hidden(plan),
+        *_of_components(plan),
         *_of_average(plan),
         *_of_scoring(plan),
         *_of_secure(plan),
@@ -111,7 +112,8 @@ def _of_maps(plan: Plan) -> Iterator[Mistake]:
         fitting = ", ".join(name for name, kind in views.items() if getattr(kind, "moves_masks", False))
         message = f"found {model.augmentation}, whose views masks cannot follow; choose one of {fitting}"
         yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "augmentation"), message)
-    for field, value in (("hidden", model.hidden), ("lora", model.lora)):
+    vectors = {"hidden": model.hidden, "lora": model.lora, "principalComponents": model.principal_components}
+    for field, value in vectors.items():
         if value is not None:
             message = f"found {field}, which serves networks that give one vector for each image; remove it"
             yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", field), message)
@@ -267,6 +269,31 @@ def _of_hidden(plan: Plan) -> Iterator[Mistake]:
     }
     for other in (what for what, holds in found.items() if holds):
         yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "hidden"), f"found hidden with {other}; leave it out")
+
+
+def _of_components(plan: Plan) -> Iterator[Mistake]:
+    """Principal components are of features that stay as they are, stand where other layers would, and are found before anything is made of them."""
+    model, path = plan.spec.model, ("spec", "model", "principalComponents")
+    if model.principal_components is None:
+        return
+    projects = any(getattr(piece, "projection_head", False) for piece in plan.method.pieces())
+    found = {
+        f"trainable {model.trainable}, but they are of features that do not change; set trainable: Head": model.trainable
+        != "Head",
+        "lora, which changes the features; remove one of them": model.lora is not None,
+        "hidden, which stands in their place; remove one of them": model.hidden is not None,
+        f"{model.network}, which has a projection head in their place; remove it": getattr(
+            network_called(model.network), "projects", False
+        ),
+        f"{plan.method.name}, which has a projection head in their place; remove it": projects,
+    }
+    for other in (what for what, holds in found.items() if holds):
+        yield Mistake(MEANINGLESS_OVERRIDE, path, f"found principalComponents with {other}")
+    first = PRESETS.get(plan.spec.warm_up[0].method) if plan.spec.warm_up else None
+    finds = first is not None and Fact.PRINCIPAL_COMPONENTS in first.slots.facts()
+    if not finds and model.initial is None:
+        message = "found principalComponents, which nothing finds; set spec.warmUp: [{method: PrincipalComponents, rounds: 1}]"
+        yield Mistake(MEANINGLESS_OVERRIDE, path, message)
 
 
 def _of_secure(plan: Plan) -> Iterator[Mistake]:

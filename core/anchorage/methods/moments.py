@@ -1,7 +1,8 @@
-"""Classifiers in closed form on a frozen encoder: GH-OFL, FedCGS and ridge regression (newer methods reference, N3), and one of guesses."""
+"""Closed-form classifiers on a frozen encoder: GH-OFL, FedCGS, ridge regression (newer methods reference, N3), guesses; and components."""
 
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.server_training.moments import ClassMoments
+from anchorage.pieces.server_training.principal_components import FindComponents
 
 _TO_SERVER = (
     "each silo's class histogram, the sums of its features per class and the products of two features: of a class of fewer than "
@@ -33,4 +34,15 @@ SHARES_HEAD = Preset(
     "images for another",
     source="Anchorage's own: a linear discriminant that is made again of guesses, on the moments of the newer methods reference, N3; shares of "
     "classes after Saerens, Latinne and Decaestecker (2002) and after Lipton, Wang and Smola (2018)",
+)
+
+PRINCIPAL_COMPONENTS = Preset(
+    slots=slots("PrincipalComponents", server_training=FindComponents()),
+    summary="A first stage: silos send sums of frozen features over all images, once; the server finds the components that classifiers then see.",
+    setting="before SharesHead, MomentsHead or a trained head on a frozen encoder (spec.warmUp, with spec.model.principalComponents)",
+    labels=("None", "All", "Partial"),
+    reveals_to_server="the number of a silo's images, the sum of its features and the products of two features, once; of fewer than minimumCount "
+    "images nothing",
+    reveals_to_silos="the directions in which the features of all silos' images vary most, and their mean",
+    source="principal component analysis of the pooled moments of the newer methods reference, N3; Anchorage's own use of it",
 )

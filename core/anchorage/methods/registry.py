@@ -23,7 +23,7 @@ from anchorage.methods.fl2 import FL2
 from anchorage.methods.imfedsemi import IMFEDSEMI
 from anchorage.methods.mafl import FEDMIX, GLOBAL_MIXUP, LOCAL_MIX, NAIVE_MIX
 from anchorage.methods.metis import ASYNC_DVW, ASYNC_DVW_ADAPTIVE, ASYNC_FEDAVG, SYNC_DVW, SYNC_FEDAVG
-from anchorage.methods.moments import MOMENTS_HEAD, SHARES_HEAD
+from anchorage.methods.moments import MOMENTS_HEAD, PRINCIPAL_COMPONENTS, SHARES_HEAD
 from anchorage.methods.moon import MOON
 from anchorage.methods.preset import Preset
 from anchorage.methods.protofssl import PROTOFSSL
@@ -67,6 +67,7 @@ BUILT_IN = (
     FEDMATCH_SERVER,
     MOMENTS_HEAD,
     SHARES_HEAD,
+    PRINCIPAL_COMPONENTS,
     FEDANCHOR,
     FEDAVG_SEMI,
     SEMIANAGG,

@@ -25,6 +25,9 @@ def snippet(preset: Preset) -> str:
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {"name": preset.name},
     }
+    if Fact.PRINCIPAL_COMPONENTS in facts:  # a first stage, which makes no classifier
+        spec["model"] |= {"trainable": "Head", "principalComponents": 16}
+        spec |= {"warmUp": [{"method": preset.name, "rounds": 1}], "method": {"name": "SharesHead"}}
     if "Synchronous" not in preset.protocols:
         spec["protocol"] = {"mode": preset.protocols[0]}
     if anchors:

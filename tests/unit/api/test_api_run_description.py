@@ -63,7 +63,7 @@ def released() -> set[str]:
     return set(json.loads(RELEASED.read_text()))
 
 
-NEW_PRESETS = {"SharesHead"}
+NEW_PRESETS = {"SharesHead", "PrincipalComponents"}
 """Presets that came after the last release, whose options its agents do not know."""
 
 

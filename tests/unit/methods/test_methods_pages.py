@@ -19,7 +19,8 @@ def test_the_file_to_start_from_is_valid(name: str, tmp_path: Path) -> None:
     file = tmp_path / "federation.yaml"
     file.write_text(snippet(PRESETS[name]))
     study = validate_study(file)
-    assert study.federation.spec.method.name == name and len(study.silos) == 2
+    spec = study.federation.spec
+    assert name in (spec.method.name, *(stage.method for stage in spec.warm_up)) and len(study.silos) == 2
     assert study.federation.spec.evaluation and all(silo.spec.managed for silo in study.silos), "it plays as it is"
     assert max(map(len, file.read_text().splitlines())) <= 80
 

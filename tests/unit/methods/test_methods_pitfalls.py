@@ -35,6 +35,9 @@ SAID = {
     "guessed_counts": "class histogram",
     "class_means": "class means",
     "beside.moments.counts": "class histogram",
+    "beside.moments.images": "number of a silo's images",
+    "beside.moments.sum": "sum of its features",
+    "beside.moments.products": "products of two features",
     "beside.moments.sums": "sums of its features",
     "beside.moments.seconds": "products of two features",
 }

@@ -183,6 +183,22 @@ def moments_of(
     return total
 
 
+def pooled_moments(network: Network, views: Views, indices: NDArray[np.int64]) -> Moments:
+    """Return the moments of the embeddings of plain images, without classes: counts [1], sums [1, width] and pooled second moments."""
+    import torch
+
+    from anchorage.algorithms.moments import Moments
+
+    total: Moments | None = None
+    with torch.no_grad():
+        for batch in views.over(indices):
+            z = network.embed(views.plain(batch)).double()
+            found = Moments(torch.tensor([len(z)]).double(), z.sum(0, keepdim=True).cpu(), (z.T @ z).cpu(), "Pooled")
+            total = found if total is None else total + found
+    assert total is not None, "there is an image"
+    return total
+
+
 def classifier_of(
     moments: Moments, options: ClassMoments, drawn: torch.Generator | None = None, shrinkage: float | None = None
 ) -> Mapping[str, Tensor]:

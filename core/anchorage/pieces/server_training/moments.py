@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import AboveZero, Fraction
-from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
-from anchorage.api.errors.transfer import OUT_OF_BOUNDS
+from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE
 from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
-from anchorage.api.piece import NEW_OPTION, AuxiliaryArray, Need, piece
+from anchorage.api.piece import NEW_OPTION, AuxiliaryArray, piece
 from anchorage.api.task import CLASSIFICATION
-from anchorage.engine.aggregation.apart import summed_apart
-from anchorage.engine.aggregation.mean import UnusableUpdate
-from anchorage.engine.aggregation.single_tensors import TensorReader
 from anchorage.learning.hooks import BatchNormHooks, ServerTrainer, expect
 from anchorage.learning.method import TrainingMethod
 from anchorage.pieces.server_training.guesses import SEVERAL, Part, Recipe, silo_moments
-from anchorage.pieces.slots import ServerTraining
-from anchorage.transport.messages import Announcement
-from anchorage.transport.tensors.chunks import ChunkSource
-from anchorage.transport.tensors.layout import MOMENTS, Layout
-from anchorage.transport.tensors.model import ModelBytes
+from anchorage.pieces.server_training.sums import SumsOfFeatures
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.algorithms.moments import Second
-    from anchorage.api.method import ResolvedMethod
     from anchorage.api.plan import Plan
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound, Work
@@ -42,14 +33,10 @@ ROUNDING = 1e-6
 
 
 @piece("moments")
-class ClassMoments(ServerTraining):
+class ClassMoments(SumsOfFeatures):
     """Classifier computed from class moments of frozen features, without training at silos."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
-    trains: ClassVar[bool] = True
-    needs_network: ClassVar[bool] = True
-    needs_anchors: ClassVar[bool] = False
-
     head: Literal["Lda", "NaiveBayes", "Qda", "Ridge", "Total", "FisherMix", "ProtoHyper"] = Field(
         "Lda",
         description="Classifier that the server makes of the moments. Lda: linear discriminant. NaiveBayes: independent features with "
@@ -125,18 +112,6 @@ class ClassMoments(ServerTraining):
         if self.guesses == "Stated":
             used.add(Fact.STATED_MOMENTS)
         return frozenset({Fact.SERVER_TRAINING, Fact.LABELS_UNREAD, Fact.LABELS_UNNEEDED, Fact.UNTRAINED, *used})
-
-    def needs(self) -> Sequence[Need]:
-        """Need rounds, and silos that train on nothing."""
-        mode = "found Asynchronous, but moments are summed over a round's silos; set Synchronous"
-        alone = "found {}, but with serverTraining moments no silo trains; set {{none: {{}}}}"
-        return (
-            Need(Fact.ROUNDS, mode, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),
-            *(
-                Need(fact, alone.format(slot), refused=True, path=("spec", "method", slot))
-                for fact, slot in ((Fact.PSEUDO_LABELS, "pseudoLabels"), (Fact.SELF_SUPERVISION, "selfSupervised"))
-            ),
-        )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need labels that the classifier can use, and features that stay as they were counted."""
@@ -221,8 +196,8 @@ class ClassMoments(ServerTraining):
         """Return which recipe made the model's classifier."""
         return int(network.guessers.chosen) if network.guessers is not None else 0
 
-    def down_layout(self, layout: Layout, network: Network) -> Layout:
-        """Add the moments, which are zero on their way down."""
+    def shapes(self, network: Network) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of the moments of every recipe."""
         from anchorage.algorithms.moments import second_shape
 
         classes, width = network.classifier.out_features, network.classifier.in_features
@@ -231,46 +206,18 @@ class ClassMoments(ServerTraining):
             "sums": (classes + 1, width),
             "seconds": second_shape(self.second, classes, width),
         }
-        own = [(t.name, t.dtype, t.shape) for t in layout.tensors]
-        moments = {recipe.tensor(part): shape for recipe in self.recipes for part, shape in shapes.items()}
-        return Layout.of([*own, *((name, "F64", shape) for name, shape in moments.items())])
-
-    def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
-        """Leave nothing but the moments."""
-        return layout.select(t.name for t in layout.tensors if t.name.startswith(MOMENTS))
-
-    def travels_beside(self, layout: Layout, model: ModelBytes | None) -> Mapping[str, NDArray[Any]]:
-        """Return zeros: what the server summed up goes no further."""
-        return {t.name: np.zeros(t.shape) for t in layout.tensors if t.name.startswith(MOMENTS)}
+        return {recipe.tensor(part): shape for recipe in self.recipes for part, shape in shapes.items()}
 
     def silo_work(self, silo_round: SiloRound) -> Work:
         """Return the moments of the silo's images, without a step."""
         return silo_moments(self, silo_round)
 
-    def refine(
-        self,
-        mean: ModelBytes,
-        updates: Sequence[ChunkSource],
-        weights: Sequence[float],
-        announcements: Sequence[Announcement],
-    ) -> ModelBytes:
-        """Sum the moments up.
+    @property
+    def counted(self) -> Sequence[str]:
+        """Names of the counts of every recipe."""
+        return [recipe.tensor("counts") for recipe in self.recipes]
 
-        Raises
-        ------
-        UnusableUpdate
-            A silo's counts are not those of the images that it announced.
-        """
-        counts = [mean.layout.by_name[recipe.tensor("counts")] for recipe in self.recipes]
-        for index, (update, announcement) in enumerate(zip(updates, announcements, strict=True)):
-            read = TensorReader(update)
-            if (
-                found := self._miscounted(announcement.samples, {entry.name: read(entry) for entry in counts})
-            ) is not None:
-                raise UnusableUpdate(index, OUT_OF_BOUNDS, found)
-        return summed_apart(mean, updates, MOMENTS)
-
-    def _miscounted(self, samples: Mapping[str, int], counts: Mapping[str, NDArray[np.float64]]) -> str | None:
+    def miscounted(self, samples: Mapping[str, int], counts: Mapping[str, NDArray[np.float64]]) -> str | None:
         """Return how counts are none of the images that were announced; None where they may be."""
         without = samples.get("unlabelled", 0)
         most = samples.get("labelled", 0) + without

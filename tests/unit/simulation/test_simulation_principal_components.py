@@ -1,0 +1,130 @@
+"""Principal components that a first stage finds, played from documents."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import MOMENTS_UNUSABLE
+from anchorage.api.mistakes import DocumentError
+from anchorage.methods import validate_study
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import torch
+
+from anchorage.learning.principal_components import PrincipalComponents
+from anchorage.simulation.run import Simulation
+
+POOL = {"format": "Digits", "testPercent": 40, "anchors": 40}
+STAGE = {"method": "PrincipalComponents", "rounds": 1}
+
+
+def documents(
+    *, method="MomentsHead", components=16, warm_up=(STAGE,), parts=2, recipe="Iid", rounds=3, anchors=True, **model
+):
+    """Write a federation of digits with a frozen encoder, and its silos."""
+    spec = {
+        "rounds": rounds,
+        "task": {"classification": {"classes": list("0123456789")}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
+        | {"trainable": "Head", "principalComponents": components}
+        | model,
+        "method": {"name": method},
+        "evaluation": {"validation": POOL | {"use": "Test"}},
+        **({"anchorData": POOL | {"use": "Anchors"}} if anchors else {}),
+        **({"warmUp": list(warm_up)} if warm_up else {}),
+    }
+    written = [{"kind": "Federation", "metadata": {"name": "parts"}, "spec": spec}]
+    for part in range(parts):
+        data = POOL | {"use": "Part", "partition": {"recipe": recipe, "parts": parts, "part": part}}
+        if recipe == "PerClass":
+            data["partition"] |= {"alpha": "0.3"}
+        silo = {"federation": "parts", "labels": "All", "managed": {"data": data}}
+        written.append({"kind": "Silo", "metadata": {"name": "abcdef"[part]}, "spec": silo})
+    return "\n---\n".join(json.dumps(document) for document in written)
+
+
+def played(folder: Path, name="state", **options):
+    file = folder / f"{name}.yaml"
+    file.write_text(documents(**options))
+    simulation = Simulation(validate_study(file), folder, folder / name)
+    return simulation, simulation.play()
+
+
+def model_of(simulation):
+    return simulation.store.latest().model.arrays()
+
+
+@pytest.mark.parametrize(("count", "width"), [(3, 5), (5, 5), (1, 4)])
+def test_components_are_those_of_a_singular_value_decomposition(count, width) -> None:
+    drawn = np.random.default_rng(count)
+    features = drawn.normal(size=(60, width)) @ drawn.normal(size=(width, width)) + drawn.normal(size=width)
+    components = PrincipalComponents(width, count)
+    explained = components.find(*map(torch.from_numpy, (features.mean(0), np.cov(features.T))))
+    centred = features - features.mean(0)
+    _, sizes, rows = np.linalg.svd(centred)
+    np.testing.assert_allclose(np.abs(np.sum(components.weight.numpy() * rows[:count], axis=1)), 1, rtol=1e-5)
+    assert explained == pytest.approx((sizes[:count] ** 2).sum() / (sizes**2).sum())
+    found = components(torch.from_numpy(features).float()).numpy()
+    np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(found.var(0, ddof=1), sizes[:count] ** 2 / 59, rtol=1e-4)
+    assert (components.weight.gather(1, components.weight.abs().argmax(1, keepdim=True)) > 0).all()
+
+
+def test_all_components_make_the_classifier_of_the_features_themselves(tmp_path: Path) -> None:
+    _, plain = played(tmp_path, "plain", components=None, warm_up=())
+    width = model_of(played(tmp_path, "some")[0])["projection.weight"].shape[1]
+    _, rotated = played(tmp_path, "rotated", components=width)
+    assert rotated.metrics["accuracy"] == pytest.approx(plain.metrics["accuracy"], abs=0.002)
+
+
+def test_later_rounds_send_the_moments_of_the_components_alone(tmp_path: Path) -> None:
+    simulation, last = played(tmp_path, components=16)
+    assert last.bytes_up == 2 * 8 * (11 + 11 * 16 + 16 * 17 // 2)
+    first = simulation.store.history()[1]
+    assert first.bytes_up > last.bytes_up and first.metrics["explained_variance"] > 0.5
+    assert last.metrics["accuracy"] > 0.6  # chance is 0.1
+    components = model_of(simulation)["projection.weight"]
+    np.testing.assert_allclose(components @ components.T, np.eye(16), atol=1e-5)
+
+
+def test_the_division_of_the_images_does_not_matter(tmp_path: Path) -> None:
+    one, three = (model_of(played(tmp_path, f"of{n}", parts=n, recipe=r)[0]) for n, r in ((1, "Iid"), (3, "PerClass")))
+    np.testing.assert_allclose(one["projection.weight"], three["projection.weight"], atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["SharesHead", "FedAvg"])
+def test_methods_of_guesses_and_of_training_go_on_with_the_components(tmp_path: Path, method) -> None:
+    simulation, last = played(tmp_path, method=method, rounds=4)
+    assert last.metrics["accuracy"] > 0.5
+    assert model_of(simulation)["classifier.weight"].shape == (10, 16)
+
+
+def test_a_silo_of_few_images_sends_none(tmp_path: Path) -> None:
+    stage = STAGE | {"set": ["serverTraining.principalComponents.minimumCount=10000"]}
+    with pytest.raises(AnchorageError, match="have no components") as raised:
+        played(tmp_path, warm_up=(stage,), anchors=False)
+    assert raised.value.failure is MOMENTS_UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"warm_up": ()}, "which nothing finds"),
+        ({"components": None}, "but a model without"),
+        ({"trainable": "All"}, "set trainable: Head"),
+        ({"hidden": 8}, "which stands in their place"),
+        ({"method": "PrincipalComponents", "warm_up": ()}, "make no classifier"),
+        ({"method": "MOON"}, "projection head in their place"),
+        ({"warm_up": ({"method": "MomentsHead", "rounds": 1}, STAGE)}, "which nothing finds"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, options, said) -> None:
+    file = tmp_path / "refused.yaml"
+    file.write_text(documents(**options))
+    with pytest.raises(DocumentError, match=said):
+        validate_study(file)
