@@ -13,6 +13,7 @@ import yaml
 from cryptography import x509
 
 from anchorage.api.errors import AnchorageError, cluster
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.pki.identity import server_uri, uris_of
 from fedctl.checkup import Check, Level
 from fedctl.invitation import address_parts
@@ -54,7 +55,7 @@ def read_expectation(path: Path) -> Expectation:
         It is neither, or cannot be read.
     """
     try:
-        text = path.read_text()
+        text = read_regular(path).decode()
         values: Any = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         why = getattr(error, "strerror", None) or "it is no text"

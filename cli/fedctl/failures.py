@@ -7,6 +7,7 @@ import typer
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.piece_faults import naming_pieces
+from anchorage.api.regular_files import NotARegularFileError
 from anchorage.api.text import printable
 from fedctl.processes import InterruptError, signals_to
 
@@ -19,7 +20,7 @@ def ending(command: Callable[[], object]) -> int:
     """
     try:
         with signals_to(_interrupt), naming_pieces():
-            command()
+            _carry_out(command)
     except AnchorageError as error:
         lines = map(printable, str(error).splitlines())  # it may tell what a server or a cluster said
         typer.echo("\n".join((*lines, f"see fedctl explain {error.code}")), err=True)
@@ -30,6 +31,13 @@ def ending(command: Callable[[], object]) -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 0
     return 0
+
+
+def _carry_out(command: Callable[[], object]) -> None:
+    try:
+        command()
+    except NotARegularFileError as error:
+        raise error.failure() from error
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

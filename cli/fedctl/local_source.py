@@ -10,6 +10,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.inference import DESCRIPTION
 from anchorage.api.model_card import CARD, ModelCard
+from anchorage.api.regular_files import open_regular, read_regular
 from anchorage.api.status import ALL_ROUNDS_COMMITTED, STORING_RESULTS, timestamp
 from anchorage.transport.pki import certificate_of, key_fingerprint
 from fedctl.observation import observe, read_federation_of, read_journal, require_run
@@ -40,7 +41,7 @@ class LocalSource:
     def _certificate(self, silo: str) -> dict[str, str] | None:
         """Return expiry and key of a silo's certificate; None where it has none yet."""
         try:
-            pem = (self.run.silo(silo) / "state" / "silo.crt").read_bytes()
+            pem = read_regular(self.run.silo(silo) / "state" / "silo.crt")
             ends = certificate_of(pem, silo).not_valid_after_utc.timestamp()
             return {"notAfter": timestamp(ends), "key": key_fingerprint(pem)}
         except (OSError, AnchorageError):
@@ -116,7 +117,7 @@ def read_card_at(file: Path) -> ModelCard | None:
         It is damaged.
     """
     try:
-        return parse_card(file.read_bytes(), str(file))
+        return parse_card(read_regular(file), str(file))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -125,12 +126,12 @@ def read_card_at(file: Path) -> ModelCard | None:
 
 def _lines(path: Path, tail: int, follow: bool) -> Iterator[str]:
     """Yield the end of a file, and with `follow` added lines, without an incomplete last line."""
-    content = path.read_bytes()
+    content = read_regular(path)
     offset = len(content) if not follow else content.rfind(b"\n") + 1
     yield from content[:offset].decode(errors="replace").splitlines()[-tail:] if tail else ()
     while follow:
         sleep(FOLLOW_SECONDS)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(offset)
             for line in file:
                 if not line.endswith(b"\n"):

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.documents import NO_FEDERATION
+from anchorage.api.regular_files import read_regular
 from anchorage.api.source import read_documents
 from anchorage.api.status import Condition, FederationStatus, at_rest
 from anchorage.transport.server_client import ServerClient
@@ -40,7 +41,7 @@ def ask_status(endpoint: str) -> FederationStatus:
 def last_status(run: Workdir) -> FederationStatus:
     """Return the status that the server wrote last; an empty one if there is none."""
     try:
-        return FederationStatus.model_validate_json(run.status.read_bytes())
+        return FederationStatus.model_validate_json(read_regular(run.status))
     except (FileNotFoundError, ValidationError):
         return FederationStatus()
 
@@ -127,7 +128,7 @@ def require_run(run: Workdir) -> None:
 def read_journal(run: Workdir) -> Sequence[Round]:
     """Return all committed rounds, ascending, without an incomplete last line."""
     try:
-        lines = run.journal.read_bytes().splitlines()
+        lines = read_regular(run.journal).splitlines()
     except FileNotFoundError:
         return ()
     rounds: list[Round] = []

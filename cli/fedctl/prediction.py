@@ -130,7 +130,7 @@ def _below(folder: Path) -> list[Path]:
         for path in sorted(folder.rglob("*"))
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-    return [path for path in shown if path.is_file() and is_image(str(path), path.name)]
+    return [path for path in shown if not path.is_dir() and is_image(str(path), path.name)]
 
 
 def _scored(

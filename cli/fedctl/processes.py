@@ -15,6 +15,7 @@ from time import monotonic
 from types import FrameType
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, Failure, commands
+from anchorage.api.regular_files import open_regular
 
 _FOLLOW_PARENT = (
     "import ctypes, os, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None); prctl and prctl(1, 15, 0, 0, 0); "
@@ -190,7 +191,7 @@ class Child:
         return f"last line of its log: {lines[-1].strip()[:300]}" if lines else "it wrote nothing"
 
     def _tail(self) -> list[str]:
-        with self.log.open("rb") as file:
+        with open_regular(self.log) as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start, end - _LOG_TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()

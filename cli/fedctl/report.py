@@ -17,6 +17,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import load_federation
 from anchorage.api.model_card import CARD, EXAMPLES, ModelCard
+from anchorage.api.regular_files import read_regular
 from anchorage.engine.tracking import Outbox, Sender, what_is_sent
 from anchorage.methods.model_card import write_card
 from anchorage.transport.files import write_atomically
@@ -229,7 +230,7 @@ def _sent(run: Workdir) -> str:
     for log in sorted(run.silo("x").parent.glob("*/state/audit.jsonl")):
         kinds: Counter[str] = Counter()
         nbytes = 0
-        for line in (line for path in log.parent.glob("audit*.jsonl") for line in path.read_bytes().splitlines()):
+        for line in (line for path in log.parent.glob("audit*.jsonl") for line in read_regular(path).splitlines()):
             try:
                 entry = json.loads(line)
                 kinds[str(entry["kind"])] += 1

@@ -15,6 +15,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metric_names import PSEUDO_LABEL_ACCURACY
 from anchorage.api.metrics import metric_order
 from anchorage.api.model_card import Assessment
+from anchorage.api.regular_files import read_regular
 from anchorage.api.silo_state import SiloState
 from anchorage.api.slot import read_piece
 from fedctl.source import Round
@@ -97,7 +98,7 @@ def example_pictures(file: Path) -> Iterator[Picture]:
     if file.is_file() and file.stat().st_size <= MOST_PICTURE_BYTES:
         says = "Some validation images of the federation: as they are, with the true classes, and with those that the last model predicts."
         title = "Images (above), true classes (middle), predicted classes (below)"
-        yield Picture(title, says, f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}")
+        yield Picture(title, says, f"data:image/png;base64,{base64.b64encode(read_regular(file)).decode()}")
 
 
 def _over_rounds(rounds: Sequence[Round], value: Callable[[Round], float | None]) -> list[tuple[int, float]]:

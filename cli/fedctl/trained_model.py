@@ -6,6 +6,7 @@ from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.inference import DESCRIPTION, Inference, parse_inference, read_inference
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.tensors.model import ModelBytes
 from fedctl.chosen_model import ChosenModel
 from fedctl.local_source import LocalSource
@@ -60,10 +61,10 @@ def open_model(where: str, *, best: bool) -> TrainedModel:
         There is no such model, or it cannot be used.
     """
     folder = Path(where)
-    if (folder / DESCRIPTION).is_file():
+    if (folder / DESCRIPTION).exists():
         described = read_inference(folder / DESCRIPTION)
         role, weights = described.choose(best=best)
-        text = (folder / DESCRIPTION).read_text()
+        text = read_regular(folder / DESCRIPTION).decode()
         return TrainedModel(described, text, read_weights(folder, weights), ChosenModel(role, weights))
     for run in (Workdir(folder.resolve()), Workdir((DEFAULT_PARENT / where).resolve())):
         if run.federation.exists():

@@ -13,6 +13,7 @@ import typer
 import yaml
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.regular_files import open_regular, read_regular
 from fedctl.writing import ANOTHER_WORKDIR, writing
 
 DEFAULT_PARENT = Path(".anchorage")
@@ -99,7 +100,7 @@ class Workdir:
     def data_root(self) -> Path | None:
         """The data root of the run's last start; None before the first."""
         try:
-            values = yaml.safe_load(self.server_config.read_bytes())
+            values = yaml.safe_load(read_regular(self.server_config))
             return Path(values["dataRoot"])
         except (OSError, yaml.YAMLError, KeyError, TypeError):
             return None
@@ -151,7 +152,7 @@ class Workdir:
         path = self.root / "lock"
         if not path.exists():
             return False
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -202,6 +203,6 @@ def remember_folder(name: str, run: Workdir) -> None:
 def read_json(path: Path) -> Any:
     """Return the content of a small JSON file, None if it is missing or incomplete."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_regular(path))
     except (FileNotFoundError, json.JSONDecodeError):
         return None

@@ -10,6 +10,7 @@ from typing import Protocol
 from anchorage.api.base import NAME_PATTERN
 from anchorage.api.errors import AnchorageError, identity
 from anchorage.api.files import Study
+from anchorage.api.regular_files import read_regular
 from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.link import Clock
 from anchorage.transport.pki import (
@@ -260,7 +261,7 @@ def authority_files(folder: Path) -> Callable[[], tuple[bytes, ...]]:
 
     def content() -> tuple[bytes, ...]:
         try:
-            return (folder / "ca.pem").read_bytes(), str((folder / PREVIOUS_KEY).exists()).encode()
+            return read_regular(folder / "ca.pem"), str((folder / PREVIOUS_KEY).exists()).encode()
         except OSError:
             return ()
 

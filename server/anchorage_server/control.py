@@ -13,6 +13,7 @@ from cryptography.x509 import load_der_x509_certificate
 from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.pki import Credentials, operator_uri, uris_of
 from anchorage.transport.probes import Answer, ProbeServer
 from anchorage_server.http import JSON
@@ -176,7 +177,7 @@ class ControlServer(ProbeServer):
 
 
 def _contents(credentials: Credentials) -> tuple[bytes, ...]:
-    return tuple(path.read_bytes() for path in (credentials.key, credentials.certificate, credentials.authority))
+    return tuple(read_regular(path) for path in (credentials.key, credentials.certificate, credentials.authority))
 
 
 def _context(credentials: Credentials) -> ssl.SSLContext:

@@ -13,6 +13,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
+from anchorage.api.regular_files import read_regular
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, TrackingStatus
 from anchorage.engine.events import RunEnded, SiloJoined, SiloLeft
@@ -96,7 +97,7 @@ def read_finished(state: Path, study: Study) -> FinishedRun | None:
     """
     file = _file(state)
     with storage_errors("read whether the run is over", file):
-        content = file.read_bytes() if file.exists() else b""
+        content = read_regular(file) if file.exists() else b""
     if not content:
         return None
     try:

@@ -7,6 +7,7 @@ from threading import Lock
 from pydantic import Field, ValidationError
 
 from anchorage.api.base import Document
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.files import sync, write_atomically
 from anchorage.transport.signed_head import MOST_LINES, SignedHead
 
@@ -79,7 +80,7 @@ class HeldHeads:
 
     def _read(self, file: Path) -> HeldHead | None:
         try:
-            return HeldHead.model_validate_json(file.read_bytes()) if file.exists() else None
+            return HeldHead.model_validate_json(read_regular(file)) if file.exists() else None
         except (OSError, ValidationError) as error:
             _log.warning(
                 "the head of an audit log is not as it was written", extra={"file": str(file), "error": str(error)}

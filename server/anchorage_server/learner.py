@@ -11,6 +11,7 @@ from anchorage.api.errors.storage import MODEL_TOO_LARGE
 from anchorage.api.federation import FederationSpec
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import network_called
+from anchorage.api.regular_files import read_regular
 from anchorage.api.run import HeldOut
 from anchorage.engine.hooks import EngineHooks
 from anchorage.engine.interfaces import ServerLearner
@@ -163,7 +164,7 @@ def data_key(state: Path) -> bytes:
                 out.write(secrets.token_bytes(KEY_BYTES))
                 out.flush()
                 os.fsync(handle)
-        return file.read_bytes()
+        return read_regular(file)
 
 
 def read_server_images(

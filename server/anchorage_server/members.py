@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from anchorage.api.base import KEY_PATTERN, Document, Name
+from anchorage.api.regular_files import read_regular
 from anchorage.api.status import MOST_SILOS, Total
 from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.files import write_atomically
@@ -82,7 +83,7 @@ class Members:
         self._list = MemberList()
         self._keys: Mapping[str, Member] = {}
         with storage_errors("read the members", file):
-            content = file.read_bytes() if file.exists() else b""
+            content = read_regular(file) if file.exists() else b""
         if content:
             try:
                 self._take(MemberList.model_validate_json(content))

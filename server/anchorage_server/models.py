@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorage.api.inference import DESCRIPTION
+from anchorage.api.regular_files import read_regular
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.checkpoints import checkpoint_name
 from anchorage.engine.store.durable import storage_errors
@@ -40,7 +41,7 @@ def describe_models(state: Path, last: RoundRecord | None) -> dict[str, Any]:
     file = state / "model" / DESCRIPTION
     with storage_errors("read the model's description", file):
         if file.exists():
-            values = json.loads(file.read_bytes())
+            values = json.loads(read_regular(file))
             stored = {name: values.pop(name) for name in ("final", "best")}
             if (
                 last is None or last.round <= stored["final"]["round"]

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.model_card import CARD
+from anchorage.api.regular_files import open_regular
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.journal import read_journal
@@ -70,7 +71,7 @@ def _records(state: Path) -> list[RoundRecord]:
 def _copy(path: Path | None, name: str, out: BinaryIO) -> None:
     if path is None or not path.exists():
         raise AnchorageError(commands.NO_MODEL_YET, f"the server's state has no {name} (any more); ask again")
-    with storage_errors("read", path), path.open("rb") as file:
+    with storage_errors("read", path), open_regular(path) as file:
         shutil.copyfileobj(file, out, 1 << 20)
 
 

@@ -4,6 +4,7 @@ import json
 import logging
 from pathlib import Path
 
+from anchorage.api.regular_files import read_regular
 from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.files import write_atomically
 
@@ -37,7 +38,7 @@ class RunStart:
         self.initial = initial
         """Which weights the run started from, whatever lies under their name now."""
         with storage_errors("read when the run started", file):
-            content = file.read_bytes() if file.exists() else b""
+            content = read_regular(file) if file.exists() else b""
         if content:
             try:
                 self._read(content, now, begun=earliest is not None)

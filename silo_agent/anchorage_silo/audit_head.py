@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from anchorage.api.errors import AnchorageError, Failure
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.files import write_atomically
 from anchorage.transport.pki import load_key, new_key
 
@@ -40,7 +41,7 @@ class AuditHead:
         if not self._file.exists():
             return None
         try:
-            head = json.loads(self._file.read_bytes())
+            head = json.loads(read_regular(self._file))
             lines, last, signature = int(head["lines"]), str(head["hash"]), bytes.fromhex(head["signature"])
             signer = load_key(self._key_file).public_key()
             signer.verify(signature, _signed(lines, last), ec.ECDSA(hashes.SHA256()))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.files import write_atomically
 from anchorage.transport.pki import Credentials
 from anchorage.transport.pki.credentials import read_certificates
@@ -27,7 +28,7 @@ def authorities_file(config: SiloConfig) -> Path:
     Another configured authority, as of a new invitation, begins anew.
     """
     try:
-        digest = hashlib.sha256(config.authority.read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_regular(config.authority)).hexdigest()
     except OSError:
         return config.authority
     kept = config.state / f"authorities-{digest[:16]}.pem"
@@ -44,7 +45,7 @@ def keep_authorities(config: SiloConfig) -> None:
     """
     if authorities_file(config) != config.authority or not config.authority.exists():
         return
-    content = config.authority.read_bytes()
+    content = read_regular(config.authority)
     kept = config.state / f"authorities-{hashlib.sha256(content).hexdigest()[:16]}.pem"
     try:
         write_atomically(kept, content, mode=0o644, durable=True)
@@ -80,7 +81,7 @@ class TrustedAuthorities:
         file = self.credentials.authority
         try:
             taken = accepted_authorities(read_certificates(file), offered, endorsements, self.federation, self.now())
-            if taken == file.read_bytes():
+            if taken == read_regular(file):
                 return
             self._take(taken)
         except OSError as error:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from anchorage.api.errors import AnchorageError, Failure
+from anchorage.api.regular_files import open_regular, read_regular
 from anchorage.transport.files import sync
 from anchorage_silo.audit_head import AuditHead
 
@@ -96,9 +97,9 @@ class Reading:
     def _entries(self) -> Iterator[Entry]:
         path = self._source.path
         with ExitStack() as stack:
-            current: BinaryIO = stack.enter_context(path.open("rb")) if path.exists() else BytesIO()
+            current: BinaryIO = stack.enter_context(open_regular(path)) if path.exists() else BytesIO()
             for earlier in self._source.segments():
-                with earlier.open("rb") as lines:
+                with open_regular(earlier) as lines:
                     if not _same(lines, current):  # it was set aside after it was opened
                         yield from self._read(lines, earlier)
             yield from self._read(takewhile(lambda line: line.endswith(b"\n"), current), path)
@@ -166,7 +167,7 @@ class ChainedLog:
         self._file = -1
         try:
             self._open()
-            text = file.path.read_bytes()
+            text = read_regular(file.path)
             if (whole := text.rfind(b"\n") + 1) < len(text):
                 os.ftruncate(self._file, whole)
             self._read = Reading(file)

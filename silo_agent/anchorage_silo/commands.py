@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.grpc.single_calls import describe, held_head
 from anchorage.transport.pki import Credentials, key_fingerprint
 from anchorage_silo.agent import lock_state_folder, renewal_of
@@ -78,7 +79,7 @@ def _rotate_key(config: SiloConfig) -> str:
         if error.failure is not silo.AGENT_RUNNING:
             raise
         return "the new key is made; the running agent takes it within a minute, and its log says so"
-    shown = key_fingerprint(credentials.certificate.read_bytes())
+    shown = key_fingerprint(read_regular(credentials.certificate))
     return f"the key was changed, and the former one is refused from now on; SHA-256 of the key: {shown}"
 
 

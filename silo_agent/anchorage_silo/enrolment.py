@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, identity, silo, transfer
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc.enrolment import ask_time, enrol
 from anchorage.transport.peer_clock import PeerClock
@@ -93,7 +94,7 @@ def has_new_token(config: SiloConfig) -> bool:
     used = config.state / USED_TOKEN
     if config.token is None or not (config.token.exists() and used.exists()):
         return False
-    return used.read_bytes() != _digest(_token(config))
+    return read_regular(used) != _digest(_token(config))
 
 
 def forget_identity(config: SiloConfig) -> None:
@@ -125,7 +126,7 @@ def _pending_request(path: Path, key: PrivateKey, uri: str) -> bytes:
         The folder is not writable.
     """
     if path.exists():
-        request = path.read_bytes()
+        request = read_regular(path)
         try:
             if SigningRequest.parse(request) == SigningRequest(uri, key.public_key()):
                 return request
@@ -141,8 +142,7 @@ def _token(config: SiloConfig) -> str:
         found = f"silo {config.silo} has no certificate in {config.state} and no token in its configuration"
         raise AnchorageError(silo.NOT_ENROLLED, found)
     try:
-        return config.token.read_text(encoding="ascii").strip()
+        return read_regular(config.token).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise AnchorageError(
-            silo.NOT_ENROLLED, f"the token file {config.token} cannot be read: {type(error).__name__}"
-        ) from error
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise AnchorageError(silo.NOT_ENROLLED, f"the token file {config.token} cannot be read: {why}") from error

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.regular_files import regular_opener
 from anchorage.transport.messages import TaskKind
 
 MODEL_FILES = {TaskKind.TRAIN: "model.bin", TaskKind.EVALUATE: "candidate.bin"}
@@ -107,7 +108,7 @@ def map_existing(path: Path, nbytes: int, *, writable: bool) -> NDArray[np.uint8
     if nbytes == 0:
         return np.empty(0, np.uint8)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-    with path.open("r+b" if writable else "rb") as file:
+    with open(path, "r+b" if writable else "rb", opener=regular_opener) as file:
         return np.frombuffer(mmap.mmap(file.fileno(), nbytes, access=access), np.uint8)
 
 

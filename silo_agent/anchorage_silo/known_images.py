@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.regular_files import open_regular, read_regular
 from anchorage.api.text import printable
 from anchorage.learning.data.pseudonyms import KnownImage, Pseudonyms
 from anchorage.transport.files import write_atomically, write_once
@@ -36,7 +37,7 @@ def image_key(folder: Path) -> bytes:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):  # the process of another device made it
                 write_once(file, os.urandom(_KEY_BYTES))
-        key = file.read_bytes()
+        key = read_regular(file)
     except OSError as error:
         raise state_unusable(file, error) from error
     if len(key) != _KEY_BYTES:
@@ -79,7 +80,7 @@ class KnownImages:
         """
         file = trainer_folder(state) / TABLE_FILE
         try:
-            with file.open("rb") as content:
+            with open_regular(file) as content:
                 text = content.read(_MOST_BYTES)
             lines = [json.loads(line) for line in text.splitlines()]
             images = tuple(_image(line) for line in lines if "remark" not in line)

@@ -12,6 +12,7 @@ from types import FrameType
 
 from anchorage.api.errors import AnchorageError, rounds
 from anchorage.api.logs import log_to_stderr
+from anchorage.api.regular_files import NotARegularFileError
 
 SHUTDOWN_SECONDS = 10.0
 """Time limit of a clean shutdown, well below a cluster's grace period; then the process exits."""
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _log.info("the agent was asked to stop")
     except AnchorageError as error:
         _exit_with(error)
+    except NotARegularFileError as error:
+        _exit_with(error.failure())
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

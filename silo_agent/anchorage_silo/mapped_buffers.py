@@ -12,6 +12,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.regular_files import read_regular
 from anchorage.engine.buffers import ModelBuffer
 from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
@@ -78,7 +79,7 @@ class MappedBuffers:
     def kept(self, task: str) -> Announcement | None:
         """Return the stored announcement of a task if its update is still complete in the file, else None."""
         try:
-            found = self._announced.read_bytes()
+            found = read_regular(self._announced)
             seal, content = found[:SEAL_BYTES], found[SEAL_BYTES:]
             if seal != self._seal(content):
                 return None

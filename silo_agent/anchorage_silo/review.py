@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.regular_files import read_regular
 from anchorage.api.run import RunDescription
 from anchorage.api.text import printable
 from anchorage.engine.accounting import epsilon
@@ -106,7 +107,7 @@ class Review(Document):
         """
         run = read_description(text)
         try:
-            authority = key_fingerprint(config.authority.read_bytes())
+            authority = key_fingerprint(read_regular(config.authority))
         except OSError as error:
             raise state_unusable(config.authority, error) from error
         limits = policy.limits(Limits.of(run, config.labels))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.regular_files import read_regular
 from anchorage.engine.buffers import ModelBuffer
 from anchorage.transport.files import replacing
 from anchorage.transport.tensors.chunks import Manifest, chunk_digest
@@ -41,7 +42,7 @@ class SharedWeights:
         """Return a chunk of so many bytes; None where it is not there. One that is damaged is removed."""
         path = self._folder / digest.hex()
         try:
-            data = path.read_bytes() if path.stat().st_size == nbytes else b""
+            data = read_regular(path) if path.stat().st_size == nbytes else b""
         except OSError:  # missing, or removed by another agent
             return None
         if chunk_digest(data) != digest:

@@ -22,6 +22,7 @@ from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo,
 from anchorage.api.files import dump_yaml
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelSpec
+from anchorage.api.regular_files import open_regular
 from anchorage.learning.randomness import generator
 from anchorage.pieces.task.classification import Classification
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
@@ -54,7 +55,7 @@ class JsonWatcher:
     def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
         """Print the rounds committed since the last call."""
         try:
-            with self.run.journal.open("rb") as journal:
+            with open_regular(self.run.journal) as journal:
                 journal.seek(self._offset)
                 for line in journal:
                     if not line.endswith(b"\n"):

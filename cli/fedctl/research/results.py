@@ -14,6 +14,7 @@ from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import Study, load_federation
 from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
 from anchorage.api.metrics import lower_is_better, ordered, score
+from anchorage.api.regular_files import read_regular
 from anchorage.api.silo_state import SiloState
 from anchorage.api.text import in_percent
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
@@ -93,7 +94,7 @@ class SeedResult:
             It cannot be read.
         """
         try:
-            values = json.loads(path.read_bytes())
+            values = json.loads(read_regular(path))
             if values["schemaVersion"] != SCHEMA_VERSION:
                 raise ValueError(f"schemaVersion {values['schemaVersion']}, expected {SCHEMA_VERSION}")
             rounds = tuple(map(record_from_json, values["rounds"]))
@@ -299,7 +300,7 @@ class SimulationFolder:
     def committed(self) -> int:
         """Return the most rounds that a seed has: those of finished seeds, and of others as far as they are on disk."""
         journals = self.root.glob("seed-*/rounds/journal.jsonl")
-        unfinished = (journal.read_bytes().count(b"\n") - 1 for journal in journals)
+        unfinished = (read_regular(journal).count(b"\n") - 1 for journal in journals)
         return max((*(seed.rounds[-1].round for seed in self.finished()), *unfinished), default=0)
 
     def forget_beginnings(self) -> bool:

@@ -22,6 +22,7 @@ from anchorage.api.model import (
     VolumeSpec,
 )
 from anchorage.api.piece import PIECES
+from anchorage.api.regular_files import open_regular
 from anchorage.api.slot import Slot
 from anchorage.api.task import ClassName, Task
 
@@ -256,7 +257,7 @@ def read_inference(path: Path) -> Inference:
         There is none, it is of another format, or a value is missing or out of range.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise AnchorageError(MODEL_UNUSABLE, f"{path}: {error.strerror}") from error

@@ -13,6 +13,7 @@ import yaml
 
 from anchorage.api.errors.documents import DUPLICATE_FIELD, FILE_TOO_LARGE, FILE_UNREADABLE, NOT_YAML, WRONG_TYPE
 from anchorage.api.mistakes import DocumentError, FieldPath, Mistake
+from anchorage.api.regular_files import open_regular
 
 MOST_BYTES = 2**20
 MOST_VALUES = 100_000
@@ -85,7 +86,7 @@ def read_documents(path: Path) -> list[RawDocument]:
         The file is unreadable, not YAML, too large, or has a field twice.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise _refused(FILE_UNREADABLE, f"{error.strerror}; check the path and the permissions", str(path)) from error

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE
+from anchorage.api.regular_files import check_regular
 from anchorage.transport.files import replacing
 
 
@@ -111,6 +112,7 @@ def read_checked(path: Path, terms: str = "") -> Mapping[str, NDArray[Any]]:
     OSError, SafetensorError
         The file cannot be read, is not as it was written, or was written under other terms.
     """
+    check_regular(path)
     with safe_open(path, "np") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
         if (file.metadata() or {}).get("digest") != digest_of(arrays, terms):

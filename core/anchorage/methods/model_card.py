@@ -30,6 +30,7 @@ from anchorage.api.model_card import (
     TrainedModel,
 )
 from anchorage.api.piece import PIECES, AuxiliaryArray
+from anchorage.api.regular_files import read_regular
 from anchorage.api.run import RunDescription
 from anchorage.api.silo_state import SiloState
 from anchorage.api.status import timestamp
@@ -147,7 +148,7 @@ def read_images(state: Path) -> dict[str, dict[str, Any]]:
     OSError, ValueError
         One cannot be read.
     """
-    return {path.stem.removeprefix("images-"): json.loads(path.read_bytes()) for path in state.glob("images-*.json")}
+    return {path.stem.removeprefix("images-"): json.loads(read_regular(path)) for path in state.glob("images-*.json")}
 
 
 def _documents(study: Study) -> tuple[DocumentDigest, ...]:

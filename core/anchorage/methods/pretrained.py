@@ -14,6 +14,7 @@ from anchorage.api.errors.data import DATA_MISSING, WEIGHTS_UNUSABLE
 from anchorage.api.federation import FederationSpec
 from anchorage.api.mistakes import without_password
 from anchorage.api.model import REGISTERED, WEIGHTS_CLAIM, WeightsName
+from anchorage.api.regular_files import read_regular, regular_opener
 from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.files import replacing, write_atomically
 
@@ -64,7 +65,7 @@ class WeightsFolder:
         """
         index = self.folder / _INDEX
         with storage_errors("read the list of weights", self.folder):
-            content = index.read_bytes() if index.exists() else b"{}"
+            content = read_regular(index) if index.exists() else b"{}"
         try:
             return _Index.model_validate_json(content).weights
         except ValidationError as error:
@@ -140,7 +141,7 @@ def not_fetched(source: str, error: Exception) -> AnchorageError:
 
 def digest_of(file: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
-    with storage_errors("read the weights", file), file.open("rb") as opened:
+    with storage_errors("read the weights", file), open(file, "rb", opener=regular_opener) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 

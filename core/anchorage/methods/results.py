@@ -13,6 +13,7 @@ from anchorage.api.files import Study
 from anchorage.api.inference import DESCRIPTION, describe, head_of
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model_card import EXAMPLES, TrainedModel, thresholds_of
+from anchorage.api.regular_files import read_regular
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, metrics_of
 from anchorage.engine.interfaces import Checkpoint, ServerLearner
@@ -140,7 +141,7 @@ def _add_thresholds(folder: Path, models: Mapping[str, TrainedModel]) -> None:
     given = {role: thresholds_of(model.assessment) for role, model in models.items()}
     if not any(given.values()):
         return
-    values = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    values = json.loads(read_regular(folder / DESCRIPTION).decode())
     for role, thresholds in given.items():
         values[role]["thresholds"] = thresholds
     write_atomically(folder / DESCRIPTION, json.dumps(values, indent=2).encode())

@@ -14,6 +14,7 @@ from anchorage.api.fact import Fact
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.regular_files import read_regular
 from anchorage.api.run import RunDescription
 from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
@@ -212,7 +213,7 @@ class Simulation:
 def _has_begun(state: Path) -> bool:
     """Return whether a folder holds something that can be gone on from."""
     journal = state / "rounds" / "journal.jsonl"
-    return (journal.exists() and b"\n" in journal.read_bytes()) or any((state / "results").glob("*/*"))
+    return (journal.exists() and b"\n" in read_regular(journal)) or any((state / "results").glob("*/*"))
 
 
 def _profile(silo: Silo, images: SharedImages) -> Profile:

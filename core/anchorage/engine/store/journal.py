@@ -12,6 +12,7 @@ from blake3 import blake3
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import JOURNAL_DAMAGED
+from anchorage.api.regular_files import read_regular
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.records import record_from_json, record_to_json
@@ -83,7 +84,7 @@ def read_journal(path: Path) -> list[Entry]:
         A line before the last is damaged or the rounds do not ascend by one; the file cannot be read.
     """
     with storage_errors("read the journal", path):
-        content = path.read_bytes() if path.exists() else b""
+        content = read_regular(path) if path.exists() else b""
     return _entries(content, path)[0]
 
 
@@ -136,7 +137,7 @@ class Journal:
         self._path, self._sync = path, sync
         with storage_errors("open the journal", path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            content = path.read_bytes()
+            content = read_regular(path)
             self.entries, self._bounds = _entries(content, path)
         whole = len(content) == self._bounds[-1]
         self.damage = "" if whole else f"{path}: the last line is torn or not as it was written"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import CONTRIBUTION_DAMAGED
+from anchorage.api.regular_files import read_regular
 from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.journal import Contribution, body_of, sealed
 from anchorage.engine.store.updates import Slot, Updates
@@ -143,7 +144,7 @@ class Spool(Updates[SpoolFile]):
         """Read the descriptions that an earlier process left; one that is not as it was written is removed."""
         for path in self._folder.glob("[0-9]*.json"):
             try:
-                values = json.loads(body_of(path.read_bytes()) or b"")
+                values = json.loads(body_of(read_regular(path)) or b"")
                 announcement = decode_announcement(base64.b64decode(values["announcement"]))
                 yield Slot(int(path.stem), values["silo"], values["round"], announcement, None, whole=True)
             except (ValueError, KeyError, TypeError, AnchorageError):

@@ -3,13 +3,14 @@
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anchorage.api.piece import PIECES
 from anchorage.api.piece_faults import WrongResultError, returned_by, shown
+from anchorage.api.regular_files import open_regular
 from anchorage.learning.data.decoding import MOST_PIXELS, Decoded, Input, Intensity, Picture, fitted, not_an_image
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import DecoderHooks, IntensityHooks
@@ -47,7 +48,7 @@ def is_image(path: str, name: str) -> bool:
     if (suffix and not suffix[1:].isdigit()) or name == DIRECTORY:
         return False
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             return decoder_for(file.read(HEAD_BYTES), name) is not None
     except OSError:
         return False

@@ -13,7 +13,9 @@ colour of 16 bits Pillow keeps the upper 8, which is the same window of 65535; w
 
 import hashlib
 import io
+import os
 import re
+import stat
 import struct
 import zlib
 from collections.abc import Callable, Mapping
@@ -295,7 +297,7 @@ def read_beginning(source: Path | None, count: int) -> bytes:
     if source is None:
         raise RefusedImageError("Missing", "no such file")
     try:
-        with source.open("rb") as file:
+        with open(source, "rb", opener=regular_opener) as file:
             content = file.read(count)
     except FileNotFoundError as error:
         raise RefusedImageError("Missing", "no such file") from error
@@ -306,6 +308,37 @@ def read_beginning(source: Path | None, count: int) -> bytes:
     if not content:
         raise RefusedImageError("Empty", "0 bytes")
     return content
+
+
+def regular_opener(path: str, flags: int) -> int:
+    """Open a file as `open` asks its opener to, at once: as `anchorage.api.regular_files` does, which this module cannot import.
+
+    Raises
+    ------
+    RefusedImageError
+        It is a named pipe, a socket or a device.
+    OSError
+        It is not there, or may not be read.
+    """
+    _refuse_irregular(Path(path).stat().st_mode)
+    try:
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except BlockingIOError:  # a file server holds a lease on it, which ends within the system's bound
+        handle = os.open(path, flags)
+    try:
+        _refuse_irregular(os.fstat(handle).st_mode)  # the name may have become another one's meanwhile
+    except RefusedImageError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _refuse_irregular(mode: int) -> None:
+    for is_kind, kind in ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket")):
+        if is_kind(mode):
+            raise RefusedImageError("Unsupported", f"{kind}, not a regular file")
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise RefusedImageError("Unsupported", "a device, not a regular file")
 
 
 def decode_bytes(content: bytes, wanted: Input) -> Decoded:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydicom.dataset import Dataset
 from pydicom.tag import Tag
 
+from anchorage.api.regular_files import open_regular
 from anchorage.learning.data.decoding import Measured, RefusedImageError, read_content
 from anchorage.learning.data.dicom import CAPTURES, IMAGES, functional_group, pictures_of
 from anchorage.learning.data.dicom_pixels import MOST_FRAMES, UNREADABLE, inflated
@@ -115,7 +116,7 @@ def _slices_of(files: Sequence[Path]) -> tuple[list[_Slice], Counter[str]]:
     slices: list[_Slice] = []
     left_out: Counter[str] = Counter()
     for file in files:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             found = pydicom.dcmread(inflated(opened), stop_before_pixels=True, force=True, specific_tags=_TAGS)
         kind = str(found.get("SOPClassUID", "")).strip()
         if "LOCALIZER" in (found.get("ImageType") or ()):

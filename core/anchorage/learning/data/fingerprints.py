@@ -8,6 +8,7 @@ from blake3 import blake3
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import IMAGES_CHANGED
+from anchorage.api.regular_files import read_regular
 from anchorage.learning.data.images import ImageSet
 from anchorage.transport.files import write_atomically
 
@@ -72,7 +73,7 @@ class Fingerprint:
 
 def _read(file: Path) -> Fingerprint | None:
     try:
-        return Fingerprint(**json.loads(file.read_bytes()))
+        return Fingerprint(**json.loads(read_regular(file)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:

@@ -139,7 +139,7 @@ def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool
         found.leave_out(SYSTEM_FOLDER, f"{name}/")
         return False
     stem = entry.name.rpartition(".")[0]
-    image = not folder and (_called_image(entry.name) if link else entry.is_file() and is_image(entry.path, entry.name))
+    image = not folder and (_called_image(entry.name) if link else is_image(entry.path, entry.name))
     if link and (folder or image) and _leads_out(Path(entry.path), claim):
         found.outside.append(name)
     elif image and _THUMBNAIL.search(stem):

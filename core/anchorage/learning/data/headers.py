@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
+from anchorage.api.regular_files import open_regular
 from anchorage.learning.data.decoders import HEAD_BYTES, decoder_for, decoders
 from anchorage.learning.data.decoding import MOST_BYTES, RefusedImageError
 
@@ -81,7 +82,7 @@ def _header(path: str, nbytes: int, modified: int) -> Header | None:
     if nbytes > MOST_BYTES:
         return None
     try:
-        with Path(path).open("rb") as file, warnings.catch_warnings():
+        with open_regular(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # libraries warn with values of headers
             version = decoder_for(file.read(HEAD_BYTES), Path(path).name)
             if version is None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, MANIFEST_WRONG, PARTITION_FILE_DIFFERS
+from anchorage.api.regular_files import read_regular
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.tables import read_table
 
@@ -115,7 +116,7 @@ def read_index(file: Path) -> IndexFile:
     if file.suffix.lower() == ".csv":
         return _read_csv(file)
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_regular(file).decode("utf-8-sig")
     except OSError as error:
         found = f"cannot be read ({error.strerror}); check partition.file"
         raise AnchorageError(DATA_MISSING, f"{file} {found}", redacted=f"the partition file {found}") from error

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, IMAGES_EXCEED_MEMORY, MANIFEST_WRONG, TASK_UNSUPPORTED
+from anchorage.api.regular_files import open_regular
 from anchorage.learning.data.folders import file_of, folder_of
 from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import TEST_ROW, TRAINING_ROW, VALIDATION_ROW, BadImage, Listing
@@ -85,7 +86,7 @@ def list_med_mnist(section: DataSection, root: Path, reader: LabelReader) -> Lis
 def is_med_mnist(file: Path) -> bool:
     """Return whether a file is one of MedMNIST's, without reading its images."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with open_regular(file) as opened, zipfile.ZipFile(opened) as archive:
             return {f"{part}_images.npy" for part in _PARTS} <= set(archive.namelist())
     except (OSError, zipfile.BadZipFile):
         return False
@@ -103,12 +104,14 @@ def _only_file(folder: Path) -> str:
 def _read(file: Path) -> tuple[dict[str, NDArray[np.uint8]], dict[str, NDArray[np.int64]]]:
     images, labels = {}, {}
     try:
-        with zipfile.ZipFile(file) as archive:
-            _refuse_too_large(file, archive)
-        with np.load(file, allow_pickle=False) as arrays:
-            for part in _PARTS:
-                images[part] = _images(_array(arrays, f"{part}_images"))
-                labels[part] = _labels(_array(arrays, f"{part}_labels"), len(images[part]))
+        with open_regular(file) as opened:
+            with zipfile.ZipFile(opened) as archive:
+                _refuse_too_large(file, archive)
+            opened.seek(0)
+            with np.load(opened, allow_pickle=False) as arrays:
+                for part in _PARTS:
+                    images[part] = _images(_array(arrays, f"{part}_images"))
+                    labels[part] = _labels(_array(arrays, f"{part}_labels"), len(images[part]))
     except OSError as error:
         message = f"{file} cannot be read ({error.strerror or error}); check the manifest and the permissions"
         raise AnchorageError(DATA_MISSING, message) from error

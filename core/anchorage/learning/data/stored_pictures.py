@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
+from anchorage.api.regular_files import regular_opener
 from anchorage.learning.data.decoding import with_levels_of
 
 _MARK = b"anchorage pictures 4\n"
@@ -156,7 +157,7 @@ class PictureFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._handle = regular_opener(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._handle)
         index = self._read_index()
         self.shape: tuple[int, int, int] = tuple(index["shape"])

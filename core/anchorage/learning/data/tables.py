@@ -11,6 +11,7 @@ from pathlib import Path
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, MANIFEST_WRONG
+from anchorage.api.regular_files import read_regular
 
 IMAGE_COLUMNS = ("image", "image_id", "id", "isic_id", "file", "filename", "path")
 """Names under which an image column is found, in this order, in any case."""
@@ -68,7 +69,7 @@ def read_table(file: Path) -> Table:
         DATA_MISSING: it cannot be read. MANIFEST_WRONG: it is no CSV file, in UTF-8 or as "Unicode text", with a header of different names.
     """
     try:
-        text = _text(file.read_bytes())
+        text = _text(read_regular(file))
         first, _, rest = text.partition("\n")
         text = rest if _SEPARATOR_LINE.fullmatch(first.strip()) else text
         header = text.lstrip("\r\n").split("\n", 1)[0]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
+from anchorage.api.regular_files import open_regular
 from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.cases import Case
 from anchorage.transport.files import replacing
@@ -54,7 +55,7 @@ class StoredVolume:
 
     def __init__(self, path: Path) -> None:
         self.path, self._verified = path, False
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             line = file.readline(_MOST_HEADER)
             head = json.loads(line)
             if head.get("format") != _FORMAT:
@@ -103,7 +104,7 @@ class StoredVolume:
         if not all(taken):
             return values, mask
         try:
-            with self.path.open("rb", buffering=0) as file:
+            with open_regular(self.path, buffering=0) as file:
                 self._verify(file.fileno())
                 for channel in range(self.shape[0]):
                     values[channel, x, y, z] = self._box(file.fileno(), 2 * channel * self._plane, "<u2", first, taken)
@@ -121,7 +122,7 @@ class StoredVolume:
     def mask(self) -> NDArray[np.uint8]:
         """Return the whole mask, uint8 [x, y, z], which it has; errors as of `patch`."""
         try:
-            with self.path.open("rb", buffering=0) as file:
+            with open_regular(self.path, buffering=0) as file:
                 self._verify(file.fileno())
                 return self._box(file.fileno(), self._mask_offset, "u1", (0, 0, 0), self.shape[1:])
         except OSError as error:
@@ -132,7 +133,7 @@ class StoredVolume:
         count, before = self._places[of], 6 * sum(self._places[:of])
         offset = self._start + self._mask_offset + self._mask_bytes + before
         try:
-            with self.path.open("rb", buffering=0) as file:
+            with open_regular(self.path, buffering=0) as file:
                 self._verify(file.fileno())
                 content = os.pread(file.fileno(), 6 * count, offset)
         except OSError as error:

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.address_guard import AddressGuard
@@ -123,7 +124,7 @@ def enrol(
         The server refuses, cannot be trusted, has not decided yet (`identity.ENROLMENT_PENDING`), or does not answer.
     """
     try:
-        trusted = authority.read_bytes()
+        trusted = read_regular(authority)
     except OSError as error:
         found = f"{authority} cannot be read: {error.strerror}"
         raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error

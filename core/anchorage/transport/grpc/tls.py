@@ -7,6 +7,7 @@ import grpc
 from cryptography.hazmat.primitives import serialization
 
 from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.pki import Credentials, certificate_of, key_from_pem, key_to_pem, uris_of
 from anchorage.transport.pki.credentials import certificates_of, issuer_of, read_certificate
 
@@ -110,7 +111,7 @@ def _contents(credentials: Credentials) -> tuple[bytes, bytes, bytes]:
     """Return key, certificate and authority, PEM."""
     key, certificate, _ = credentials.read()
     try:
-        trusted = credentials.authority.read_bytes()
+        trusted = read_regular(credentials.authority)
         return key_to_pem(key), certificate.public_bytes(serialization.Encoding.PEM), trusted
     except OSError as error:
         found = f"{error.filename} cannot be read: {error.strerror}"

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from anchorage.api.errors import AnchorageError, cluster
+from anchorage.api.regular_files import check_regular, read_regular
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -35,7 +36,7 @@ class ServiceAccount:
 
     def get_api_key_with_prefix(self, identifier: str, alias: str | None = None) -> str:
         """Return the value of the Authorization header; `OSError` where the token cannot be read."""
-        return f"Bearer {self.token.read_text().strip()}"
+        return f"Bearer {read_regular(self.token).decode().strip()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ def read_kubeconfig(file: str | None = None, context: str | None = None, namespa
     client, config = _library()
     file = file or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
     try:
+        _check_files(*map(os.path.expanduser, file.split(os.pathsep)))
         contexts, current = config.list_kube_config_contexts(file)
         known = {item["name"]: item["context"] for item in contexts}
         name = context or current["name"]
@@ -138,6 +140,7 @@ def read_kubeconfig(file: str | None = None, context: str | None = None, namespa
             raise AnchorageError(cluster.CONTEXT_UNKNOWN, f"{file} has no context {name!r}; there are: {found}")
         configuration = client.Configuration()
         config.load_kube_config(file, context=name, client_configuration=configuration)
+        _check_files(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     except (config.ConfigException, yaml.YAMLError, OSError, TypeError, KeyError, ValueError) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise AnchorageError(cluster.KUBECONFIG_UNUSABLE, f"kubeconfig {file}: {why}") from error
@@ -176,6 +179,13 @@ def _bypasses_proxy(server: str, exceptions: str) -> bool:
         except ValueError:
             continue  # one of the two is a name
     return False
+
+
+def _check_files(*files: str | None) -> None:
+    """Check the files that libraries open; those that are not there they name themselves. `OSError` where one is no regular file."""
+    for file in files:
+        if file and os.path.exists(file):  # noqa: PTH110 - the library's names are texts
+            check_regular(file)
 
 
 def _library() -> tuple[Any, Any]:

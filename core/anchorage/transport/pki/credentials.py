@@ -10,6 +10,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from anchorage.api.errors import AnchorageError, identity
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.files import sync, write_atomically
 from anchorage.transport.pki.identity import UNREADABLE, uris_of
 from anchorage.transport.pki.keys import PrivateKey, load_key
@@ -77,7 +78,7 @@ class Credentials:
         """
         beside = self.authority.with_name(ENDORSEMENTS)
         try:
-            return self.authority.read_bytes(), beside.read_bytes() if beside.exists() else b""
+            return read_regular(self.authority), read_regular(beside) if beside.exists() else b""
         except OSError as error:
             found = f"{error.filename} cannot be read: {error.strerror}"
             raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error
@@ -147,10 +148,10 @@ def read_certificates(path: Path) -> list[x509.Certificate]:
         The file cannot be read or holds no certificate.
     """
     try:
-        pem = path.read_bytes()
+        pem = read_regular(path)
     except OSError as error:
         raise AnchorageError(
-            identity.CREDENTIALS_UNUSABLE, f"{path} cannot be read as a certificate: {type(error).__name__}"
+            identity.CREDENTIALS_UNUSABLE, f"{path} cannot be read as a certificate: {error.strerror}"
         ) from error
     return certificates_of(pem, str(path))
 

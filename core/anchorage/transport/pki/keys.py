@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from anchorage.api.errors import AnchorageError, identity
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.files import write_atomically
 from anchorage.transport.pki.identity import UNREADABLE, uris_of
 
@@ -70,10 +71,10 @@ def load_key(path: Path) -> PrivateKey:
         The file cannot be read or holds no EC P-256 key.
     """
     try:
-        pem = path.read_bytes()
+        pem = read_regular(path)
     except OSError as error:
         raise AnchorageError(
-            identity.CREDENTIALS_UNUSABLE, f"{path} cannot be read as a private key: {type(error).__name__}"
+            identity.CREDENTIALS_UNUSABLE, f"{path} cannot be read as a private key: {error.strerror}"
         ) from error
     return key_from_pem(pem, str(path))
 

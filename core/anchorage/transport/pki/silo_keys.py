@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Lock
 
 from anchorage.api.errors import AnchorageError, identity
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.files import write_atomically
 
 
@@ -61,7 +62,7 @@ class SiloKeys:
 
     def _read(self, silo: str) -> tuple[str, str, str]:
         try:
-            found = json.loads((self._folder / silo).read_bytes())
+            found = json.loads(read_regular(self._folder / silo))
             return str(found["key"]), str(found["next"]), str(found["authority"])
         except FileNotFoundError:
             return "", "", ""

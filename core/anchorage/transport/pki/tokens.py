@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, identity
+from anchorage.api.regular_files import read_regular
 from anchorage.transport.files import write_once
 
 TOKEN_VALID = timedelta(days=7)
@@ -59,7 +60,7 @@ class Tokens:
             It is not.
         """
         try:
-            stored = json.loads(self._path(token, "json").read_bytes())
+            stored = json.loads(read_regular(self._path(token, "json")))
         except FileNotFoundError:
             raise AnchorageError(
                 identity.TOKEN_UNKNOWN, f"the token that silo {silo!r} showed was not issued here"
@@ -94,7 +95,7 @@ class Tokens:
         try:
             write_once(used, fingerprint)
         except FileExistsError:
-            if used.read_bytes() != fingerprint:
+            if read_regular(used) != fingerprint:
                 raise AnchorageError(
                     identity.TOKEN_USED, f"the token of silo {silo!r} was used before, with another key"
                 ) from None

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import FILE_UNREADABLE
 from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
+from anchorage.api.regular_files import open_regular
 from anchorage.transport.files import replacing
 from anchorage.transport.tensors.chunks import spans
 from anchorage.transport.tensors.layout import ITEM_BYTES, Layout, TensorEntry
@@ -129,7 +130,7 @@ def read_description(path: Path) -> tuple[Layout, Mapping[str, str]]:
     AnchorageError
         The file cannot be read or is damaged.
     """
-    with _readable(path), path.open("rb", buffering=0) as file:
+    with _readable(path), open_regular(path, buffering=0) as file:
         _, entries, metadata = _read_header(file, os.fstat(file.fileno()).st_size)
         return _layout(entries, metadata), metadata
 
@@ -149,7 +150,7 @@ def read_safetensors(path: Path, layout: Layout | None = None) -> StoredModel:
     AnchorageError
         The file cannot be read, is damaged, or lacks a tensor of the layout.
     """
-    with _readable(path), path.open("rb", buffering=0) as file:
+    with _readable(path), open_regular(path, buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         base, entries, metadata = _read_header(file, size)
         wanted = layout or _layout(entries, metadata)

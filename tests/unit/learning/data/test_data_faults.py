@@ -418,7 +418,7 @@ def test_damage_of_a_png_is_seen_beside_its_texts():
 @pytest.fixture
 def without_rights(monkeypatch):
     """Let reading fail as for a user without rights, below folders and of files called locked; root may read everything."""
-    scan, opened = os.scandir, io.open
+    scan, opened = os.scandir, os.open
 
     def scandir(path):
         if "locked" in str(path):
@@ -431,7 +431,7 @@ def without_rights(monkeypatch):
         return opened(file, *args, **kwargs)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    monkeypatch.setattr(io, "open", open_file)
+    monkeypatch.setattr(os, "open", open_file)
 
 
 def test_folders_that_may_not_be_read_are_left_out_and_named(tmp_path, site, without_rights):
