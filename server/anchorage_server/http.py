@@ -28,6 +28,8 @@ class StatusServer(ProbeServer):
         What to tell.
     alive : callable
         Whether the engine's thread runs.
+    refused_tokens : callable
+        Returns how many enrolment tokens were refused.
     probes_only : bool
         Whether status and rounds are served elsewhere.
 
@@ -38,9 +40,16 @@ class StatusServer(ProbeServer):
     """
 
     def __init__(
-        self, listen: str, statuses: StatusStore, alive: Callable[[], bool], *, probes_only: bool = False
+        self,
+        listen: str,
+        statuses: StatusStore,
+        alive: Callable[[], bool],
+        refused_tokens: Callable[[], int],
+        *,
+        probes_only: bool = False,
     ) -> None:
         self._statuses = statuses
+        self._refused_tokens = refused_tokens
         self._alive = alive
         probes = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
         super().__init__(listen, probes if probes_only else {**probes, **reports(statuses)})
@@ -56,4 +65,4 @@ class StatusServer(ProbeServer):
     def _metrics(self) -> Answer:
         from anchorage_server.metrics import exposition  # most runs are never asked
 
-        return 200, METRICS, exposition(self._statuses)
+        return 200, METRICS, exposition(self._statuses, self._refused_tokens())

@@ -15,6 +15,7 @@ from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.link import Clock
+from anchorage.transport.pki.refused_tokens import RefusedTokens
 from anchorage_server.access import (
     AccessControl,
     ClusterAdmission,
@@ -118,10 +119,13 @@ class Listening:
         with ExitStack() as stack:
             port = self.link.start()
             stack.callback(lambda: self.link.stop(GOODBYE_SECONDS if self.goodbye else 0.0))
-            stop_enrolment, enrolment_port = serve_enrolment(config.enrol_listen, access.credentials, admission.enrol)
+            refused = RefusedTokens()
+            stop_enrolment, enrolment_port = serve_enrolment(
+                config.enrol_listen, access.credentials, admission.enrol, refused
+            )
             stack.callback(stop_enrolment)
             clustered = config.control_listen is not None
-            status = StatusServer(config.status_listen, statuses, alive, probes_only=clustered)
+            status = StatusServer(config.status_listen, statuses, alive, lambda: refused.count, probes_only=clustered)
             status.start()
             stack.callback(status.stop)
             places = {

@@ -11,13 +11,13 @@ from anchorage_server.status import StatusStore
 
 
 class StatusCollector(Collector):
-    """Turns the status into metric families."""
+    """Turns the status, and the number of enrolment tokens that were refused, into metric families."""
 
-    def __init__(self, statuses: StatusStore) -> None:
-        self._statuses = statuses
+    def __init__(self, statuses: StatusStore, refused_tokens: int) -> None:
+        self._statuses, self._refused_tokens = statuses, refused_tokens
 
     def collect(self) -> Iterator[Metric]:
-        """Yield round, silos, traffic, the volume, seconds per step of the last round, and the global model's metrics."""
+        """Yield round, silos, traffic, refused tokens, the volume, seconds per step of the last round, and the global model's metrics."""
         status, record = self._statuses.snapshot(), self._statuses.last_record()
         yield GaugeMetricFamily("anchorage_round", "Last committed round.", value=status.round)
         yield GaugeMetricFamily("anchorage_rounds", "Rounds asked for.", value=status.rounds)
@@ -30,6 +30,9 @@ class StatusCollector(Collector):
         moved.add_metric(["up"], status.bytes_up)
         moved.add_metric(["down"], status.bytes_down)
         yield moved
+        yield CounterMetricFamily(
+            "anchorage_refused_tokens", "Enrolment tokens that were refused.", value=self._refused_tokens
+        )
         size, _, free = shutil.disk_usage(self._statuses.folder)
         yield GaugeMetricFamily("anchorage_volume_size_bytes", "Size of the server's volume.", value=size)
         yield GaugeMetricFamily("anchorage_volume_free_bytes", "Free bytes of the server's volume.", value=free)
@@ -49,8 +52,8 @@ class StatusCollector(Collector):
         yield weights
 
 
-def exposition(statuses: StatusStore) -> bytes:
-    """Return the metrics in Prometheus' text format."""
+def exposition(statuses: StatusStore, refused_tokens: int) -> bytes:
+    """Return the metrics in Prometheus' text format; of enrolment tokens, how many were refused since the process started."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(StatusCollector(statuses))
+    registry.register(StatusCollector(statuses, refused_tokens))
     return generate_latest(registry)

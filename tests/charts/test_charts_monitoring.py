@@ -74,7 +74,7 @@ def exported(tmp_path: Path) -> dict[str, set[str]]:
     )
     texts = (
         operator_text(Federation=FEDERATION, Silo=SILO),
-        exposition(statuses).decode(),
+        exposition(statuses, 0).decode(),
         prometheus_text(AgentState(tmp_path / "silo.crt")).decode(),
     )
     families = [family for text in texts for family in text_string_to_metric_families(text)]

@@ -36,7 +36,7 @@ class Served:
             history=(),
             checkpoint=lambda number: folder / str(number),
         )
-        self.server = StatusServer("127.0.0.1:0", self.statuses, lambda: not self.dead.is_set())
+        self.server = StatusServer("127.0.0.1:0", self.statuses, lambda: not self.dead.is_set(), lambda: 7)
         self.server.start()
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str, bytes]:
@@ -92,6 +92,7 @@ def test_metrics_are_in_prometheus_format(served: Served) -> None:
     lines = body.decode().splitlines()
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert "anchorage_round 1.0" in lines
+    assert "anchorage_refused_tokens_total 7.0" in lines
     assert 'anchorage_model_bytes_total{direction="up"} 5.0' in lines
     assert 'anchorage_step_seconds{step="silos"} 0.25' in lines
     assert 'anchorage_metric{name="accuracy"} 0.5' in lines
@@ -127,5 +128,5 @@ def test_too_many_clients_are_turned_away_and_slow_ones_dropped(
 
 def test_a_port_in_use_has_a_code(served: Served) -> None:
     with pytest.raises(AnchorageError) as raised:
-        StatusServer(served.server.address, served.statuses, lambda: True)
+        StatusServer(served.server.address, served.statuses, lambda: True, lambda: 0)
     assert raised.value.failure is CANNOT_LISTEN

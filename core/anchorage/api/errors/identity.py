@@ -58,8 +58,9 @@ NOT_APPROVED = failure(
 )
 TOO_MANY_REQUESTS = failure(
     "ANC-2011 TooManyRequests",
-    "Too many requests for certificates are waiting at the server.",
-    "Wait; the agent repeats the request. At the coordinating site, check that the operator runs, and who sends requests.",
+    "Too many requests for certificates are waiting at the server, or tokens that a silo of this name showed from this address were refused.",
+    "Wait; the agent repeats the request. At the coordinating site, check that the operator runs, and who sends requests: the server's log names "
+    "addresses whose tokens were refused.",
 )
 AUTHORITY_IN_USE = failure(
     "ANC-2013 AuthorityInUse",

@@ -22,6 +22,7 @@ from anchorage.transport.grpc.refusals import refusal_of, refusing
 from anchorage.transport.grpc.tls import bind, server_credentials
 from anchorage.transport.peer_clock import PeerClock
 from anchorage.transport.pki import Credentials
+from anchorage.transport.pki.refused_tokens import RefusedTokens
 
 MAX_REQUEST_BYTES = 1 << 16
 ANSWER_SECONDS = 30.0
@@ -42,7 +43,10 @@ _OPTIONS = [
 
 
 def serve_enrolment(
-    listen: str, credentials: Credentials, enrol: Callable[[bytes, str, str], bytes]
+    listen: str,
+    credentials: Credentials,
+    enrol: Callable[[bytes, str, str], bytes],
+    refused: RefusedTokens | None = None,
 ) -> tuple[Callable[[], None], int]:
     """Serve enrolment, and return what stops that, and the port.
 
@@ -54,17 +58,22 @@ def serve_enrolment(
         The server's TLS files.
     enrol : callable
         ``enrol(csr_pem, token, silo)`` returns the certificate, PEM; raises AnchorageError to refuse.
+    refused : RefusedTokens, optional
+        Counts refused tokens, and slows down who shows them.
 
     Raises
     ------
     AnchorageError
         The address is taken, or the TLS files cannot be used.
     """
+    refused = refused or RefusedTokens()
 
     def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
         with refusing(context):
             asked = convert.parse(pb.SigningRequest, request)
-            certificate = enrol(asked.request, asked.token, asked.silo)
+            certificate = refused.ask(
+                address_of(context), asked.silo, asked.token, lambda: enrol(asked.request, asked.token, asked.silo)
+            )
         return pb.Certificate(certificate=certificate).SerializeToString()
 
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="enrolment")
