@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions quality-unlabelled clean
+.PHONY: help demo test test-integration test-cluster chaos attacks fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions quality-unlabelled clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -28,7 +28,7 @@ demo: $(VENV)/.run ## A real federation on this machine, with a live view
 	$(BIN)/fedctl run -f examples/digits.yaml $(ARGS)
 
 test: $(VENV)/.dev ## The tests of the parts and of every interface
-	$(BIN)/python -m pytest tests/unit tests/contract tests/fuzz tests/chaos -m 'not integration' -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest tests/unit tests/contract tests/fuzz tests/chaos tests/attacks -m 'not integration' -n 2 --dist worksteal $(ARGS)
 
 test-integration: $(VENV)/.dev ## The tests of real processes and of charts, three at once: many wait
 	$(BIN)/python -m pytest tests/integration tests/charts tests/unit -m integration -n 3 --dist worksteal $(ARGS)
@@ -39,6 +39,9 @@ test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they 
 
 chaos: $(VENV)/.dev ## Inject faults into federations of real processes: ARGS='--faults 50 --seed 7 --json FILE'
 	$(BIN)/python tests/chaos $(ARGS)
+
+attacks: $(VENV)/.dev ## Play the threat table of docs/security.md against real processes: ARGS='--only NAME --json FILE --quick'
+	PYTHONPATH=tests/support $(BIN)/python tests/attacks $(ARGS)
 
 fuzz: $(VENV)/.dev ## Feed every parser of foreign bytes with damaged input: ARGS='--minutes 60 --seed 1 --only images'
 	PYTHONPATH=tests/support $(BIN)/python tests/fuzz $(ARGS)

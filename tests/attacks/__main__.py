@@ -1,0 +1,90 @@
+"""Plays the attacks of the table in docs/security.md against real processes: ``python tests/attacks --only NAME --json FILE --quick``.
+
+Prints the table with what was seen. Exits with 1 where something did not hold.
+"""
+
+import argparse
+import json
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+import attacks_by_members  # noqa: F401 - registers its scripts
+import attacks_from_outside  # noqa: F401
+from attack_scripts import SCRIPTS, NotHeldError, Script
+from attack_table import Row, rows
+from attacked_federation import Federation
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came of one attack."""
+
+    script: str
+    who: str
+    attempt: str
+    held: bool
+    seen: str
+    seconds: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=sorted(SCRIPTS), action="append", help="one attack; may be repeated")
+    parser.add_argument("--json", type=Path, help="where to write what was seen")
+    parser.add_argument("--quick", action="store_true", help="without what starts further servers or takes minutes")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    chosen = [
+        each
+        for each in SCRIPTS.values()
+        if each.name in (options.only or SCRIPTS) and (each.quick or not options.quick)
+    ]
+    table = {row.script: row for row in rows()}
+    found = []
+    folder = Path(tempfile.mkdtemp(prefix="anchorage-attacks-"))
+    try:
+        with ExitStack() as stack:
+            federation = None
+            for number, each in enumerate(chosen):
+                if each.shared and federation is None:
+                    federation = stack.enter_context(Federation(folder / "shared"))
+                    federation.begin()
+                own = folder / str(number)
+                own.mkdir()
+                found.append(_played(each, table[each.name], federation if each.shared else own))
+    finally:
+        shutil.rmtree(folder)
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n")
+    lost = [each.script for each in found if not each.held]
+    sys.stdout.write(f"{len(found) - len(lost)} of {len(found)} held\n")
+    return 1 if lost else 0
+
+
+def _played(script: Script, row: Row, place: Federation | Path | None) -> Seen:
+    began = time.monotonic()
+    try:
+        said, holds = script.play(place), True
+    except (NotHeldError, AssertionError, queue.Empty, TimeoutError, subprocess.TimeoutExpired) as error:
+        said, holds = f"{type(error).__name__}: {error}", False
+    seen = Seen(script.name, row.who, row.attempt, holds, said, round(time.monotonic() - began, 1))
+    sys.stdout.write(
+        f"{'held' if holds else 'NOT HELD':8}  {seen.seconds:5.1f} s  {script.name}: {row.who} {row.attempt}\n"
+    )
+    sys.stdout.write(f"{'':20}{said}\n")
+    sys.stdout.flush()
+    return seen
+
+
+if __name__ == "__main__":
+    sys.exit(main())

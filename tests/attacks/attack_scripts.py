@@ -1,0 +1,55 @@
+"""Attacks by name: a script plays one, and returns what was seen; what must hold and does not is a `NotHeldError`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class NotHeldError(Exception):
+    """Something did not hold: what, and what was seen instead."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """One attack."""
+
+    name: str
+    play: Callable[[Any], str]
+    quick: bool
+    """Whether it belongs to the part that `.ci/run` plays: no start of a server or of many agents of its own."""
+    shared: bool
+    """Whether it is played on the one federation that goes on through all of these; else it gets an empty folder."""
+
+
+SCRIPTS: dict[str, Script] = {}
+"""Every one, in the order in which they are played."""
+
+
+def script(*, quick: bool = True, shared: bool = True) -> Callable[[Callable[[Any], str]], Callable[[Any], str]]:
+    """Register a script, whose name is the function's with hyphens."""
+
+    def register(play: Callable[[Any], str]) -> Callable[[Any], str]:
+        name = play.__name__.replace("_", "-")
+        assert name not in SCRIPTS, name
+        SCRIPTS[name] = Script(name, play, quick, shared)
+        return play
+
+    return register
+
+
+def held(holds: bool, what: str, seen: object) -> None:
+    """Check what must hold.
+
+    Raises
+    ------
+    NotHeldError
+        It does not.
+    """
+    if not holds:
+        raise NotHeldError(f"{what}; seen: {seen}")
+
+
+def refused(found: str, *codes: str) -> str:
+    """Check that a code is one of those that are expected, and return it."""
+    held(found in codes, f"the answer should be {' or '.join(codes)}", found)
+    return found

@@ -1,0 +1,22 @@
+"""The threat table of docs/security.md and the scripts that play it are in step."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "integration"))
+
+import attacks_by_members  # noqa: F401 - registers its scripts
+import attacks_from_outside  # noqa: F401
+from attack_scripts import SCRIPTS
+from attack_table import rows
+
+
+def test_every_row_has_a_script_and_every_script_a_row() -> None:
+    named = [row.script for row in rows()]
+    assert len(named) == len(set(named)) >= 15
+    assert set(named) == set(SCRIPTS)
+
+
+def test_no_cell_is_empty() -> None:
+    for row in rows():
+        assert all((row.who, row.attempt, row.expected, row.against)), row
