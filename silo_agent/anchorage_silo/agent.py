@@ -35,11 +35,10 @@ from anchorage_silo.audit_witness import AuditWitness
 from anchorage_silo.authorities import TrustedAuthorities
 from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.confinement import Grants, words
+from anchorage_silo.confinement import AS_ROOT, Grants, confinable, gaps, runs_as_root, words
 from anchorage_silo.enrolment import credentials_of, ensure_enrolled, explain, forget_identity, has_new_token
 from anchorage_silo.files import state_unusable, trainer_folder
 from anchorage_silo.frames import Setup
-from anchorage_silo.landlock import abi
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy, read_policy
@@ -203,8 +202,7 @@ def _run_once(
     documents = config.model_dump_json(by_alias=True), policy.model_dump_json(by_alias=True, exclude_unset=True)
     setup = Setup(*documents, text, policy.protection(run.method))
     grants = grants_of(config, policy)
-    if grants is None:
-        _log.warning("the trainer process is confined by %s", words())
+    _warn_of_gaps(config)
     with closing(TrainerProcess(setup, release=config.release, grants=grants)) as trainer:
         state.waiting = "ReadingImages: the trainer process reads the images"
         samples, fingerprint = trainer.start()
@@ -240,7 +238,7 @@ def _run_once(
 
 def grants_of(config: SiloConfig, policy: Policy) -> Grants | None:
     """Return what the trainer may touch beside the system; None where the kernel cannot confine it."""
-    if not abi():
+    if not confinable():
         return None
     ledger = policy.privacy_budget.ledger if policy.privacy_budget is not None else None
     hidden = (config.state, config.token, config.policy, ledger)
@@ -251,6 +249,14 @@ def grants_of(config: SiloConfig, policy: Policy) -> Grants | None:
         hidden=tuple(str(path) for path in hidden if path is not None),
         network=config.devices > 1,
     )
+
+
+def _warn_of_gaps(config: SiloConfig) -> None:
+    """Warn of what the trainer process is not kept from here, though it would be elsewhere."""
+    if gaps():
+        _log.warning("the trainer process is confined by %s", words(network=config.devices > 1))
+    if runs_as_root():
+        _log.warning(AS_ROOT)
 
 
 def _compared_witness(config: SiloConfig, credentials: Credentials, audit: AuditLog) -> AuditWitness:

@@ -1,12 +1,13 @@
 """What the trainer process may touch: ``python -m anchorage_silo.confinement GRANTS COMMAND ...`` gives up all else, and becomes COMMAND.
 
-It runs before numpy, torch, a model or an image is loaded, so that no thread of theirs is left out. Readable stay the system, Python and the images;
-writable the trainer's own folder, devices, and cache folders that the environment names. Homes, temporary files and what is the agent's alone are out
-of reach, and so are memory, environment and signals of processes outside.
+It runs before numpy, torch, a model or an image is loaded, so that no thread of theirs is left out. Readable stay programs, libraries, Python and
+the images; writable the trainer's own folder, devices, and cache folders that the environment names. All other files are out of reach, and so are
+the network, and memory, environment and signals of processes outside.
 """
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -14,15 +15,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
 
+from anchorage_silo import seccomp
 from anchorage_silo.landlock import CHANGE, NETWORK_ABI, READ, SCOPES_ABI, WRITE_FILE, Ruleset, abi, drop_capabilities
+from anchorage_silo.system_files import (
+    DEVICES,
+    SHARED_MEMORY,
+    keep_open,
+    library_folders,
+    matching,
+    python_folders,
+)
+from anchorage_silo.system_files import READ as SYSTEM
 from anchorage_silo.trainer_environment import CACHES, trainer_environment
 
-ROOT = Path("/")
-HOMES = ("/home", "/root", "/tmp", "/var/tmp", "/run/user", "/run/secrets")
-"""Folders of people, programs and secrets, which are no part of the system."""
-LIBRARIES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
-"""Environment variables that name folders of libraries."""
-SHARED = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps", "CUDA_MPS_LOG_DIRECTORY": "/var/log/nvidia-mps"}
+ROOT, PROC = Path("/"), Path("/proc")
+AS_ROOT = "the agent and its trainer run as root, so that what breaks out of either has the whole machine; run them as a user of their own"
+"""What an agent of root warns of."""
+PIPES, PIPES_DEFAULT = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"
+LOGS, LOGS_DEFAULT = "CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"
 """Environment variables of folders that NVIDIA's multi-process service shares with its clients, and their defaults."""
 
 
@@ -37,23 +47,71 @@ class Grants:
     hidden: tuple[str, ...] = ()
     """Files and folders that are the agent's alone, also where they are below what is granted."""
     network: bool = False
-    """Whether TCP stays allowed: the processes of several devices find each other on the loopback interface."""
+    """Whether TCP and sockets by path stay allowed: the processes of several devices find each other so."""
 
     def command(self, command: Sequence[str]) -> tuple[str, ...]:
         """Return a command that confines itself to this and becomes `command`."""
         return sys.executable, "-m", "anchorage_silo.confinement", json.dumps(asdict(self)), *command
 
 
-def words() -> str:
-    """Say what keeps a trainer of this machine from what is the agent's."""
-    if not (version := abi()):
-        return "nothing: this kernel has no Landlock, so what takes the trainer over can read the silo's key and write the audit log"
-    missing = [
-        *(["TCP connections"] if version < NETWORK_ABI else []),
-        *(["signals to other processes"] if version < SCOPES_ABI else []),
-    ]
-    without = f"; not kept from {' and '.join(missing)}, for which this kernel is too old" if missing else ""
-    return f"Landlock (version {version}): it reads the system, Python and the images, and writes to its own folder and to devices{without}"
+def confinable() -> bool:
+    """Return whether this machine can confine a trainer in any way."""
+    return bool(abi()) or seccomp.available()
+
+
+def runs_as_root() -> bool:
+    """Return whether this process has root's rights on files."""
+    return os.geteuid() == 0
+
+
+def gaps() -> tuple[str, ...]:
+    """Say from what a trainer of this machine is not kept for want of a function of the kernel."""
+    version, found = abi(), []
+    if not version:
+        found.append("the silo's key, the audit log and all other files of its user, as this kernel has no Landlock")
+    if not seccomp.available():
+        but = " but by TCP" if version >= NETWORK_ABI else ""
+        found.append(
+            f"connections{but}, as this kernel or processor has no filter of system calls that this version knows"
+        )
+    if 0 < version < SCOPES_ABI:
+        found.append("signals to other processes, as this kernel is too old")
+    return tuple(found)
+
+
+def words(*, network: bool) -> str:
+    """Say what keeps a trainer of this machine from what is the agent's, and from the network.
+
+    Parameters
+    ----------
+    network : bool
+        As of `Grants`.
+    """
+    version, filters, without = abi(), seccomp.available(), list(gaps())
+    means, does = [], []
+    if version:
+        means.append(f"Landlock (version {version})")
+        does += ["reads programs, libraries, Python and the images", "writes to its own folder and to devices"]
+    if filters:
+        means.append("a filter of system calls")
+        if network:
+            without.append("TCP and sockets by path, by which the processes of several devices find each other")
+        elif shares_devices(os.environ):
+            without.append("sockets by path, by which it finds NVIDIA's multi-process service")
+        else:
+            does.append("connects to nobody")
+    told = " and ".join(means) or "nothing"
+    told += f": it {', '.join(does)}" if does else ""
+    return told + (f"; not kept from {'; nor from '.join(without)}" if without else "")
+
+
+def shares_devices(environment: Mapping[str, str]) -> bool:
+    """Return whether NVIDIA's multi-process service waits for clients, as root or as the agent's user."""
+    try:
+        found = Path(environment.get(PIPES, PIPES_DEFAULT), "control").stat()
+    except OSError:
+        return False
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, os.geteuid())
 
 
 def confine(grants: Grants, environment: Mapping[str, str]) -> dict[str, str]:
@@ -64,28 +122,40 @@ def confine(grants: Grants, environment: Mapping[str, str]) -> dict[str, str]:
     OSError
         The kernel refuses.
     """
-    hidden = [Path(path).resolve() for path in grants.hidden]
-    home = Path(environment.get("HOME") or "/tmp").resolve()
-    apart = [*hidden, *(Path(each).resolve() for each in HOMES), *([] if home == ROOT else [home])]
     scratch = Path(grants.own, "tmp")
     rmtree(scratch, ignore_errors=True)
     scratch.mkdir(mode=0o700, parents=True)
-    python = [sys.prefix, sys.base_prefix, *(each for each in sys.path if Path(each).resolve() != home)]
-    libraries = [each for name in LIBRARIES for each in environment.get(name, "").split(":")]
-    shared = [environment.get(name, default) for name, default in SHARED.items()]
-    written = ["/dev", *shared, *(environment.get(name, "") for name in CACHES)]
-    with closing(Ruleset(network=grants.network)) as rules:
-        for path in _apart_from(ROOT, apart):
-            rules.allow(path, READ)
-        for path in _all_apart_from([*python, *libraries, grants.images], hidden):
-            rules.allow(path, READ)
-        for path in _all_apart_from(written, hidden):
-            rules.allow(path, READ | CHANGE)
-        rules.allow(Path(grants.own).resolve(), READ | CHANGE)
-        rules.allow(Path("/proc"), READ | WRITE_FILE)  # a CUDA driver names its threads there
-        drop_capabilities()
-        rules.restrict()
+    drop_capabilities()
+    if abi():
+        with closing(Ruleset(network=grants.network)) as rules:
+            _grant(rules, grants, environment)
+            rules.restrict()
+    if seccomp.available():
+        seccomp.restrict(unix=shares_devices(environment), tcp=grants.network)
     return trainer_environment(_without_secrets(environment), scratch)
+
+
+def _grant(rules: Ruleset, grants: Grants, environment: Mapping[str, str]) -> None:
+    hidden = [Path(path).resolve() for path in grants.hidden]
+    home = Path(environment.get("HOME") or "/tmp").resolve()
+    python = [each for each in python_folders() if Path(each).resolve() != home]
+    shared = [environment.get(PIPES, PIPES_DEFAULT), environment.get(LOGS, LOGS_DEFAULT)]
+    written = [SHARED_MEMORY, *shared, *(environment.get(name, "") for name in CACHES)]
+    read = [*map(str, matching(SYSTEM)), *python, *library_folders(environment), grants.images]
+    if grants.network:  # processes of further devices have folders there whose names are not known yet
+        read.append(str(PROC))
+    for path in _all_apart_from(read, hidden):
+        if path.is_relative_to(PROC):
+            keep_open(path)
+        rules.allow(path, READ)
+    for path in matching(DEVICES):
+        rules.allow(path, READ | WRITE_FILE)
+    for path in _all_apart_from(written, hidden):
+        rules.allow(path, READ | CHANGE)
+    rules.allow(Path(grants.own).resolve(), READ | CHANGE)
+    own = PROC / str(os.getpid())
+    keep_open(own)
+    rules.allow(own, READ | WRITE_FILE)  # a CUDA driver names its threads there
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

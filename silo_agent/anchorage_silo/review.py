@@ -25,7 +25,7 @@ from anchorage.transport.pki import key_fingerprint
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.confinement import words
+from anchorage_silo.confinement import AS_ROOT, runs_as_root, words
 from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
 from anchorage_silo.policy import Policy
@@ -130,7 +130,7 @@ class Review(Document):
             updates=limits.updates,
             evaluations=limits.evaluations,
             protection=_protection(policy, run.method),
-            trainer=words(),
+            trainer=words(network=config.devices > 1) + (f"; {AS_ROOT}" if runs_as_root() else ""),
             server_noise=expect(run.method.aggregation, AggregationHooks).server_noise,
             secure_aggregation=run.secure_aggregation is not None,
             minimum_survivors=run.secure_aggregation.minimum_survivors if run.secure_aggregation else 0,

@@ -12,8 +12,9 @@ from silo_site import LAYOUT, Agent, Site, audit_of
 
 from anchorage.transport.messages import Announced, Evaluated, Joined, Left, TaskFailed, TaskKind
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
+from anchorage_silo import seccomp
 from anchorage_silo.kept_output import OUTPUT_FILE
-from anchorage_silo.landlock import abi
+from anchorage_silo.landlock import SCOPES_ABI, abi
 
 Start = Callable[[Path], Agent]
 
@@ -233,10 +234,12 @@ def test_two_agents_do_not_share_a_state_folder(site: Site, start: Start) -> Non
     assert second.lines[-1].startswith("ANC-2203 ")
 
 
-@pytest.mark.skipif(not abi(), reason="this kernel has no Landlock: the trainer is not confined")
-def test_the_trainer_cannot_read_what_is_the_agent_s(site: Site) -> None:
+@pytest.mark.skipif(abi() < SCOPES_ABI, reason="this kernel's Landlock does not keep a trainer from all of it")
+@pytest.mark.skipif(not seccomp.available(), reason="this kernel or processor has no filter of system calls")
+def test_the_trainer_reaches_nothing_but_its_own(site: Site) -> None:
     config = site.configuration("a")
-    curious = [sys.executable, str(Path(__file__).with_name("curious_trainer.py")), str(config.parent / "state")]
+    program = Path(__file__).with_name("curious_trainer.py").read_text()
+    curious = [sys.executable, "-c", program, str(config.parent / "state")]
     code = "from functools import partial; from anchorage_silo import agent, main; "
     code += f"agent.TrainerProcess = partial(agent.TrainerProcess, command={curious!r}); main.main()"
     agent = Agent(config, code=code)
@@ -248,9 +251,19 @@ def test_the_trainer_cannot_read_what_is_the_agent_s(site: Site) -> None:
     finally:
         agent.close()
     said = (config.parent / "state" / OUTPUT_FILE).read_text().splitlines()
-    names = ("silo.key", "silo.crt", "audit.jsonl", "audit.key", "audit.head", "lock", "../token")
-    assert said == [f"{name}: PermissionError" for name in names]
-    assert any("The trainer process is confined by Landlock" in line for line in agent.lines)
+    names = ["silo.key", "silo.crt", "audit.jsonl", "audit.key", "audit.head", "lock", "../token"]
+    names += [f"agent's {name}" for name in ("environ", "mem", "maps", "cmdline", "fd/0")]
+    names += ["TCP", "MPTCP", "UDP", "netlink", "Unix datagrams"]
+    refused = [f"{name}: PermissionError" for name in names]
+    assert said == [
+        *refused,
+        "Unix path: FileNotFoundError",
+        *(f"{name}: PermissionError" for name in ("kernel's settings", "folders", "modes")),
+    ]
+    assert any(
+        "The trainer process is confined by Landlock" in line and "connects to nobody" in line for line in agent.lines
+    )
+    assert any("run as root" in line and "WARNING" in line for line in agent.lines) is (os.geteuid() == 0)
 
 
 def test_an_agent_goes_on_with_files_of_one_whose_trainer_had_no_folder(site: Site, start: Start) -> None:

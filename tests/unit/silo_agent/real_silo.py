@@ -17,9 +17,8 @@ from anchorage.pieces.task.classification import Classification
 from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_silo.confinement import Grants
+from anchorage_silo.confinement import Grants, confinable
 from anchorage_silo.frames import Setup
-from anchorage_silo.landlock import abi
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.trainer_process import TrainerProcess
 
@@ -64,7 +63,7 @@ class Silo:
     ) -> None:
         state, claim = setup.plain["state"], setup.plain["data"].get("claimName")
         images = str(Path(setup.plain["dataRoot"], claim)) if claim else ""
-        grants = Grants(str(setup.folder), images, hidden=(state,), network=setup.devices > 1) if abi() else None
+        grants = Grants(str(setup.folder), images, hidden=(state,), network=setup.devices > 1) if confinable() else None
         self.trainer = TrainerProcess(setup, release=release, grants=grants)
         self.link = FakeLink()
         self.samples, self.fingerprint = self.trainer.start()

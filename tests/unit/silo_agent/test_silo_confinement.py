@@ -3,76 +3,27 @@
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
+from confined_program import grants_of, make_state, tried
 
 from anchorage_silo import confinement, landlock
-from anchorage_silo.confinement import Grants
-from anchorage_silo.files import make_trainer_folder, trainer_folder
+from anchorage_silo.files import trainer_folder
 
 pytestmark = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock: a trainer is not confined")
-
-TRY = """
-import json, os, sys
-found = {}
-for what, arguments in json.load(sys.stdin):
-    try:
-        match what:
-            case "read":
-                with open(arguments[0], "rb") as file:
-                    file.read(1)
-            case "append":
-                os.close(os.open(arguments[0], os.O_WRONLY | os.O_APPEND | os.O_CREAT))
-            case "list":
-                os.listdir(arguments[0])
-            case "connect":
-                import socket
-                socket.create_connection(arguments, 10).close()
-            case "signal":
-                os.kill(*arguments)
-            case _:
-                getattr(os, what)(*arguments)
-        found[f"{what} {arguments[0]}"] = "done"
-    except OSError as error:
-        found[f"{what} {arguments[0]}"] = type(error).__name__
-print(json.dumps([found, dict(os.environ)]))
-"""
-"""A program that tries what it is told, and says what became of it."""
-
-
-def tried(
-    grants: Grants, attempts: list[tuple[str, list[object]]], **environment: str
-) -> tuple[list[str], dict[str, str]]:
-    """Carry out attempts in a confined process; return what became of each, and its environment."""
-    done = subprocess.run(
-        grants.command((sys.executable, "-c", TRY)),
-        input=json.dumps(attempts), capture_output=True, text=True, check=True, env={**os.environ, **environment},
-    )  # fmt: skip
-    found, own = json.loads(done.stdout)
-    return [found[f"{what} {arguments[0]}"] for what, arguments in attempts], own
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """An agent's state folder, with a token, a policy and a ledger beside it, images, and what another agent has."""
-    folder = tmp_path / "state"
-    for file in ("state/silo.key", "state/silo.crt", "state/audit.jsonl", "state/audit.key", "token", "policy.yaml", "ledger/privacy.jsonl",
-                 "images/a.png", "other/state/silo.key"):  # fmt: skip
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text("secret")
-    (tmp_path / "link").symlink_to(folder)
-    make_trainer_folder(folder)
-    return folder
-
-
-def grants_of(state: Path, images: str = "images", *, network: bool = False) -> Grants:
-    beside = state.parent
-    hidden = (state, beside / "token", beside / "policy.yaml", beside / "ledger")
-    return Grants(str(trainer_folder(state)), str(beside / images), tuple(map(str, hidden)), network)
+    return make_state(tmp_path)
 
 
 @pytest.mark.parametrize("images", ["images", ".", "link"])
@@ -129,6 +80,99 @@ def test_homes_and_other_agents_are_out_of_reach(state: Path) -> None:
     assert found == ["PermissionError"] * 2
     assert environment["NCCL_DEBUG"] == "WARN"
     assert not environment.keys() & {"OTEL_EXPORTER_OTLP_HEADERS", "API_TOKEN"}
+
+
+@pytest.fixture(params=["/srv", "/opt", "/var/lib", "/mnt", "/"])
+def place(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A folder with a secret outside of homes, as root makes them."""
+    if not os.access(request.param, os.W_OK):
+        pytest.skip(f"needs root, to make a folder in {request.param}")
+    folder = Path(tempfile.mkdtemp(prefix="anchorage-", dir=request.param))
+    (folder / "secret").write_text("secret")
+    yield folder
+    rmtree(folder)
+
+
+def test_other_folders_of_the_system_are_out_of_reach(state: Path, place: Path) -> None:
+    """Also for root, and where the agent was started there."""
+    attempts = [("read", [str(place / "secret")]), ("list", [str(place)]), ("append", [str(place / "secret")])]
+    assert tried(grants_of(state), attempts, place)[0] == ["PermissionError"] * 3
+    assert tried(None, attempts, place)[0] == ["done"] * 3
+
+
+def test_images_can_be_anywhere(state: Path, place: Path) -> None:
+    (state.parent / "mounted").symlink_to(place)
+    attempts = [("read", [str(place / "secret")]), ("append", [str(place / "secret")])]
+    found, _ = tried(grants_of(state, "mounted"), attempts)
+    assert found == ["done", "PermissionError"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whom the kernel would let in")
+def test_what_only_root_may_read_is_out_of_reach(state: Path) -> None:
+    disks = [str(path) for path in Path("/dev").iterdir() if stat.S_ISBLK(path.stat().st_mode)]
+    existing = [
+        path
+        for path in ("/etc/shadow", "/etc/sudoers", "/etc/machine-id", "/dev/kmsg", *disks[:1])
+        if Path(path).exists()
+    ]
+    assert existing
+    attempts = [("open", [path, os.O_RDONLY]) for path in existing]
+    assert set(tried(grants_of(state), attempts)[0]) == {"PermissionError"}
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_settings_of_the_kernel_cannot_be_written(state: Path, network: bool) -> None:
+    settings = ["/proc/sys/kernel/hostname", "/proc/sys/vm/overcommit_memory", "/proc/sysrq-trigger", f"/proc/{os.getpid()}/comm",
+                f"/proc/{os.getpid()}/oom_score_adj", "/sys/kernel/mm/transparent_hugepage/enabled"]  # fmt: skip
+    attempts = [("open", [path, os.O_WRONLY]) for path in settings if Path(path).exists()]
+    assert set(tried(grants_of(state, network=network), attempts)[0]) == {"PermissionError"}
+
+
+def test_of_proc_is_left_what_is_of_the_machine_and_its_own(state: Path) -> None:
+    other = f"/proc/{os.getpid()}"
+    refused = [("read", [f"{other}/{file}"]) for file in ("cmdline", "status", "stat", "comm")]
+    refused += [("list", ["/proc"]), ("list", [other]), ("read", ["/proc/sys/net/ipv4/ip_forward"])]
+    assert set(tried(grants_of(state), refused)[0]) == {"PermissionError"}
+    allowed = [
+        ("read", [f"/proc/{file}"])
+        for file in ("self/status", "self/maps", "self/cgroup", "cpuinfo", "meminfo", "stat", "thread-self/stat")
+    ]
+    allowed += [
+        ("read", ["/sys/devices/system/cpu/possible"]),
+        ("append", ["/proc/self/comm"]),
+        ("list", ["/proc/self/task"]),
+    ]
+    assert set(tried(grants_of(state), allowed)[0]) == {"done"}
+
+
+@pytest.mark.skipif(
+    not os.access("/proc/sys/vm/drop_caches", os.W_OK), reason="needs root, and a /proc that can be written"
+)
+def test_what_is_granted_of_proc_stays_so_when_the_kernel_needs_memory(state: Path) -> None:
+    paths = ["/proc/meminfo", "/proc/cpuinfo", "/proc/self/status", "/proc/sys/vm/overcommit_memory"]
+    code = f"print(flush=True)\ninput()\nfor path in {paths}:\n    open(path).read()\nprint('read')"
+    command = grants_of(state).command((sys.executable, "-c", code))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as confined:
+        assert confined.stdin is not None and confined.stdout is not None
+        assert confined.stdout.readline() == "\n"
+        Path("/proc/sys/vm/drop_caches").write_text("2")
+        assert confined.communicate("\n")[0] == "read\n"
+
+
+def test_packages_that_are_links_to_their_source_can_be_read(state: Path) -> None:
+    """A package that a finder loads from a folder that is in no search path."""
+    beside = state.parent
+    source = beside / "their code"
+    (source / "package").mkdir(parents=True)
+    (source / "package" / "__init__.py").write_text("")
+    installed = beside / "site" / "piece-1.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: piece\nVersion: 1.0\n")
+    (installed / "direct_url.json").write_text(json.dumps({"url": source.as_uri(), "dir_info": {"editable": True}}))
+    attempts = [("read", [str(source / "package" / "__init__.py")])]
+    assert tried(grants_of(state), attempts)[0] == ["PermissionError"]
+    paths = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(beside / "site")])
+    assert tried(grants_of(state), attempts, PYTHONPATH=paths)[0] == ["done"]
 
 
 @pytest.mark.skipif(landlock.abi() < landlock.SCOPES_ABI, reason="this kernel's Landlock knows no scopes of signals")
