@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import anchorage
+from anchorage.api.regular_files import read_regular
 
 READ = (
     "/usr", "/bin", "/sbin", "/lib*", "/nix/store", "/gnu/store", "/opt/cuda*", "/opt/intel", "/opt/nvidia", "/opt/rocm*",
@@ -45,7 +46,7 @@ def library_folders(environment: Mapping[str, str]) -> Iterator[str]:
         yield from environment.get(name, "").split(":")
     for settings in matching(("/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf")):
         try:
-            lines = settings.read_text(errors="replace").splitlines()
+            lines = read_regular(settings).decode(errors="replace").splitlines()
         except OSError:
             continue
         yield from (line.strip() for line in lines if line.startswith("/"))

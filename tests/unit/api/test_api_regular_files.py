@@ -110,6 +110,7 @@ OWN = {
     "cli/fedctl/cluster_checks.py": "a file of the package",
     "cli/fedctl/published.py": "a file of the package",
     "server/anchorage_server/readers.py": "the lock file that it makes",
+    "silo_agent/anchorage_silo/system_files.py": "the kernel's files, and those of installed packages",
 }
 """Modules that open files in another way, and which: nobody else names them."""
 
