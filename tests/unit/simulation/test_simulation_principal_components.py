@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 import torch
+from safetensors.numpy import save_file
 
 from anchorage.learning.principal_components import PrincipalComponents
 from anchorage.simulation.run import Simulation
@@ -128,3 +129,17 @@ def test_what_cannot_be_is_refused(tmp_path: Path, options, said) -> None:
     file.write_text(documents(**options))
     with pytest.raises(DocumentError, match=said):
         validate_study(file)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_run_that_begins_with_another_s_model_has_its_components(tmp_path: Path, complete) -> None:
+    found = model_of(played(tmp_path, "first")[0])
+    kept = {n: a for n, a in found.items() if n.startswith("encoder.") or (complete and not n.startswith("beside."))}
+    save_file(kept, tmp_path / "initial.safetensors")
+    options = {"warm_up": (), "rounds": 1, "initial": "initial.safetensors"}
+    if complete:
+        again = model_of(played(tmp_path, "again", **options)[0])
+        np.testing.assert_array_equal(again["projection.weight"], found["projection.weight"])
+    else:
+        with pytest.raises(AnchorageError, match="it has no principal components"):
+            played(tmp_path, "again", **options)
