@@ -62,9 +62,14 @@ def python_folders() -> Iterator[str]:
     yield from sys.path[started:]
     yield from (str(Path(file).parents[1]) for file in (__file__, anchorage.__file__) if file)
     for package in distributions():
-        origin = json.loads(package.read_text("direct_url.json") or "{}")
-        if origin.get("dir_info", {}).get("editable"):
-            yield unquote(urlsplit(str(origin["url"])).path)
+        try:
+            origin = json.loads(package.read_text("direct_url.json") or "{}")
+            editable = bool(origin.get("dir_info", {}).get("editable"))
+            folder = unquote(urlsplit(str(origin["url"])).path) if editable else ""
+        except (ValueError, KeyError, AttributeError):  # a package's damaged metadata name no folder
+            continue
+        if folder:
+            yield folder
 
 
 def keep_open(path: Path) -> None:
