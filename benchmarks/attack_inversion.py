@@ -1,7 +1,9 @@
 """Images that a hostile server reads out of silos' updates: ``make bench-attack-inversion ARGS="--json FILE"``.
 
 60 of scikit-learn's digits (8×8) are private. The server chooses network, weights, batch size, epochs and learning rate, as a description and a
-task may; the silo trains with the project's own learner, behind the agent's gate, policy and privacy learner. Five attacks:
+task may; the silo trains with the project's own learner, behind the agent's gate, policy and privacy learner. It asks for `--rounds` updates of one
+run, and uses those that the gate lets out; nobody at the hospital approves the run unless `--approved` says so. Six attacks, the first five of which
+send the same weights in every round and average what comes back:
 
 - planted: one silo with all 60 images. The dense layer of LeafCnn gets equal rows with biases that step over its input's brightness, so that
   neighbours differ by the images of one step (Fowl et al. 2022, "Robbing the Fed"); what is found there is the layer's input, which is turned back
@@ -9,7 +11,9 @@ task may; the silo trains with the project's own learner, behind the agent's gat
 - planted, mean: the same, but the 60 images are divided among three silos and the server sees the mean of their updates alone, as secure
   aggregation (Bonawitz et al. 2017) would show it.
 - planted, aimed: the same with 8 neurons for the brightest images only, which wastes nothing of a clipped update on others.
-- planted, one: all 256 neurons alike, for the brightest image alone; their mean has a sixteenth of the noise.
+- planted, one: all 2048 neurons alike, for the brightest image alone; their mean has a forty-fifth of the noise.
+- planted, directions: the same row everywhere as in *one*, but in every `--each` rounds another one, which about half an image passes: the
+  direction of a digit that nobody holds, with what all share taken out (`directions`).
 - gradient: 15 silos of four images, or --group; honest random weights; images whose gradient points so are searched for (Geiping et al. 2020).
 
 Read is an image where one of the server's candidates has a PSNR of 20 dB or more to it, moved by a pixel at most as training moves it, and less to
@@ -21,8 +25,9 @@ import argparse
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction as Exact
 from pathlib import Path
 from typing import Any
@@ -129,8 +134,42 @@ class Server:
 
 
 @dataclass
+class Silo:
+    """A silo in one run, as the hostile server sees it."""
+
+    federation: "Federation"
+    learner: Any
+    policy: Policy
+    audit: AuditLog
+    state: AgentState
+    rounds: int = 0
+
+    def update(self, arrays: dict[str, Floats]) -> dict[str, Floats] | None:
+        """Return the change of every array in the run's next round; None where the gate lets out nothing."""
+        self.rounds += 1
+        layout = self.federation.server.down
+        server = Server(ModelBytes.from_arrays(layout, arrays))
+        terms, approved = RunTerms.of(self.federation.run, "All"), self.federation.approved
+        gate = OutboundGate(server, self.policy, self.audit, terms, self.state, approved=lambda: approved)
+        worker = SiloWorker(gate, self.learner, MemoryBuffers(), admit=gate.admit)
+        task = Task(f"{self.rounds}.train", TaskKind.TRAIN, self.rounds, server.model.manifest)
+        worker.handle(Assigned(task))
+        if server.announced is not None:
+            worker.handle(Permit(task.id))
+        if not server.update:
+            return None
+        self.federation.let_out += 1
+        sent = np.frombuffer(server.update, np.uint8).copy()
+        if self.federation.coding is not None:
+            encoding = Encoding(self.federation.coding, layout, layout)
+            encoding.round_update(sent, encoding.base(server.model.buffer()))
+        after = read_arrays(layout, sent)
+        return {name: after[name].astype(np.float64) - arrays[name] for name in arrays}
+
+
+@dataclass
 class Federation:
-    """One round of FedAvg as the server describes it; by default one step on everything that a silo has."""
+    """A run of FedAvg as the server describes it; by default a round is one step on everything that a silo has."""
 
     images: ImageSet
     rate: str
@@ -141,7 +180,12 @@ class Federation:
     silos: int = 1
     """Silos that share the images; the server sees the mean of their updates alone."""
     coding: Coding | None = None
-    updates: int = 0
+    rounds: int = 1
+    approved: bool = False
+    """Whether a person at the hospital has approved the run."""
+    let_out: int = 0
+    """Updates that gates let out so far."""
+    seed: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         sgd = {"learningRate": self.rate, "weightDecay": "0", "momentum": "0"}
@@ -153,7 +197,7 @@ class Federation:
         self.server = build_server_learner(model=model, method=self.method, seed=1, test=self.test)
         layout = self.server.down.to_json()
         self.run = RunDescription(
-            federation="bench", seed=1, model=model, method=self.method, rounds=1, mode="Synchronous", down=layout, up=layout
+            federation="bench", seed=1, model=model, method=self.method, rounds=self.rounds, mode="Synchronous", down=layout, up=layout
         )  # fmt: skip
 
     def start(self) -> dict[str, Floats]:
@@ -162,7 +206,7 @@ class Federation:
         return {name: array.copy() for name, array in arrays.items()}
 
     def update(self, arrays: dict[str, Floats], held: NDArray[np.int64], policy: Policy) -> dict[str, Floats] | None:
-        """Return the mean change of every array that the silos with the images `held` let out, None where one refuses."""
+        """Return the mean change of every array over rounds and the silos with the images `held`, None where one refuses all of them."""
         changes = [self._update_of(arrays, part, policy) for part in np.array_split(held, self.silos)]
         sent = [change for change in changes if change is not None]
         return {name: np.mean([c[name] for c in sent], axis=0) for name in arrays} if len(sent) == self.silos else None
@@ -170,35 +214,31 @@ class Federation:
     def _update_of(
         self, arrays: dict[str, Floats], held: NDArray[np.int64], policy: Policy
     ) -> dict[str, Floats] | None:
-        """Return what one silo lets out."""
-        self.updates += 1
-        layout, server = self.server.down, Server(ModelBytes.from_arrays(self.server.down, arrays))
+        """Return the mean of what one silo lets out of a run with the same weights in every round."""
+        with self.silo(held, policy) as silo:
+            found = [change for _ in range(self.rounds) if (change := silo.update(arrays)) is not None]
+        return {name: np.mean([change[name] for change in found], axis=0) for name in arrays} if found else None
+
+    @contextmanager
+    def silo(self, held: NDArray[np.int64], policy: Policy) -> Iterator[Silo]:
+        """Yield a silo with the images `held`, behind the agent's gate with a policy."""
+        self.seed += 1
+        layout, clip, noise = self.server.down, policy.clip_norm, policy.noise_std
+        protection = Protection(
+            clip_norm=float(clip) if clip else None,
+            noise_std=float(noise) if noise else None,
+            noise_ratio=policy.noise_ratio,
+            noise_seed=self.seed,
+        )
         with tempfile.TemporaryDirectory() as folder:
-            learner: Any = build_silo_learner(
-                run=self.run, silo="a", labels="All", images=self.images.select(held), state=Path(folder), device="cpu"
+            images = self.images.select(held)
+            learner = build_silo_learner(
+                run=self.run, silo="a", labels="All", images=images, state=Path(folder), device="cpu"
             )
-            clip, noise = (float(text) if text else None for text in (policy.clip_norm, policy.noise_std))
-            learner = PrivateLearner(
-                learner, layout, layout,
-                Protection(clip_norm=clip, noise_std=noise, noise_ratio=policy.noise_ratio, noise_seed=self.updates),
-)  # fmt: skip
             state, audit = AgentState(Path(folder, "silo.crt")), AuditLog(Path(folder, "audit.jsonl"))
             state.set_joined(len(held))
-            gate = OutboundGate(server, policy, audit, RunTerms.of(self.run, "All"), state)
-            worker = SiloWorker(gate, learner, MemoryBuffers(), admit=gate.admit)
-            task = Task("1.train", TaskKind.TRAIN, 1, server.model.manifest)
-            worker.handle(Assigned(task))
-            if server.announced is not None:
-                worker.handle(Permit(task.id))
+            yield Silo(self, PrivateLearner(learner, layout, layout, protection), policy, audit, state)
             audit.close()
-        if not server.update:
-            return None
-        sent = np.frombuffer(server.update, np.uint8).copy()
-        if self.coding is not None:
-            encoding = Encoding(self.coding, layout, layout)
-            encoding.round_update(sent, encoding.base(server.model.buffer()))
-        after = read_arrays(layout, sent)
-        return {name: after[name].astype(np.float64) - arrays[name] for name in arrays}
 
 
 def features(arrays: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -260,6 +300,43 @@ def planted_one(federation: Federation, policy: Policy, public: Floats, held: ND
     row, step = change["encoder.dense.weight"].mean(0), change["encoder.dense.bias"].mean()
     wanted = torch.from_numpy((row / step)[None].astype(np.float32))
     return inverted(tensors(arrays), wanted, torch.from_numpy(public), 1.0)
+
+
+def directions(
+    federation: Federation, policy: Policy, public: Floats, held: NDArray[np.int64], each: int
+) -> Floats | None:
+    """Plant one row everywhere, in every `each` rounds another one, for what looks most as a digit does; return candidates, [k, 1, 8, 8]."""
+    start, draws = federation.start(), np.random.default_rng(1)
+    start["encoder.conv2.weight"] *= GAIN
+    seen = features(tensors(start), torch.from_numpy(moved(public, draws))).numpy().astype(np.float64)
+    middle, spread = seen.mean(0), np.cov(seen.T)
+    spread += 0.1 * np.trace(spread) / len(spread) * np.eye(len(spread))
+    found: list[Floats] = []
+    with federation.silo(held, policy) as silo:
+        for _ in range(federation.rounds // each):
+            row = np.linalg.solve(spread, seen[draws.integers(len(seen))] - middle)
+            row *= 0.025 / (seen @ row).std()
+            arrays = {name: array.copy() for name, array in start.items()}
+            arrays["encoder.dense.weight"][:] = row
+            arrays["encoder.dense.bias"][:] = -np.quantile(seen @ row, 1 - 0.5 / IMAGES)
+            outputs = len(arrays["encoder.dense.bias"])
+            arrays["classifier.weight"][:] = np.linspace(-1, 1, len(CLASSES))[:, None] * 8 / outputs
+            arrays["classifier.bias"][:] = 0
+            changes = [change for _ in range(each) if (change := silo.update(arrays)) is not None]
+            if step := sum(change["encoder.dense.bias"].mean() for change in changes):
+                found.append(sum(change["encoder.dense.weight"].mean(0) for change in changes) / step)
+    if not federation.let_out:
+        return None
+    wanted = torch.from_numpy(np.array(found, np.float32).reshape(len(found), len(middle)))
+    return inverted(tensors(start), wanted, torch.from_numpy(public), 1.0)
+
+
+def moved(images: Floats, draws: np.random.Generator) -> Floats:
+    """Return images, [n, 1, 8, 8], four times over, moved by a pixel at most as training moves them."""
+    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    by = draws.integers(0, 3, (4, len(images), 2))
+    found = [padded[i, :, y : y + SIDE, x : x + SIDE] for each in by for i, (y, x) in enumerate(each)]
+    return np.array(found, np.float32)
 
 
 def inverted(arrays: dict[str, Tensor], wanted: Tensor, public: Tensor, noise: float) -> Floats:
@@ -348,7 +425,12 @@ def main() -> None:
     parser.add_argument(
         "--group", type=int, default=4, choices=parts, help="images of a silo whose gradient is inverted"
     )
-    parser.add_argument("--rounds", type=int, default=20, help="of the honest federation whose accuracy is told")
+    parser.add_argument("--rounds", type=int, default=1, help="of the hostile server's run")
+    parser.add_argument("--each", type=int, default=1, help="rounds with the same weights in the attack by directions")
+    parser.add_argument("--approved", action="store_true", help="a person at the hospital has approved the run")
+    attacks_known = ["planted", "planted, mean", "planted, aimed", "planted, one", "planted, directions", "gradient"]
+    parser.add_argument("--attacks", nargs="+", default=attacks_known, choices=attacks_known)
+    parser.add_argument("--honest", type=int, default=20, help="rounds of the honest federation; 0: none is played")
     parser.add_argument("--protections", nargs="+", default=[*POLICIES, *CODINGS], help="rows of the table")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -361,13 +443,16 @@ def main() -> None:
     images = ImageSet(everything, listing.labels, names, names, listing.strata, CLASSES, ids)
     private, public = (everything[part].astype(np.float32) / 255 for part in (held, others))
     print(f"by chance (other digits as candidates): {count_read(public[: 4 * IMAGES], private)} of {IMAGES}")
-    wide, honest, shared = Federation(images, "100"), Federation(images, "0.1"), Federation(images, "100", silos=3)
+    length = {"rounds": options.rounds, "approved": options.approved}
+    wide, honest = Federation(images, "100", **length), Federation(images, "0.1", **length)
+    shared = Federation(images, "100", silos=3, **length)
     groups = np.split(held, IMAGES // options.group)
     attacks: dict[str, Callable[[Policy], Floats | None]] = {
         "planted": lambda policy: planted(wide, policy, public, held, aimed=False),
         "planted, mean": lambda policy: planted(shared, policy, public, held, aimed=False),
         "planted, aimed": lambda policy: planted(wide, policy, public, held, aimed=True),
         "planted, one": lambda policy: planted_one(wide, policy, public, held),
+        "planted, directions": lambda policy: directions(wide, policy, public, held, options.each),
         "gradient": lambda policy: gradient(honest, policy, groups, options.steps),
     }
     rows = []
@@ -376,20 +461,27 @@ def main() -> None:
         policy = Policy.model_validate_json(json.dumps(fields))
         for federation in (wide, honest, shared):
             federation.coding = CODINGS.get(protection)
-        for attack, carry_out in attacks.items():
-            candidates = carry_out(policy)
-            read = 0 if candidates is None else count_read(candidates, private)
+        for attack in options.attacks:
+            for federation in (wide, honest, shared):
+                federation.let_out = 0
+            candidates = attacks[attack](policy)
+            read = count_read(candidates, private) if candidates is not None and len(candidates) else 0
+            left = max(federation.let_out for federation in (wide, honest, shared))
             row = {"protection": protection, "policy": fields, "attack": attack, "read": read, "images": IMAGES}
-            rows.append({**row, "refused": candidates is None})
+            rows.append({**row, "rounds": options.rounds, "updates": left, "refused": candidates is None})
             print(
-                f"{protection:24} {attack:16} {read:3} of {IMAGES}{' (update refused)' if candidates is None else ''}",
+                f"{protection:24} {attack:19} {read:3} of {IMAGES}, {left} updates{' (refused)' if candidates is None else ''}",
                 flush=True,
             )
     honest_accuracy = {}
     for protection, fields in POLICIES.items():
-        if protection in options.protections and not fields.keys() & {"maximumRounds", "minimumSamples"}:
+        if (
+            options.honest
+            and protection in options.protections
+            and not fields.keys() & {"maximumRounds", "minimumSamples"}
+        ):
             policy = Policy.model_validate_json(json.dumps(fields))
-            honest_accuracy[protection] = accuracy(images, order, policy, options.rounds)
+            honest_accuracy[protection] = accuracy(images, order, policy, options.honest)
             print(f"{protection:24} accuracy of an honest federation {honest_accuracy[protection]:.3f}", flush=True)
     if options.json:
         found = {"benchmark": "attack-inversion", "rows": rows, "accuracy": honest_accuracy}

@@ -134,7 +134,7 @@ def _fetch_approved(
         if review.digest != logged:
             logged = review.digest
             review.log()
-        if policy.require_approval:
+        if review.needs_approval:
             Approvals(config.state).check(review)
         return text, review
 
@@ -211,7 +211,8 @@ def _run_once(
         guard = BudgetGuard.of(policy, run, config.state)
         if guard is not None:  # a digest of the images is of every single one
             fingerprint, state.epsilon = "", guard.ledger.spent()
-        if policy.require_approval:
+        approvals = Approvals(config.state)
+        if approvals.given(review):
             audit.record("approval", digest=review.digest)
         facts = {"terms": terms.entry(), "fewest": samples}
         audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest(), facts=facts)
@@ -225,8 +226,18 @@ def _run_once(
             contact=state.contact,
         )
         state.set_joined(samples)
-        approved = partial(_approved, config, policy, review)
-        gate = OutboundGate(link, policy, audit, terms, state, approved, guard, witness.head, run.model.task)
+        gate = OutboundGate(
+            link,
+            policy,
+            audit,
+            terms,
+            state,
+            check_approval=partial(_check_approval, approvals, review),
+            approved=partial(approvals.given, review),
+            guard=guard,
+            audit_head=witness.head,
+            scored_by=run.model.task,
+        )
         secure = None
         if run.secure_aggregation is not None:
             secure = MaskingSilo(run, config.silo, samples, credentials, private=guard is not None)
@@ -342,10 +353,10 @@ def _feedback(config: SiloConfig, policy: Policy, run: RunDescription) -> ErrorF
     return ErrorFeedback(own)
 
 
-def _approved(config: SiloConfig, policy: Policy, review: Review) -> None:
-    """Check the approval where the policy asks for one; it may have been withdrawn."""
-    if policy.require_approval:
-        Approvals(config.state).check(review)
+def _check_approval(approvals: Approvals, review: Review) -> None:
+    """Check the approval where one is needed; it may have been withdrawn."""
+    if review.needs_approval:
+        approvals.check(review)
 
 
 @contextmanager

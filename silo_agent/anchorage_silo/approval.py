@@ -27,9 +27,13 @@ class Approvals:
         AnchorageError
             It has not; the message names the command that approves it.
         """
-        if not self._file(review.digest).exists():
+        if not self.given(review):
             found = f"federation {review.federation} waits for this hospital: anchorage-silo approve {review.digest} --config FILE"
             raise AnchorageError(silo.APPROVAL_NEEDED, found)
+
+    def given(self, review: Review) -> bool:
+        """Return whether the hospital has approved exactly this."""
+        return self._file(review.digest).exists()
 
     def give(self, review: Review) -> None:
         """Record an approval, with what was approved, when and by which user; one that exists stays as it is.

@@ -37,6 +37,11 @@ class Limits:
     large_bytes: float = math.inf
     """Bytes of auxiliary data behind it."""
 
+    @property
+    def planned(self) -> int:
+        """Number of trained models that leave where no round is played again."""
+        return (self.updates - PLAYED_AGAIN) * self.repetitions
+
     @classmethod
     def of(cls, run: RunDescription, labels: str) -> "Limits":
         """Derive them for a silo whose images have `labels` (``None``, ``All`` or ``Partial``)."""

@@ -42,7 +42,8 @@ class OutboundGate:
 
     `terms` is what the run's description asks of the silo. `scored_by` is the run's prediction task, which knows what of a model's scores is of
     too few images for the policy. `check_approval` raises AnchorageError while the hospital has not approved what it must
-    approve. `guard` keeps the policy's privacy budget. `audit_head` returns the signed head of the audit log, which goes with what is sent.
+    approve; `approved` returns whether it has approved the run, whether or not it must. `guard` keeps the policy's privacy budget. `audit_head`
+    returns the signed head of the audit log, which goes with what is sent.
     """
 
     link: ServerLink
@@ -51,6 +52,7 @@ class OutboundGate:
     terms: RunTerms
     state: AgentState
     check_approval: Callable[[], None] = lambda: None
+    approved: Callable[[], bool] = lambda: False
     guard: BudgetGuard | None = None
     audit_head: Callable[[], SignedHead | None] = lambda: None
     scored_by: PredictionTask | None = None
@@ -83,8 +85,8 @@ class OutboundGate:
 
     def _judge(self, request: Request) -> None:
         """Raise AnchorageError where the policy refuses the request."""
-        past = Past(self.audit) if self.guard is None else Past(self.audit, self.guard.check)
-        judge(self.policy, request, past).enforce()
+        past = Past(self.audit, approved=self.approved())
+        judge(self.policy, request, past if self.guard is None else replace(past, fits=self.guard.check)).enforce()
 
     def _admit_step(self, task: Task) -> None:
         """Check a step of secure aggregation: a round's sum is revealed for one set of silos, or two sums would differ by one silo's update."""

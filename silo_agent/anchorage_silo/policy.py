@@ -1,5 +1,6 @@
 """The hospital's policy file: limits on what leaves the hospital, whatever the federation asks for; `verdict` judges requests by it."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,9 @@ DEFAULT_NOISE_RATIO = 1.0
 DEFAULT_MINIMUM_IMAGES = 16
 """Images that an update must come from then, unless `minimumSamples` states another number: of 4 or 6, some were found
 through the noise, of 10 to 20 none."""
+UNASKED_UPDATES = 1
+"""Updates with relative noise that leave, over the whole audit log, before a person at the hospital has decided on more. A server that chooses the
+weights reads at most one image out of each, and so many count by chance (docs/privacy.md)."""
 
 AuxiliaryName = Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -93,7 +97,7 @@ class Policy(Document):
     maximum_rounds: Annotated[int, Field(ge=0)] | None = Field(
         None,
         description="Maximum number of updates that may be announced, counted over the whole audit log. Left out: as many as the run's "
-        "description needs, counted for the run.",
+        "description needs, counted for the run; with `relativeNoise` only where a person has approved the run, else 1 over the whole audit log.",
     )
     maximum_evaluations: Annotated[int, Field(ge=0)] | None = Field(
         None,
@@ -194,6 +198,15 @@ class Policy(Document):
         if self.minimum_samples is not None:
             return self.minimum_samples
         return DEFAULT_MINIMUM_IMAGES if self.undecided else 0
+
+    @property
+    def unasked_updates(self) -> float:
+        """Number of updates, over the whole audit log, that leave before a person has approved the run: relative noise does not hold over many."""
+        return UNASKED_UPDATES if self.noise_ratio is not None and self.maximum_rounds is None else math.inf
+
+    def asks_approval(self, planned: int) -> bool:
+        """Return whether a run of so many updates begins only when a person has approved it."""
+        return self.require_approval or planned > self.unasked_updates
 
     def limits(self, needed: Limits) -> Limits:
         """Return what the silo does for a run at most that needs so much."""

@@ -116,6 +116,7 @@ class _Replay:
         self._terms: RunTerms | None = None
         self._images: int | None = None
         self._empty = True
+        self._approving = self._approved = False
 
     def judge(self, entry: Entry, line: int) -> JudgedRequest | None:
         """Judge an entry, and count it where it is admitted; None where it is no request."""
@@ -124,7 +125,11 @@ class _Replay:
             if first:
                 self._sent.note_missing(entry, self._log)
             return None
+        if entry["kind"] == "approval":  # it stands before the run's join
+            self._approving = True
+            return None
         if entry["kind"] == RequestKind.JOIN:
+            self._approved, self._approving = self._approving, False
             self._terms, self._images = RunTerms.read(entry.get("terms")), _number(entry, "fewest")
             self._sent.note(entry)
         elif entry["kind"] not in (RequestKind.UPDATE, RequestKind.SCORES, *_STEPS, _FAILURE):
@@ -132,7 +137,8 @@ class _Replay:
         request = self._request(entry)
         if request is None:
             return _judged(entry, line, Verdict(), known=False)
-        verdict = judge(self._policy, request, Past(self._sent, self._budget.check if self._budget else _unlimited))
+        fits = self._budget.check if self._budget else _unlimited
+        verdict = judge(self._policy, request, Past(self._sent, fits, self._approved))
         if verdict.refusal is None and entry["kind"] == request.kind and request.kind is not RequestKind.JOIN:
             self._sent.note(entry)
             if self._budget is not None and request.kind is RequestKind.UPDATE:

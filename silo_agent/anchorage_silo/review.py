@@ -80,6 +80,7 @@ class Review(Document):
     stages: tuple[Stage, ...] = Field(description="Methods in their order.")
     updates: int = Field(description="Updates that may leave at most.")
     evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
+    needs_approval: bool = Field(description="Whether nothing runs before the digest is approved.")
     protection: str = Field(description="What the policy and the method have done to an update before it leaves.")
     trainer: str = Field(description="What keeps the trainer process from the agent's key, certificates and audit log.")
     server_noise: str = Field(
@@ -110,7 +111,8 @@ class Review(Document):
             authority = key_fingerprint(read_regular(config.authority))
         except OSError as error:
             raise state_unusable(config.authority, error) from error
-        limits = policy.limits(Limits.of(run, config.labels))
+        needed = Limits.of(run, config.labels)
+        limits = policy.limits(needed)
         packages, image = _versions(), os.environ.get(IMAGE_VARIABLE, "")
         told = "\0".join((text, authority, image, *(f"{name} {found}" for name, found in packages.items())))
         return cls(
@@ -129,6 +131,7 @@ class Review(Document):
             ),
             updates=limits.updates,
             evaluations=limits.evaluations,
+            needs_approval=policy.asks_approval(needed.planned),
             protection=_protection(policy, run.method),
             trainer=words(network=config.devices > 1) + (f"; {AS_ROOT}" if runs_as_root() else ""),
             server_noise=expect(run.method.aggregation, AggregationHooks).server_noise,
@@ -166,6 +169,8 @@ class Review(Document):
         yield f"Leaves on joining: the number of images{digest}"
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
+        if self.needs_approval:
+            yield "Approval: nothing runs here before somebody has approved the digest below"
         yield f"The trainer process is confined by {self.trainer}"
         if self.server_noise:
             yield f"At the server, which sees each update without it: it says that it adds {self.server_noise}; nobody here can check that"
@@ -275,7 +280,8 @@ def _protection(policy: Policy, method: ResolvedMethod) -> str:
         parts.append(f"noise of standard deviation {policy.noise_std} is added to every number")
     if policy.noise_ratio:
         parts.append(
-            f"noise as large as {policy.noise_ratio:g} times its change is added to every array, which guarantees nothing"
+            f"noise as large as {policy.noise_ratio:g} times its change is added to every array, which guarantees nothing: it "
+            "protects one update, and out of every few more a hostile server reads an image"
             + (_by_default(policy) if policy.undecided else "")
         )
     if not parts:

@@ -137,6 +137,8 @@ class Past:
     sent: Sent = field(default_factory=SentMessages)
     fits: Callable[[Mechanism, str], None] = lambda mechanism, task: None
     """Raises AnchorageError where the privacy budget has no room for a mechanism, used for a task."""
+    approved: bool = False
+    """Whether a person at the hospital has approved the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,12 @@ def _updates(policy: Policy, request: Request, past: Past) -> Verdict:
     if terms is not None and request.repetitions > terms.needed.repetitions:
         found = f"task {request.task} asks for {request.repetitions} trainings, the run's description for {terms.needed.repetitions} at most"
         return _refused(silo.ROUNDS_USED_UP, found)
+    unasked = policy.unasked_updates / (terms.needed.repetitions if terms is not None else 1)
+    if not past.approved and _would_exceed(unasked, request, past, whole=True):
+        found = "an update was announced before, and relative noise protects no second one"
+        return _refused(
+            silo.ROUNDS_USED_UP, f"{found}: a person approves the run (anchorage-silo review), or sets maximumRounds"
+        )
     return _count(policy.maximum_rounds, "maximumRounds", "updates were announced", policy, request, past)
 
 
@@ -240,19 +248,28 @@ def _scores(policy: Policy, request: Request, past: Past) -> Verdict:
 
 
 def _count(stated: int | None, rule: str, what: str, policy: Policy, request: Request, past: Past) -> Verdict:
-    """Refuse what would be one too many; a server may give two tasks the same name, but what is sent for them differs."""
-    most, whole, known = stated, stated is not None, request.digest is not None
+    """Refuse what would be one too many."""
+    most, whole = stated, stated is not None
     if most is None:
         if request.terms is None:
             return Verdict(unjudged=(rule,))
         limits = policy.limits(request.terms.needed)
         most = limits.updates if request.kind is RequestKind.UPDATE else limits.evaluations
-    sent, before = past.sent.sent(request.kind, whole=whole), past.sent.missing(request.kind) if whole else 0
-    again = (request.task, request.digest) in sent if known else any(request.task == name for name, _ in sent)
-    if before + len(sent) < most or again:
+    if not _would_exceed(most, request, past, whole=whole):
         return _ADMITTED
     of = rule if whole else f"the run's description; {rule} of the policy sets another limit"
-    return _refused(silo.ROUNDS_USED_UP, f"{before + len(sent)} {what} ({of}: {most})")
+    return _refused(silo.ROUNDS_USED_UP, f"{_number_sent(request, past, whole=whole)} {what} ({of}: {most})")
+
+
+def _would_exceed(most: float, request: Request, past: Past, *, whole: bool) -> bool:
+    """Return whether it would be one too many; a server may give two tasks the same name, but what is sent for them differs."""
+    sent, known = past.sent.sent(request.kind, whole=whole), request.digest is not None
+    again = (request.task, request.digest) in sent if known else any(request.task == name for name, _ in sent)
+    return _number_sent(request, past, whole=whole) + 1 > most and not again
+
+
+def _number_sent(request: Request, past: Past, *, whole: bool) -> int:
+    return len(past.sent.sent(request.kind, whole=whole)) + (past.sent.missing(request.kind) if whole else 0)
 
 
 def _reported_images(policy: Policy, request: Request, past: Past) -> Verdict:

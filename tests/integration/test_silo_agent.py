@@ -132,7 +132,7 @@ def test_a_restarted_server_finds_its_silo_again(site: Site, start: Start) -> No
 
 def test_the_policy_refuses_and_says_so(site: Site, start: Start, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
-    policy.write_text("allowedMethods: [FedAnchor]\n")
+    policy.write_text('allowedMethods: [FedAnchor]\nrelativeNoise: "0"\n')
     start(site.configuration("a", policy=str(policy)))
     site.joined()
     site.assign("a", model_of(1), 1)
@@ -154,6 +154,9 @@ def test_clipping_happens_before_the_announcement(site: Site, start: Start, tmp_
 
 def test_without_a_policy_updates_have_noise_and_come_from_no_few_images(site: Site, start: Start) -> None:
     many = {"type": "Null", "step": "0.5", "samples": 16}
+    site.stop_link()
+    site.describe(site.run.model_copy(update={"rounds": 1}))  # of more rounds a person decides
+    site.start_link()
     start(site.configuration("a", policy=None, trainer=many))
     site.joined()
     announcement, update = site.collect("a", site.assign("a", model_of(0), 1))

@@ -26,6 +26,21 @@ def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=WAIT_SECONDS)
 
 
+def test_without_a_policy_more_than_one_update_waits_for_approval(site: Site) -> None:
+    config = site.configuration("a", **POD, policy=None)
+    agent = Agent(config, code=HURRIED)
+    try:
+        agent.await_line("ANC-2214 ApprovalNeeded")
+        review = json.loads(command(config, "review", "-o", "json").stdout)
+        assert review["needsApproval"] and review["policy"] == {}
+        assert command(config, "approve", review["digest"]).returncode == 0
+        site.joined()
+        assert [line["kind"] for line in audit_of(config)] == ["enrol", "approval", "join"]
+    finally:
+        agent.signal(signal.SIGTERM)
+        agent.close()
+
+
 def test_waits_for_approval_and_again_after_a_change(site: Site) -> None:
     (site.folder / "policy.yaml").write_text('requireApproval: true\nrelativeNoise: "0"\n')
     config = site.configuration("a", **POD, policy=str(site.folder / "policy.yaml"))

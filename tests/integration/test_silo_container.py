@@ -75,7 +75,7 @@ def test_trains_and_stops_in_a_container(folder: Path, state: Path, python: str)
     model: ModelBytes = learner.initialise()
     site = Site(folder, layout=model.layout)
     (folder / "authority").chmod(0o755)
-    (folder / "policy.yaml").write_text("allowedMethods: [FedAvg]\n")
+    (folder / "policy.yaml").write_text("allowedMethods: [FedAvg]\nmaximumRounds: 20\n")
     config = site.configuration(
         "a", state=str(state), trainer={"type": "Learner"}, labels="All", policy=str(folder / "policy.yaml"),
         data={"format": "Digits", "use": "Part", "partition": {"recipe": "Iid", "parts": 8, "part": 0}},

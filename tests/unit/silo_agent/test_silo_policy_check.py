@@ -111,6 +111,15 @@ def test_says_what_the_gate_would_have_done(
     assert not any(each.unjudged for each in check.requests)
 
 
+def test_more_updates_with_relative_noise_need_the_logs_approval(tmp_path: Path) -> None:
+    approved, bare = (Silo(tmp_path / name, policy_of(relativeNoise="0")) for name in ("approved", "bare"))
+    approved.log.record("approval", digest="d")
+    for silo in (approved, bare):
+        silo.run()
+    assert codes(PolicyCheck.of(policy_of(), approved.log.path)) == [""] * 6
+    assert codes(PolicyCheck.of(policy_of(), bare.log.path)) == ["", "", "ANC-2213", "", "ANC-2213", ""]
+
+
 def test_counts_only_what_the_policy_would_have_let_out(tmp_path: Path) -> None:
     """The first update would have been refused, so that it takes nothing of the two that are allowed."""
     silo = Silo(tmp_path / "a", policy_of(relativeNoise="0"))
@@ -240,7 +249,7 @@ def test_a_changed_log_is_not_judged(tmp_path: Path) -> None:
 class TestCommand:
     @pytest.fixture
     def config(self, tmp_path: Path) -> Path:
-        Silo(tmp_path / "state", policy_of()).run()
+        Silo(tmp_path / "state", policy_of(maximumRounds=3)).run()
         fields = {"silo": "a", "federation": "derm", "server": "s:8443", "enrolment": "s:8444", "authority": "ca.pem"}
         fields |= {"state": str(tmp_path / "state"), "labels": "All", "trainer": {"type": "Null"}}
         (tmp_path / "silo.yaml").write_text(json.dumps(fields))

@@ -223,6 +223,7 @@ class TestLimits:
         """Two updates and no scored model, whatever is asked for."""
         link = FakeLink(*MODELS)
         gate = gate_of(tmp_path, link, Limits(2, 0), Policy())
+        gate.approved = lambda: True
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         for number, model in enumerate(MODELS, 1):
             worker.handle(Assigned(train_task(model, number)))
@@ -243,7 +244,7 @@ class TestLimits:
     def test_one_name_for_several_tasks_saves_no_budget(self, tmp_path: Path) -> None:
         """A server chooses the ids of tasks: it asks for the updates of two models, in turns, under the same ids."""
         link = FakeLink(*MODELS)
-        gate = gate_of(tmp_path, link, Limits(2, 2), Policy())
+        gate = gate_of(tmp_path, link, Limits(2, 2), policy_of(relativeNoise="0"))
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         for model in MODELS:
             for number in (1, 2):
@@ -253,6 +254,52 @@ class TestLimits:
             worker.handle(Dismissed("1.evaluate", "counted"))
         assert len(gate.audit.sent("announce", whole=True)) == 2
         assert [what[0] for what in link.said].count("report") == 2
+
+    @pytest.mark.parametrize("fields", [{}, {"relativeNoise": "2"}, {"clipNorm": "1", "minimumSamples": 1}])
+    def test_relative_noise_lets_one_update_out_before_a_person_approves(
+        self, fields: dict[str, Any], tmp_path: Path
+    ) -> None:
+        """A server may describe as many rounds and runs as it likes, and restarts change nothing."""
+        link, needed = FakeLink(*MODELS), Limits(240 + PLAYED_AGAIN, 0)
+        for number, model in enumerate(MODELS, 1):
+            gate = gate_of(tmp_path, link, needed, policy_of(**fields))
+            gate.audit.record("join", digest=f"run {number}")
+            worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
+            worker.handle(Assigned(train_task(model, number)))
+            gate.audit.close()
+        assert [what[0] for what in link.said if what[0] in ("announce", "fail")] == ["announce"] + ["fail"] * 4
+        assert {what[2] for what in link.said if what[0] == "fail"} == {"ANC-2213"}
+        gate = gate_of(tmp_path, link, needed, policy_of(**fields))
+        gate.announce(link.announcements[train_task(MODELS[0], 1).id])  # what left may be told again
+        gate.approved = lambda: True
+        gate.admit(train_task(MODELS[1], 2))
+        gate.audit.close()
+
+    def test_of_several_trainings_for_one_update_each_counts(self, tmp_path: Path) -> None:
+        gate = gate_of(tmp_path, FakeLink(*MODELS), Limits(1 + PLAYED_AGAIN, 0, repetitions=2), Policy())
+        with pytest.raises(AnchorageError, match=r"ANC-2213.*relative noise"):
+            gate.admit(train_task(MODELS[0]))
+        gate.audit.close()
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"relativeNoise": "0"},
+            {"noiseStd": "0"},
+            {"clipNorm": "1", "noiseStd": "0.01"},
+            {"maximumRounds": 9},
+            {"privacyBudget": {"epsilon": "8", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "1.5"}}},
+        ],
+    )  # fmt: skip
+    def test_a_policy_that_states_protection_or_number_needs_no_approval(
+        self, fields: dict[str, Any], config: SiloConfig, tmp_path: Path
+    ) -> None:
+        assert not review_of(run_of(), config, **fields).needs_approval
+        gate = gate_of(tmp_path, FakeLink(*MODELS), Limits(9, 0), policy_of(**fields))
+        for number in (1, 2, 3):
+            gate.audit.record("announce", f"{number}.train", digest=str(number))
+        gate.admit(train_task(MODELS[0], 4))
+        gate.audit.close()
 
     def test_noise_cannot_be_averaged_away_by_repetitions(self, tmp_path: Path) -> None:
         gate = gate_of(tmp_path, FakeLink(*MODELS), Limits.of(run_of(), "All"), Policy())
@@ -277,6 +324,14 @@ class TestLimits:
 
 
 class TestApproval:
+    def test_is_needed_for_more_than_one_update_with_relative_noise(self, config: SiloConfig) -> None:
+        for fields in ({}, {"relativeNoise": "1"}):
+            needed = review_of(run_of(rounds=2), config, **fields)
+            assert needed.needs_approval and any(line.startswith("Approval: nothing runs") for line in needed.words())
+            assert "protects one update" in needed.protection
+            assert not review_of(run_of(rounds=1), config, **fields).needs_approval
+        assert review_of(run_of("RSCFed", rounds=1), config).needs_approval, "several models leave in its one round"
+
     def test_no_change_of_the_description_runs_without_a_new_approval(self, config: SiloConfig, tmp_path: Path) -> None:
         """`CHANGES` random changes of one field each."""
         first = StageDescription(method=PRESETS["FedMix"].slots, down=LAYOUT.to_json(), up=LAYOUT.to_json(), last=2)

@@ -54,15 +54,19 @@ TOO_FEW_SAMPLES = failure(
 ROUNDS_USED_UP = failure(
     5,
     "ANC-2213 RoundsUsedUp",
-    "The silo has announced as many updates, or scored as many models, as the hospital's policy allows or the run's description needs.",
-    "Set maximumRounds or maximumEvaluations in the hospital's policy if more may leave. Nothing was sent.",
+    "The silo has announced as many updates, or scored as many models, as the hospital's policy allows or the run's description needs; or one "
+    "that relative noise protects, and nobody has approved more.",
+    "If more may leave, approve the run (`anchorage-silo review` ends with the digest for `anchorage-silo approve`), or set maximumRounds or "
+    "maximumEvaluations in the hospital's policy. Nothing was sent.",
 )
 APPROVAL_NEEDED = failure(
     4,
     "ANC-2214 ApprovalNeeded",
-    "The hospital's policy has requireApproval, and nobody has approved what the federation would do here, or it has changed since.",
+    "Nobody at the hospital has approved what the federation would do here, or it has changed since, and the policy has requireApproval, or "
+    "relative noise would have to protect more than one update.",
     "At the hospital, read it with `anchorage-silo review --config silo.yaml`, then run the `approve` command that the message names. The agent "
-    "goes on by itself.",
+    'goes on by itself. relativeNoise: "0" in the policy states that the server is trusted with the images, maximumRounds how many updates may leave '
+    "without an approval.",
 )
 APPROVAL_OUTDATED = failure(
     2,
