@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from anchorage.api.federation import TRUSTING_POLICY, Managed, Silo
-from anchorage.api.pod import Resources
+from anchorage.api.pod import PodOverrides, Resources
 from anchorage.transport.kube.resources import kube_object
 from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import agent_network_policy
 from anchorage_operator.build_server import service_account
 from anchorage_operator.drift import digest
 from anchorage_operator.in_use import InUse, accepted_spec
+from anchorage_operator.pod_policy import managed_claims, permitted_claims, permitted_pod
 from anchorage_operator.situation import Situation
 from anchorage_operator.volumes import claim_template
 from anchorage_operator.yaml_text import as_yaml
@@ -50,6 +51,8 @@ def agent_objects(
     yield agent_network_policy(metadata, federation, situation.settings.dns_cidrs)
     if with_pod:
         settings, queue = situation.settings, situation.spec.queue_name if situation.spec is not None else None
+        pod = permitted_pod(managed.pod, situation.observed, settings)
+        asked = settings.pod_overrides.permitted_resources(managed.resources)
         parts = build_pod.PodParts(
             {**metadata, "annotations": {names.AUTHORITY_HASH: authority_hash}},
             container="agent",
@@ -57,8 +60,8 @@ def agent_objects(
             config=names.AGENT_FILE,
             config_hash=digest(config),
             image=settings.images.agent,
-            overrides=build_pod.merge_overrides(managed.pod, settings.agent),
-            resources=build_pod.resources_of(_with_devices(managed), REQUESTS),
+            overrides=build_pod.merge_overrides(pod, settings.agent),
+            resources=build_pod.resources_of(_with_devices(managed.devices, asked, pod), REQUESTS),
             storage=claim_template(situation.observed, metadata["name"], managed.storage),
             running=situation.agents_wanted,
             keep_claim=False,
@@ -66,7 +69,7 @@ def agent_objects(
                 build_pod.secret_mount("enrolment", names.TOKEN_FOLDER, names.enrolment_name(name), "token"),
                 build_pod.config_mount("authority", names.AUTHORITY_FOLDER, names.authority_name(federation)),
             ],
-            claims=_claims_of(managed),
+            claims=permitted_claims(managed_claims(managed).values(), situation.observed, settings),
             asked=build_pod.asked(silo.spec, situation.agents_wanted, authority_hash, queue),
             queue=queue,
         )
@@ -97,18 +100,9 @@ def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) 
     }
 
 
-def _with_devices(managed: Managed) -> Resources:
+def _with_devices(devices: int, asked: Resources, pod: PodOverrides) -> Resources:
     """Return the pod's resources, with a GPU for each of several devices unless a device is named or claimed."""
-    asked = managed.resources
     named = any("/" in name for name in (*asked.requests, *asked.limits))
-    if managed.devices == 1 or named or managed.pod.resource_claims:
+    if devices == 1 or named or pod.resource_claims:
         return asked
-    return Resources(requests=asked.requests, limits={**asked.limits, GPU: managed.devices})
-
-
-def _claims_of(managed: Managed) -> set[str]:
-    """Return the names of the volume claims that the agent mounts: images and policy."""
-    claims = {managed.data.claim_name} if managed.data.claim_name is not None else set()
-    if managed.policy is not None and "/" in managed.policy:
-        claims.add(managed.policy.split("/", 1)[0])
-    return claims
+    return Resources(requests=asked.requests, limits={**asked.limits, GPU: devices})

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from anchorage.api.federation import Federation, FederationSpec, Service
-from anchorage.api.model import WEIGHTS_CLAIM
 from anchorage.api.pod import Amount, Resources
 from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import server_network_policy
 from anchorage_operator.drift import digest
 from anchorage_operator.in_use import CLUSTER_ONLY, InUse, accepted_spec, cluster_only
+from anchorage_operator.pod_policy import federation_claims, permitted_claims, permitted_pod
 from anchorage_operator.situation import Situation
 from anchorage_operator.volumes import claim_template
 from anchorage_operator.yaml_text import as_yaml
@@ -100,19 +100,10 @@ def _public_ports(service: Service) -> list[dict[str, Any]]:
     return [port | ({"nodePort": n} if (n := numbers.get(port["name"])) is not None else {}) for port in _PUBLIC_PORTS]
 
 
-def _claims_of(spec: FederationSpec) -> set[str]:
-    """Return the names of the volume claims that the server mounts: anchors, images to score, initial weights."""
-    claims = {section.claim_name for section in spec.server_data.values() if section.claim_name is not None}
-    if spec.model.initial is not None:
-        claims.add(spec.model.initial.split("/", 1)[0])
-    if spec.model.weights is not None:
-        claims.add(WEIGHTS_CLAIM)
-    return claims
-
-
 def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, config_hash: str) -> dict[str, Any]:
     server, settings = spec.server, situation.settings
-    limits = {name: amount for name, amount in server.resources.limits.items() if name in KEPT_LIMITS}
+    resources = settings.pod_overrides.permitted_resources(server.resources)
+    limits = {name: amount for name, amount in resources.limits.items() if name in KEPT_LIMITS}
     results = build_pod.resources_of(Resources(requests=RESULTS_REQUESTS, limits=limits), {})
     tls = names.server_tls_name(situation.observed.name)
     parts = build_pod.PodParts(
@@ -122,14 +113,14 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         config="server.yaml",
         config_hash=config_hash,
         image=settings.images.server,
-        overrides=build_pod.merge_overrides(server.pod, settings.server),
-        resources=results if situation.results_only else build_pod.resources_of(server.resources, REQUESTS),
+        overrides=build_pod.merge_overrides(permitted_pod(server.pod, situation.observed, settings), settings.server),
+        resources=results if situation.results_only else build_pod.resources_of(resources, REQUESTS),
         storage=claim_template(situation.observed, metadata["name"], server.storage),
         running=situation.server_wanted or situation.keeps_results,
         keep_claim=spec.deletion_policy == "Retain",
         ports={"silos": names.SILOS_PORT, "enrolment": names.ENROLMENT_PORT, "control": names.CONTROL_PORT},
         mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls)],
-        claims=_claims_of(spec),
+        claims=permitted_claims(federation_claims(spec).values(), situation.observed, settings),
         secret_env=dict.fromkeys(CREDENTIALS, settings.tracking_secret) if settings.tracking_secret else {},
         asked=build_pod.asked(spec, situation.server_wanted, situation.results_only),
         grace_seconds=60,

@@ -167,6 +167,12 @@ class Cache:
         with self._lock:
             return {name: size for name, (_, size) in self._claims[namespace].items()}
 
+    def claim_federations(self, namespace: str) -> Mapping[str, str]:
+        """Return the federation of every volume claim of a namespace that has the label of one, by name."""
+        with self._lock:
+            held = {name: self._pack_object[Ref(CLAIM, namespace, name)].federation for name in self._claims[namespace]}
+        return {name: federation for name, federation in held.items() if federation}
+
     def _all(self, key: Key, kinds: Iterable[str]) -> list[tuple[Ref, Json]]:
         with self._lock:
             found = [(ref, self._pack_object[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds]

@@ -123,6 +123,8 @@ class Observed:
     """Why the API server refuses other objects as they were planned last, by kind and name, such as ``Service derm-server``."""
     claims: Mapping[str, str] | None = None
     """Phase of every PersistentVolumeClaim of the namespace by name; None where it was not looked up."""
+    claim_federations: Mapping[str, str] = field(default_factory=dict)
+    """Federation of each of these claims that has the label ``anchorage.dev/federation``."""
     claim_sizes: Mapping[str, str] = field(default_factory=dict)
     """What each of these claims requests, such as ``20Gi``."""
     authority: AuthorityFacts | None = None

@@ -18,6 +18,12 @@ one, suspend, deletionPolicy, admission and server are honoured, of a Silo's res
 
 Restore the field's previous value, or create a Federation with another name.
 """
+POD_OVERRIDE_REFUSED = "PodOverrideRefused"
+"""Accepted, Ready: The spec sets something in a pod that the platform does not let documents set, or names a volume claim that is not for
+this federation's images. Nothing of it reaches a pod; what runs goes on without it, from its last commit.
+
+Remove the field named in the message, or have the platform list it in the value podOverrides of its chart (docs/kubernetes.md).
+"""
 FEDERATION_NOT_FOUND = "FederationNotFound"
 """Accepted, Ready of a Silo: spec.federation names a Federation that does not exist in the namespace.
 

@@ -199,6 +199,7 @@ class Reconciler:
             refused_changes={name: why for (kind, name), why in refused.items() if kind == "StatefulSet"},
             refused_objects={" ".join(ref): why for ref, why in refused.items() if ref[0] != "StatefulSet"},
             claims=self.cache.claims(key.namespace),
+            claim_federations=self.cache.claim_federations(key.namespace),
             claim_sizes=self.cache.claim_sizes(key.namespace),
             authority=authority,
             authority_damage=damage,

@@ -8,11 +8,13 @@ from pydantic import Field, StringConstraints
 from anchorage.api.base import Document, Name
 from anchorage.api.federation import TrackingUri
 from anchorage.api.pod import Image, LabelKey, LabelValue, ObjectName, PodOverrides
+from anchorage.api.pod_limits import PodOverrideLimits
 from anchorage.api.single import read_document
 
 Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
 DomainName = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
 Cidr = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$", max_length=64)]
+ClaimOfNamespace = Annotated[str, StringConstraints(strict=True, pattern=r"^[-a-z0-9]+/[-a-z0-9.]+$", max_length=317)]
 Interval = Annotated[int, Field(ge=1, le=3600)]
 
 
@@ -46,6 +48,13 @@ class OperatorSettings(Document):
     )
     server: PodOverrides = Field(PodOverrides(), description="Defaults of `spec.server.pod` of every Federation.")
     agent: PodOverrides = Field(PodOverrides(), description="Defaults of `spec.managed.pod` of every Silo.")
+    pod_overrides: PodOverrideLimits = Field(
+        PodOverrideLimits(),
+        description="What Federations and Silos may set in their pods; the defaults above are not limited.",
+    )
+    reserved_claims: Annotated[tuple[ClaimOfNamespace, ...], Field(max_length=16)] = Field(
+        (), description="Volume claims that no document may name, such as MLflow's, as namespace/name."
+    )
     tracking_uri: TrackingUri | None = Field(
         None,
         description="MLflow tracking URI of federations that set no `spec.tracking.uri`. Left out: an SQLite file on the server's volume.",

@@ -46,7 +46,7 @@ class Situation:
     @cached_property
     def verdict(self) -> Verdict:
         """The accepted specs."""
-        return judge(self.observed, self.silos)
+        return judge(self.observed, self.silos, self.settings)
 
     @cached_property
     def in_use(self) -> InUse[Federation] | None:

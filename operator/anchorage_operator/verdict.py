@@ -19,6 +19,8 @@ from anchorage_operator.names import (
     LONGEST_SILO,
 )
 from anchorage_operator.observed import Observed
+from anchorage_operator.pod_policy import federation_mistakes, silo_mistakes
+from anchorage_operator.settings import OperatorSettings
 
 _OF_SILOS = (LABELS_MISSING, TOO_FEW_SILOS)
 """Mistakes about which silos there are: these come and go once training began, and the quorum tells."""
@@ -46,7 +48,7 @@ class Verdict:
     """The others."""
 
 
-def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
+def judge(observed: Observed, silos: Mapping[str, Json], settings: OperatorSettings) -> Verdict:
     """Check a federation and its silos.
 
     A mistake of a silo is held against that silo alone, unless it was accepted as it is: then the Federation was changed so that
@@ -58,6 +60,8 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
         Has the Federation object, and the children that run.
     silos : mapping of str to Json
         The silos that count, by name.
+    settings : OperatorSettings
+        What documents may set in pods.
     """
     if observed.federation is None:
         reading = read_objects({}, list(silos.values()))
@@ -83,8 +87,13 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
             sound[name] = silo
             refusal = refusal or refused[name]
             del refused[name]
+    for name, silo in sound.items():
+        if found := [*silo_mistakes(silo, observed, settings)]:
+            refused[name] = Refusal(reasons.POD_OVERRIDE_REFUSED, _line(found))
     refused |= {name: change for name, silo in sound.items() for change in _immutable_silo_change(silo, observed)}
     sound = {name: sound[name] for name in silos if name in sound and name not in refused}
+    if refusal is None and federation is not None and (found := [*federation_mistakes(federation, observed, settings)]):
+        refusal = Refusal(reasons.POD_OVERRIDE_REFUSED, _line(found))
     if refusal is None and federation is not None:
         refusal = next(_immutable_change(federation, observed), None)
     return Verdict(None if refusal else federation, refusal, sound, refused)

@@ -54,7 +54,9 @@ def mlflow_arguments(objects: list[dict[str, Any]]) -> dict[str, str]:
 
 def test_by_default_there_is_an_operator_and_nothing_else(helm: Helm) -> None:
     found = {each["kind"] for each in helm.template("anchorage", {"crds": {"enabled": False}})}
-    assert found == {"ConfigMap", "Deployment", "NetworkPolicy", "Role", "RoleBinding", "Service", "ServiceAccount"}
+    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    here = {"ConfigMap", "Deployment", "NetworkPolicy", "Role", "RoleBinding", "Service", "ServiceAccount"}
+    assert found == here | policies
 
 
 def test_every_object_has_labels_and_a_namespace(helm: Helm) -> None:
@@ -64,7 +66,8 @@ def test_every_object_has_labels_and_a_namespace(helm: Helm) -> None:
         assert labels["app.kubernetes.io/instance"] == "rel"
         assert labels["app.kubernetes.io/managed-by"] == "Helm"
         assert labels["app.kubernetes.io/part-of"] == "anchorage"
-        assert each["metadata"]["namespace"] == "sea"
+        of_the_cluster = each["kind"].startswith("ValidatingAdmission")
+        assert each["metadata"].get("namespace") == (None if of_the_cluster else "sea")
 
 
 @pytest.mark.parametrize(
@@ -198,9 +201,10 @@ def test_rights_are_given_in_every_watched_namespace(helm: Helm, values: Values,
 
 def test_approvals_are_protected_where_that_is_asked_for(helm: Helm) -> None:
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    assert not [each for each in helm.template("anchorage", {}) if each["kind"] in kinds]
+    name = "ns-rel-anchorage-approval"
+    assert not [each for each in helm.template("anchorage", {}) if each["metadata"]["name"] == name]
     objects = helm.template("anchorage", {"rbac": {"protectAdmission": True, "userRoles": True}})
-    policy, binding = (of_kind(objects, kind) for kind in kinds)
+    policy, binding = (of_kind(objects, kind, name) for kind in kinds)
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
     assert [rule["resources"] for rule in rules if "approve" in rule["verbs"]] == [["silos"]]

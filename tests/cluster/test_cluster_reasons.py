@@ -34,7 +34,15 @@ def test_a_claim_that_does_not_exist(started: Namespace) -> None:
     assert "nobody-made-this" in found["message"]
 
 
-def test_an_image_that_does_not_exist(started: Namespace) -> None:
+@pytest.fixture
+def listing(namespace: Namespace) -> Namespace:
+    """Give a namespace in which the platform lets documents set the image and the priority class."""
+    namespace.install_chart("--set", "podOverrides.fields={image,priorityClassName}")
+    return namespace
+
+
+def test_an_image_that_does_not_exist(listing: Namespace) -> None:
+    started = listing
     image = "localhost/nobody-built-this:1"
     started.apply(federation(server={"pod": {"image": image}}), *two_silos())
     found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "ImagePullBackOff")
@@ -53,6 +61,15 @@ def test_a_failure_of_the_catalogue_in_a_pod(started: Namespace) -> None:
     started.apply(federation(), managed_silo("silo-a", 0, data=data), managed_silo("silo-b", 1))
     found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "DataMissing")
     assert "the folder of the images is not there" in found["message"] and "no-such-folder" not in found["message"]
+
+
+def test_what_the_platform_does_not_list_without_a_policy(namespace: Namespace) -> None:
+    namespace.install_chart("--set", "podOverrides.admissionPolicy=false")
+    taken = [{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "database", "key": "password"}}}]
+    namespace.apply(federation(server={"pod": {"env": taken}}), *two_silos())
+    found = namespace.wait_for_condition("federation", STUDY, "Accepted", "False", "PodOverrideRefused")
+    assert "ANC-1131 PodOverrideRefused: spec.server.pod.env: " in found["message"]
+    assert namespace.get("statefulset", f"{STUDY}-server") is None
 
 
 def _empty_claim(name: str) -> dict[str, Any]:

@@ -18,6 +18,11 @@
 {{- include "anchorage.fullname" . }}-mlflow
 {{- end -}}
 
+{{/* MLflow's volume claim. */}}
+{{- define "anchorage.mlflow.claim" -}}
+{{- default (include "anchorage.mlflow.name" .) .Values.mlflow.persistence.existingClaim -}}
+{{- end -}}
+
 {{/* Labels by which pods are chosen; they never change. Argument: list of root and component. */}}
 {{- define "anchorage.selector" -}}
 {{- $root := index . 0 -}}

@@ -7,6 +7,10 @@ imagePullPolicy: {{ .Values.images.pullPolicy | quote }}
 imagePullSecrets: {{ toJson .Values.images.pullSecrets }}
 server: {{ toJson .Values.defaults.server }}
 agent: {{ toJson .Values.defaults.agent }}
+podOverrides: {{ toJson (omit (include "anchorage.podOverrides" . | fromJson) "admissionPolicy") }}
+{{- if .Values.mlflow.enabled }}
+reservedClaims: [{{ printf "%s/%s" .Release.Namespace (include "anchorage.mlflow.claim" .) | quote }}]
+{{- end }}
 {{- with include "anchorage.trackingUri" . }}
 trackingUri: {{ . | quote }}
 {{- end }}

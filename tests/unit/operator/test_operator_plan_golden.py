@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -12,6 +12,7 @@ from plan_world import NOW, SETTINGS, federation, managed, settled, silo, succee
 from pod_security import violations
 
 from anchorage.api.pod import ClaimMount, EnvironmentVariable, PodOverrides, Toleration
+from anchorage.api.pod_limits import OverrideField, PodOverrideLimits
 from anchorage_operator.names import LONGEST_FEDERATION, LONGEST_SILO
 from anchorage_operator.observed import Observed
 from anchorage_operator.settings import OperatorSettings
@@ -73,7 +74,14 @@ GPU_SERVER = federation(
     queueName="gpus",
     admission={"approval": "Automatic"},
 )
-OWN_SETTINGS = SETTINGS.model_copy(
+LISTED = SETTINGS.model_copy(
+    update={
+        "pod_overrides": PodOverrideLimits(
+            fields=get_args(OverrideField), annotation_prefixes=("example.org/",), secrets=("own", "proxy")
+        )
+    }
+)
+OWN_SETTINGS = LISTED.model_copy(
     update={
         "image_pull_secrets": ("registry",),
         "tracking_uri": "http://anchorage-mlflow.anchorage.svc:5000",
@@ -115,7 +123,7 @@ def after_success() -> Observed:
 
 SCENARIOS: dict[str, tuple[Observed, OperatorSettings]] = {
     "digits": (digits(), SETTINGS),
-    "gpu": (Observed("study", "derm", GPU_SERVER, {"a": GPU_SILO}), SETTINGS),
+    "gpu": (Observed("study", "derm", GPU_SERVER, {"a": GPU_SILO}), LISTED),
     "settings": (Observed("study", "derm", federation(), {"a": GPU_SILO, "b": managed("b")}), OWN_SETTINGS),
     "suspended": (Observed("study", "derm", federation(suspend=True), {"a": managed("a")}), SETTINGS),
     "remote": (Observed("study", "derm", federation(), {"far": silo("far")}), SETTINGS),

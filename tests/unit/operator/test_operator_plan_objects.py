@@ -34,6 +34,7 @@ from pod_security import violations
 
 from anchorage.api.agent import AgentOptions
 from anchorage.api.files import load_federation
+from anchorage.api.pod_limits import PodOverrideLimits
 from anchorage.api.single import read_document
 from anchorage.api.status import StoredModel, TrackingStatus
 from anchorage_operator.observed import Json, Observed
@@ -397,7 +398,9 @@ def test_a_cluster_that_assigns_users_is_asked_for_none() -> None:
 
 
 def test_mlflow_s_credentials_come_from_a_secret_and_reach_the_server_alone() -> None:
-    settings = SETTINGS.model_copy(update={"tracking_secret": "mlflow-login"})
+    settings = SETTINGS.model_copy(
+        update={"tracking_secret": "mlflow-login", "pod_overrides": PodOverrideLimits(fields=("env",))}
+    )
     own = {"pod": {"env": [{"name": "MLFLOW_TRACKING_TOKEN", "value": "plain"}]}}
     observed, _ = settled(world(managed("a"), federation=federation(server=own), pods=()), settings=settings)
     server, agent = (observed.children["StatefulSet", name] for name in ("derm-server", "a-silo"))

@@ -24,7 +24,7 @@ def test_reasons_are_words_and_say_what_they_mean() -> None:
 
 def test_a_word_of_the_catalogue_means_the_same_here() -> None:
     shared = {reason.name for reason in conditions_page.reasons()} & {entry.reason for entry in CATALOGUE.values()}
-    assert shared == {"CertificateExpired", "OutOfMemory", "ServerUnreachable", "TokenExpired"}
+    assert shared == {"CertificateExpired", "OutOfMemory", "PodOverrideRefused", "ServerUnreachable", "TokenExpired"}
 
 
 def test_every_reason_is_used() -> None:

@@ -5,6 +5,7 @@ from copy import deepcopy
 import pytest
 from fake_api.operator_world import DERM, SETTINGS, World
 
+from anchorage.api.pod_limits import PodOverrideLimits
 from anchorage.api.status import FederationStatus, SiloStatus
 from anchorage.transport.server_client import ServerError
 from anchorage_operator.cache import Key
@@ -134,6 +135,7 @@ def test_pods_of_an_operator_without_turns_wait_too(training: World) -> None:
 
 
 def test_a_pin_is_kept(training: World) -> None:
+    training.reconciler.settings = NEWER.model_copy(update={"pod_overrides": PodOverrideLimits(fields=("image",))})
     training.federation(server={"pod": {"image": "example.org/s:1"}})
     for round_ in (4, 5):
         training.server.report = report(round_)

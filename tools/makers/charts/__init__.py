@@ -1,7 +1,8 @@
 """What the charts say about their values.
 
 From the models beside this file come, for each chart, ``values.schema.json`` (what Helm refuses), ``values.yaml`` (the defaults, with
-comments) and the table in ``README.md``, and for the agent the template that writes its options into its configuration.
+comments) and the table in ``README.md``, for the agent the template that writes its options into its configuration, and for the operator
+the one with what documents may name in pods.
 """
 
 from collections.abc import Mapping
@@ -30,4 +31,5 @@ def files(root: Path) -> Mapping[Path, str | None]:
         made[folder / "values.yaml"] = values_text(model)
         made[readme] = replace_between((root / readme).read_text(encoding="utf-8"), BEGIN, END, table(model))
     made[Path("charts/silo-agent/templates/_options.tpl")] = silo_agent_chart.options_template()
+    made[Path("charts/anchorage/templates/_pod_limits.tpl")] = anchorage_chart.pod_limits_template()
     return made

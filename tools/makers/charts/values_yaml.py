@@ -22,9 +22,9 @@ def values_text(model: type[Values]) -> str:
 def default_of(field: FieldInfo, given: BaseModel | None, name: str) -> Any:
     """Return what a field is where nothing is said, as Helm's values: of the mapping that holds it, else of its model."""
     value = getattr(given, name) if given is not None else field.get_default()
-    return (
-        value.model_dump(mode="json", by_alias=True, exclude_defaults=True) if isinstance(value, BaseModel) else value
-    )
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def held(field: FieldInfo) -> type[Values] | None:

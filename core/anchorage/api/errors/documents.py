@@ -163,3 +163,14 @@ PROTOCOL_REFUSED = failure(
     "The method does not support this protocol.",
     "Set spec.protocol.mode to a mode named in the message.",
 )
+POD_OVERRIDE_REFUSED = failure(
+    "ANC-1131 PodOverrideRefused",
+    "A Federation or Silo sets something in its pods that the platform does not let documents set.",
+    "Remove the field named in the message, or ask those who install the chart `anchorage` to list it in its value `podOverrides`, or to set "
+    "it for all pods in `defaults.server` or `defaults.agent`.",
+)
+CLAIM_REFUSED = failure(
+    "ANC-1132 ClaimRefused",
+    "A Federation or Silo names a volume claim that is not for its images: another federation's, or the state of a server or an agent.",
+    "Name a claim with this federation's images. A claim with the label `anchorage.dev/federation` is for that federation alone.",
+)
