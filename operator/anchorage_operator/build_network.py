@@ -40,8 +40,7 @@ def server_network_policy(metadata: Json, tracking: str | None, dns_cidrs: Seque
         Addresses of name servers that are no pods; empty for `PRIVATE_NETWORKS`.
     """
     operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {names.NAME_LABEL: OPERATOR_NAME}}}
-    uri = urlsplit(tracking or "")
-    port = uri.port or _SCHEME_PORTS.get(uri.scheme)  # none for a file
+    port = _port_of(tracking or "")
     ingress = [_tcp(names.SILOS_PORT, names.ENROLMENT_PORT), {"from": [operator]} | _tcp(names.CONTROL_PORT), _METRICS]
     return _policy(metadata, ingress, [_dns(dns_cidrs), *([_tcp(port)] if port is not None else ())])
 
@@ -51,6 +50,15 @@ def agent_network_policy(metadata: Json, federation: str, dns_cidrs: Sequence[st
     server = {"podSelector": {"matchLabels": names.selector(names.server_labels(federation))}}
     to_server = {"to": [server]} | _tcp(names.SILOS_PORT, names.ENROLMENT_PORT)
     return _policy(metadata, [_METRICS], [_dns(dns_cidrs), to_server])
+
+
+def _port_of(uri: str) -> int | None:
+    """Return the port of MLflow's URI; None for a file, and for a URI that is none, which the server tells."""
+    try:
+        parts = urlsplit(uri)
+        return parts.port or _SCHEME_PORTS.get(parts.scheme)
+    except ValueError:
+        return None
 
 
 def _policy(metadata: Json, ingress: list[dict[str, Any]], egress: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from anchorage_operator.drift import digest
 from anchorage_operator.in_use import CLUSTER_ONLY, InUse, accepted_spec, cluster_only
 from anchorage_operator.pod_policy import federation_claims, permitted_claims, permitted_pod
 from anchorage_operator.situation import Situation
+from anchorage_operator.tracking import credentials_withheld
 from anchorage_operator.volumes import claim_template
 from anchorage_operator.yaml_text import as_yaml
 
@@ -105,6 +106,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
     resources = settings.pod_overrides.permitted_resources(server.resources)
     limits = {name: amount for name, amount in resources.limits.items() if name in KEPT_LIMITS}
     results = build_pod.resources_of(Resources(requests=RESULTS_REQUESTS, limits=limits), {})
+    secret = None if credentials_withheld(spec, settings) else settings.tracking_secret
     tls = names.server_tls_name(situation.observed.name)
     parts = build_pod.PodParts(
         metadata,
@@ -121,7 +123,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         ports={"silos": names.SILOS_PORT, "enrolment": names.ENROLMENT_PORT, "control": names.CONTROL_PORT},
         mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls)],
         claims=permitted_claims(federation_claims(spec).values(), situation.observed, settings),
-        secret_env=dict.fromkeys(CREDENTIALS, settings.tracking_secret) if settings.tracking_secret else {},
+        secret_env=dict.fromkeys(CREDENTIALS, secret) if secret else {},
         asked=build_pod.asked(spec, situation.server_wanted, situation.results_only),
         grace_seconds=60,
         queue=None if situation.results_only else spec.queue_name,  # results are at hand without a device

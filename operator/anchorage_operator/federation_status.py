@@ -11,6 +11,7 @@ from anchorage_operator.membership import approval, is_managed
 from anchorage_operator.names import authority_name, public_name, server_name
 from anchorage_operator.observed import Unreachable
 from anchorage_operator.situation import Situation
+from anchorage_operator.tracking import tracking_note
 from anchorage_operator.volumes import volume_note
 
 UNREACHABLE_SECONDS = 10.0
@@ -66,6 +67,7 @@ def _accepted(situation: Situation) -> Finding:
     if situation.spec is not None:
         name, storage = server_name(situation.observed.name), situation.spec.server.storage
         said += [volume_note(situation, name, storage, "spec.server.storage"), situation.refused_change(name)]
+        said.append(tracking_note(situation.spec, situation.settings))
     return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, said)))
 
 

@@ -1,9 +1,9 @@
 """The operator's own settings: one YAML document, from the chart's values."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from anchorage.api.base import Document, Name
 from anchorage.api.federation import TrackingUri
@@ -61,7 +61,8 @@ class OperatorSettings(Document):
     )
     tracking_secret: ObjectName | None = Field(
         None,
-        description="Name of the Secret with MLflow's credentials in each federation's namespace, for the servers. Left out: none.",
+        description="Name of the Secret with MLflow's credentials in each federation's namespace, for the servers, which send them to "
+        "`trackingUri` and below it alone. Left out: none.",
     )
     authority_issuer: AuthorityIssuer | None = Field(
         None,
@@ -101,6 +102,12 @@ class OperatorSettings(Document):
         "[::]:8080",
         description="Address of the probe and metrics endpoint, host:port. `[::]` is every address, of IPv4 too.",
     )
+
+    @model_validator(mode="after")
+    def _credentials_have_an_address(self) -> Self:
+        if self.tracking_secret is not None and self.tracking_uri is None:
+            raise ValueError("found trackingSecret without trackingUri; name the MLflow that the credentials are for")
+        return self
 
 
 def read_settings(path: Path) -> OperatorSettings:

@@ -212,8 +212,11 @@ def test_approvals_are_protected_where_that_is_asked_for(helm: Helm) -> None:
 
 def test_the_operator_knows_where_mlflow_s_credentials_are(helm: Helm, tmp_path: Path) -> None:
     assert settings(helm.template("anchorage", {}), tmp_path).tracking_secret is None
-    objects = helm.template("anchorage", {"defaults": {"trackingSecret": "mlflow-login"}})
+    objects = helm.template("anchorage", {"defaults": {"trackingSecret": "mlflow-login"}, **WITH_MLFLOW})
     assert settings(objects, tmp_path).tracking_secret == "mlflow-login"
+    alone = helm.try_template("anchorage", {"defaults": {"trackingSecret": "mlflow-login"}})
+    assert not alone.ok
+    assert "set defaults.trackingUri" in alone.error
 
 
 def test_where_nothing_is_watched_the_operator_has_its_lease_and_events_about_its_pod(helm: Helm) -> None:

@@ -24,7 +24,7 @@ def anchorage(name: str) -> dict[str, Any]:
         "serviceAccount": {"name": name, "annotations": {"note": name}},
         "operator": pod(name),
         "authority": {"issuerRef": {"name": name}},
-        "defaults": {"trackingSecret": name},
+        "defaults": {"trackingSecret": name, "trackingUri": "http://mlflow:5000"},
         "metrics": {"serviceMonitor": on, "prometheusRule": on, "dashboard": on},
         "mlflow": {"enabled": True, "persistence": storage, **pod(name)},
     }

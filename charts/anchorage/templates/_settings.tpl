@@ -16,6 +16,9 @@ trackingUri: {{ . | quote }}
 {{- end }}
 userId: {{ int .Values.userId }}
 {{- with .Values.defaults.trackingSecret }}
+{{- if not (include "anchorage.trackingUri" $) }}
+{{- fail "defaults.trackingSecret: set defaults.trackingUri (or mlflow.enabled), the MLflow that the credentials are for; they are sent to no other" }}
+{{- end }}
 trackingSecret: {{ . | quote }}
 {{- end }}
 {{- with .Values.authority.issuerRef }}

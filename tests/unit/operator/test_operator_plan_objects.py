@@ -399,7 +399,11 @@ def test_a_cluster_that_assigns_users_is_asked_for_none() -> None:
 
 def test_mlflow_s_credentials_come_from_a_secret_and_reach_the_server_alone() -> None:
     settings = SETTINGS.model_copy(
-        update={"tracking_secret": "mlflow-login", "pod_overrides": PodOverrideLimits(fields=("env",))}
+        update={
+            "tracking_uri": "http://mlflow:5000",
+            "tracking_secret": "mlflow-login",
+            "pod_overrides": PodOverrideLimits(fields=("env",)),
+        }
     )
     own = {"pod": {"env": [{"name": "MLFLOW_TRACKING_TOKEN", "value": "plain"}]}}
     observed, _ = settled(world(managed("a"), federation=federation(server=own), pods=()), settings=settings)

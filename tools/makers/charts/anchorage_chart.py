@@ -146,7 +146,8 @@ class Defaults(Values):
     tracking_secret: MaybeName = Field(
         "",
         description="Name of a Secret with MLflow's credentials in every federation's namespace; its keys are MLFLOW_TRACKING_USERNAME "
-        "and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Empty: none.",
+        "and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Servers get them for `trackingUri` and what is below it, not for another MLflow "
+        "that a Federation names. Empty: none.",
     )
 
 
