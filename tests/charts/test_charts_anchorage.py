@@ -416,6 +416,29 @@ def test_others_are_let_in_to_mlflow_by_name(helm: Helm) -> None:
     assert peer in of_kind(objects, "NetworkPolicy", MLFLOW)["spec"]["ingress"][0]["from"]
 
 
+@pytest.mark.parametrize(
+    ("values", "selectors"),
+    [
+        ({}, [["ns"]]),
+        ({"watch": {"namespaces": ["a", "b"]}}, [["a", "b"]]),
+        ({"watch": {"namespaces": ["a"], "labels": {"study": "yes"}}}, [["a"], {"study": "yes"}]),
+        ({"rbac": {"scope": "Cluster"}}, [{}]),
+    ],
+)
+def test_mlflow_lets_in_servers_of_the_watched_namespaces_alone(
+    helm: Helm, values: Values, selectors: list[Any]
+) -> None:
+    rules = of_kind(helm.template("anchorage", {**WITH_MLFLOW, **values}), "NetworkPolicy", MLFLOW)["spec"]["ingress"]
+    assert all(each["podSelector"] == {"matchLabels": {NAME_LABEL: "anchorage-server"}} for each in rules[0]["from"])
+    found = [each["namespaceSelector"] for each in rules[0]["from"]]
+    named = [{"key": "kubernetes.io/metadata.name", "operator": "In"}]
+    for selector, wanted in zip(found, selectors, strict=True):
+        if isinstance(wanted, list):
+            assert selector == {"matchExpressions": [{**named[0], "values": wanted}]}
+        else:
+            assert selector == ({"matchLabels": wanted} if wanted else {})
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_definitions_are_those_of_the_spec(helm: Helm, keep: bool) -> None:
     objects = helm.template("anchorage", {"crds": {"keep": keep}})

@@ -78,6 +78,19 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
+{{/* Selectors of the watched namespaces, as JSON: those named, those with the labels, or all. */}}
+{{- define "anchorage.watchedSelectors" -}}
+{{- $names := include "anchorage.namespaces" . | fromJsonArray -}}
+{{- $selectors := list -}}
+{{- if $names -}}
+{{- $selectors = append $selectors (dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" $names))) -}}
+{{- end -}}
+{{- if .Values.watch.labels -}}
+{{- $selectors = append $selectors (dict "matchLabels" .Values.watch.labels) -}}
+{{- end -}}
+{{- default (list (dict)) $selectors | toJson -}}
+{{- end -}}
+
 {{/* MLflow for federations that name none; empty: none. */}}
 {{- define "anchorage.trackingUri" -}}
 {{- if .Values.defaults.trackingUri -}}

@@ -196,7 +196,7 @@ class NetworkPolicy(Values):
     mlflow_from: list[Peer] = Field(
         [],
         description="Additional peers that may connect to MLflow, such as an ingress; same form as `from` of a NetworkPolicy. "
-        "Servers of federations are always allowed.",
+        "Servers of federations in the watched namespaces are always allowed.",
     )
 
 
