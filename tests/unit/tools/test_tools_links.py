@@ -11,6 +11,7 @@ PAGES = [
     *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("charts/*/README.md"),
     *ROOT.glob("examples/**/*.md"),
+    *ROOT.glob("benchmarks/**/*.md"),
 ]
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
 

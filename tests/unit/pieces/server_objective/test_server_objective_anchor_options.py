@@ -94,7 +94,7 @@ def test_a_batch_has_classes_evenly(size: int, lengths: list[int]) -> None:
 
 
 def test_the_defaults_are_those_that_were_measured() -> None:
-    """See docs/quality.md; whoever changes them measures again."""
+    """See benchmarks/quality/small/README.md; whoever changes them measures again."""
     assert (LabelContrastive().pretrain_epochs, LabelContrastive().batch_size) == (5, 50)
 
 
