@@ -57,7 +57,7 @@ types: $(VENV)/.dev ## mypy strict
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
 
-GENERATED := core/anchorage/transport/grpc docs/errors docs/methods docs/conditions.md docs/federation.md crds cli/fedctl/definitions.json charts/anchorage/templates/crd-federations.yaml charts/anchorage/templates/crd-silos.yaml charts/anchorage/templates/_pod_limits.tpl \
+GENERATED := core/anchorage/transport/grpc docs/errors.md docs/methods docs/conditions.md docs/federation.md crds cli/fedctl/definitions.json charts/anchorage/templates/crd-federations.yaml charts/anchorage/templates/crd-silos.yaml charts/anchorage/templates/_pod_limits.tpl \
 	$(foreach chart,anchorage silo-agent,$(addprefix charts/$(chart)/,README.md values.schema.json values.yaml))
 
 generate: $(VENV)/.dev ## Write gRPC code, error pages, the file's reference, the CustomResourceDefinitions and the charts' values

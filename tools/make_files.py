@@ -1,7 +1,7 @@
 """Writes the pages and values that are made from the source: ``python tools/make_files.py [--check]``.
 
-These are docs/errors, docs/conditions.md, docs/methods, the tables of docs/federation.md, the CustomResourceDefinitions (crds, the chart's templates
-of them, and their digests for `fedctl doctor`), and values, schema and README table of each chart.
+These are docs/errors.md, docs/conditions.md, docs/methods, the tables of docs/federation.md, the CustomResourceDefinitions (crds, the chart's
+templates of them, and their digests for `fedctl doctor`), and values, schema and README table of each chart.
 """
 
 import argparse
@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from makers import charts, conditions_page, crd, error_pages, field_reference, method_pages
+from makers import charts, conditions_page, crd, errors_page, field_reference, method_pages
 
-MAKERS = tuple(m.files for m in (error_pages, field_reference, conditions_page, method_pages, crd, charts))
+MAKERS = tuple(m.files for m in (errors_page, field_reference, conditions_page, method_pages, crd, charts))
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -1,4 +1,4 @@
-"""``fedctl explain``: the page of a failure, from the catalogue."""
+"""``fedctl explain``: what a failure means and what to do, from the catalogue."""
 
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -27,6 +27,6 @@ def explain_failure(code: str, output: Format) -> None:
         found = f"found {code!r}, {meant}allowed is the code or the reason that a message begins with, such as ANC-1203"
         raise AnchorageError(UNKNOWN_CHOICE, found)
     if output.for_people:
-        typer.echo(entry.page(), nl=False)
+        typer.echo(entry.explained(), nl=False)
     else:
         emit({to_camel(name): value for name, value in asdict(entry).items()}, output)

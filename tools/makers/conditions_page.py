@@ -80,7 +80,7 @@ What `kubectl describe fed` and `kubectl describe silo` say, and what to do. Thi
 
 A condition's `status` answers whether it holds, its `reason` is one word of the tables below, its `message` has the particulars.
 `lastTransitionTime` is when the status last changed. A process that ends with a failure of the catalogue (`ANC-1234 Reason: …`)
-makes that failure's reason the condition's, so each reason of the [catalogue](errors/README.md) may stand here too.
+makes that failure's reason the condition's, so each reason of the [catalogue](errors.md) may stand here too.
 """
 
 

@@ -57,7 +57,7 @@ class Condition(Document):
     type: Word = Field(description="Type of the condition, such as Ready, QuorumMet or Approved.")
     status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
     reason: Word = Field(
-        description="Reason of the status, in one word; after a failure, the name of the error in docs/errors."
+        description="Reason of the status, in one word; after a failure, the name of the error in docs/errors.md."
     )
     message: Line = Field("", description="Explanation for people, on one line.")
     last_transition_time: Timestamp = Field(description="Time of the last change of `status`.")

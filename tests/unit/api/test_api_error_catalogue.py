@@ -1,4 +1,4 @@
-"""The catalogue and its pages."""
+"""The catalogue and its page."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.api.errors.catalogue import failure
-from makers.error_pages import INDEX, PARTS, pages
+from makers.errors_page import PARTS, page
 
 MODULES = {
     "documents": ("10", "11"),
@@ -58,10 +58,8 @@ def test_an_error_is_one_line_with_code_and_reason() -> None:
     assert CATALOGUE[error.code].exit_code == 2
 
 
-def test_pages_cover_the_catalogue() -> None:
-    made = pages()
-    assert made.keys() == {INDEX, *(f"{code}.md" for code in CATALOGUE)}
-    for code, entry in CATALOGUE.items():
-        assert f"[{code}]({code}.md)" in made[INDEX]
-        assert made[f"{code}.md"].startswith(f"# {code} {entry.reason}\n")
-        assert entry.remedy in made[f"{code}.md"]
+def test_the_page_covers_the_catalogue() -> None:
+    made = page()
+    assert re.findall(r"^### (.*)$", made, re.MULTILINE) == sorted(CATALOGUE)
+    for entry in CATALOGUE.values():
+        assert f"### {entry.code}\n\n**{entry.reason}** ({entry.exit_code}). {entry.title}\n\n{entry.remedy}\n" in made

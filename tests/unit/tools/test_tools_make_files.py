@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import make_files
-from makers import error_pages, field_reference
+from makers import field_reference
 from makers.markers import replace_between
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ def test_the_project_s_files_are_in_step() -> None:
 
 def test_it_makes_a_file_of_every_kind(made: tuple[Path, ...]) -> None:
     names = {path.as_posix() for path in made}
-    assert {"docs/federation.md", "docs/conditions.md", "docs/errors/README.md", "docs/methods/FedAvg.md"} <= names
+    assert {"docs/federation.md", "docs/conditions.md", "docs/errors.md", "docs/methods/FedAvg.md"} <= names
     assert {"crds/silos.yaml", "cli/fedctl/definitions.json"} <= names
     assert {f"charts/anchorage/templates/crd-{kind}.yaml" for kind in ("federations", "silos")} <= names
     for chart in ("anchorage", "silo-agent"):
@@ -46,10 +46,12 @@ def test_it_makes_a_file_of_every_kind(made: tuple[Path, ...]) -> None:
 
 
 def test_drift_is_told_and_left_and_then_mended(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edited, missing, left_over = (checkout / error_pages.FOLDER / name for name in ("README.md", "ANC-1001.md", "x.md"))
+    edited, missing, left_over = (
+        checkout / name for name in ("docs/errors.md", "docs/methods/FedAvg.md", "docs/methods/x.md")
+    )
     edited.write_text("edited")
     missing.unlink()
-    left_over.write_text("of a code that is no more")
+    left_over.write_text("of a method that is no more")
     assert make_files.main(["--root", str(checkout), "--check"]) == 1
     told = capsys.readouterr().err
     assert told.count("make generate") == 3

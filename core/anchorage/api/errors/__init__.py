@@ -1,4 +1,4 @@
-"""The catalogue of failures that a user can meet: a code, a reason, one line that says what to do, a page under docs/errors."""
+"""The catalogue of failures that a user can meet: a code, a reason, one line that says what to do, an entry of docs/errors.md."""
 
 from anchorage.api.errors import (
     cluster,

@@ -1,4 +1,4 @@
-"""Entries of the catalogue. Codes are never reused; `make generate` writes one page per entry under docs/errors.
+"""Entries of the catalogue. Codes are never reused; `make generate` writes docs/errors.md of them.
 
 The modules beside this one hold the entries, a range of codes each: documents 10xx and 11xx, data 12xx, learning 13xx, identity 20xx,
 transfer 21xx, silo 22xx, rounds 30xx, storage 31xx, tracking 40xx, commands 50xx, clusters 51xx.
@@ -22,13 +22,9 @@ class Failure:
     exit_code: int
     """Exit status of a process that ends with this failure."""
 
-    def page(self) -> str:
-        """Return its page as Markdown, which ``fedctl explain`` prints and docs/errors holds."""
-        return (
-            f"# {self.code} {self.reason}\n\n{self.title}\n\n## What to do\n\n{self.remedy}\n\n"
-            f"## Where it appears\n\nAs the line `{self.code} {self.reason}: …` and exit status {self.exit_code} of the "
-            f"process that ends with it, and as the reason `{self.reason}` in a federation's status.\n"
-        )
+    def explained(self) -> str:
+        """Return what ``fedctl explain`` prints."""
+        return f"{self.code} {self.reason} (exit status {self.exit_code})\n\n{self.title}\n\n{self.remedy}\n"
 
 
 CATALOGUE: dict[str, Failure] = {}
