@@ -99,7 +99,7 @@ def simulated(folder: Path, file: Path, seed: int) -> Mapping[str, float]:
             simulate_federation(wanted, work, Format.JSON)
         summary = json.loads(printed.getvalue())
         card: dict[str, Any] = json.loads((work / "models" / str(seed) / "model-card.json").read_text())
-        confusion = card["final"]["assessment"]["confusion"]
+        confusion = card["final"]["assessment"]["counts"]["confusion"]
         predicted = [sum(column) for column in zip(*confusion, strict=True)]
         figures = {
             "last": summary["last"][METRIC]["mean"],

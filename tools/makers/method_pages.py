@@ -11,7 +11,6 @@ from anchorage.methods.advice import advice_of
 from anchorage.methods.effective import leaves, written_slots
 from anchorage.methods.preset import Preset, slots
 from anchorage.methods.registry import BUILT_IN
-from anchorage.methods.snippet import snippet
 from anchorage.methods.variants import variants_of
 from fedctl.published import PublishedResult, published_of
 
@@ -40,8 +39,8 @@ def _index(presets: Sequence[Preset]) -> str:
     )
     return (
         "# Methods\n\n"
-        "Written by `make generate` from the methods' declarations. `fedctl methods describe NAME` prints the same; the file's fields are in\n"
-        "[the reference](../federation.md), and [a guide](../writing-a-method.md) shows how a package adds a method of its own.\n\n"
+        "Written by `make generate` from the methods' declarations. `fedctl methods describe NAME` prints it with a federation file, whose fields\n"
+        "are in [the reference](../federation.md); [a guide](../writing-a-method.md) shows how a package adds a method of its own.\n\n"
         f"{table}\n"
     )
 
@@ -51,8 +50,6 @@ def _page(preset: Preset) -> str:
     fields = [(path, value) for path, value in leaves(written_slots(preset.slots)) if plain.get(path) != value]
     rows = [f"| `{path}` | {value} |" for path, value in fields]
     table = "\n".join(["| field of `spec.method` | value |", "| --- | --- |", *rows])
-    results = published_of(preset.name)
-    sources = ", ".join(dict.fromkeys(result.source for result in results))
     return (
         "\n\n".join(
             [
@@ -64,16 +61,14 @@ def _page(preset: Preset) -> str:
                 f"- The server learns: {preset.reveals_to_server}.\n"
                 f"- Other silos learn: {preset.reveals_to_silos}.\n"
                 f"- Source: {preset.source}.\n"
-                f"- Published results: {sources or 'none'}.",
+                f"- A federation file that plays as it is: `fedctl methods describe {preset.name}`.",
                 "## What differs from plain FedAvg",
                 table if rows else "Nothing: it is plain FedAvg.",
                 *_tasks(preset),
                 *_channels("What travels down beside the model", preset.down),
                 *_channels("What travels up beside the model", preset.up),
                 *_variants(preset.name),
-                *_results(results),
-                "## A file to start from",
-                f"```yaml\n{snippet(preset)}```",
+                *_results(published_of(preset.name)),
             ]
         )
         + "\n"
@@ -115,11 +110,14 @@ def _variants(preset: str) -> list[str]:
 
 
 def _results(results: Sequence[PublishedResult]) -> list[str]:
+    """Return a row per table of a paper, method and images: settings, each with its figures."""
+    cells: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    for r in results:
+        key = (r.source, r.method, ", ".join(filter(None, (r.dataset, r.model))))
+        cells.setdefault(key, {}).setdefault(r.setting, []).append(f"{r.metric.replace('_', ' ')} {r}")
     rows = [
-        f"| {r.source} | {r.method} | {', '.join(filter(None, (r.dataset, r.model)))} | {r.setting} | {r.metric.replace('_', ' ')} {r} |"
-        for r in results
+        f"| {' | '.join(key)} | {'<br>'.join(f'{setting}: ' + ', '.join(figures) for setting, figures in settings.items())} |"
+        for key, settings in cells.items()
     ]
-    table = "\n".join(
-        ["| source | method | images, model | setting | published |", "| --- | --- | --- | --- | --- |", *rows]
-    )
+    table = "\n".join(["| source | method | images, model | published |", "| --- | --- | --- | --- |", *rows])
     return ["## Published results", table] if rows else []
