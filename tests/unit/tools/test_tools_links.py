@@ -12,6 +12,7 @@ PAGES = [
     *ROOT.glob("charts/*/README.md"),
     *ROOT.glob("examples/**/*.md"),
     *ROOT.glob("benchmarks/**/*.md"),
+    *ROOT.glob("tests/**/*.md"),
 ]
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
 
