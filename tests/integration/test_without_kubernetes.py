@@ -1,6 +1,7 @@
 """docs/without-kubernetes.md: its script, its service and its container, as far as a machine without either goes."""
 
 import configparser
+import json
 import shlex
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from printed_pages import ROOT, blocks, environment_in, sh
-from silo_site import Agent, Site
+from silo_site import HURRIED, Agent, Site
 
 from fedctl.invitation import _yaml
 from makers.charts.silo_agent_chart import Enrolment
@@ -43,7 +44,8 @@ def test_enrolled_and_joined_by_the_page_s_commands(site: Site, tmp_path: Path) 
     etc, state = place / "etc", place / "state"
     (script,) = blocks(PAGE, "Configuration", "bash")
     script = script.replace("/etc/anchorage", str(etc)).replace("/var/lib/anchorage", str(state))
-    sh(script.replace("127.0.0.1:8080", "127.0.0.1:0"), place, environment_in(place))
+    environment = environment_in(place)
+    sh(script.replace("127.0.0.1:8080", "127.0.0.1:0"), place, environment)
     assert (etc / "token").stat().st_mode & 0o077 == 0
     config = yaml.safe_load((etc / "silo.yaml").read_text())
     assert (config.pop("dataRoot"), config.pop("data")["claimName"]) == ("/srv", "images")
@@ -53,8 +55,12 @@ def test_enrolled_and_joined_by_the_page_s_commands(site: Site, tmp_path: Path) 
     service.read_string(unit())
     program, *arguments = shlex.split(service["Service"]["ExecStart"])
     assert (Path(program).name, arguments) == ("anchorage-silo", ["--config", "/etc/anchorage/silo.yaml"])
-    agent = Agent(etc / "silo.yaml")
+    review, approve = blocks(PAGE, "Afterwards", "bash")[0].replace("/etc/anchorage", str(etc)).splitlines()
+    agent = Agent(etc / "silo.yaml", code=HURRIED)
     try:
+        agent.await_line("ANC-2214 ApprovalNeeded")
+        digest = json.loads(sh(f"{review} -o json", place, environment))["digest"]
+        sh(approve.replace("DIGEST", digest), place, environment)
         assert site.joined().silo == "a"
         agent.await_ready("Connected")
         agent.signal(signal.SIGTERM)
