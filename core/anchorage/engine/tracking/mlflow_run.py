@@ -48,6 +48,8 @@ NOTE_TAG = "anchorage.description"
 """Digest of the description that was written last; people have edited one that has another."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 """The kind of experiment that MLflow shows as model training, and not as GenAI; MLflow has no name for the tag."""
+FIGURES = "figures"
+"""Folder of the run's pictures."""
 RESULTS = "0-results.md"
 """Artifact with the scores; its name sorts first."""
 IMAGE = "image"
@@ -154,7 +156,7 @@ class MlflowRun:
                 if kind in figures.PROJECTED:
                     what = f"{what}, {event['layer']}"
                 for name, figure in self._drawn(kind, array, f"{self._federation}, {what}"):
-                    self._client.log_figure(self.run_id, figure, f"figures/{place.replace(kind, name)}.png")
+                    self._client.log_figure(self.run_id, figure, f"{FIGURES}/{place.replace(kind, name)}.png")
 
     def _drawn(self, kind: str, array: NDArray[Any], title: str) -> Iterator[tuple[str, Figure]]:
         """Yield the pictures of an array of a round: embeddings, or a sum of the task's tally; with their names."""
@@ -194,21 +196,26 @@ class MlflowRun:
         self._client.set_registered_model_alias(self.registered_model, role, version)
         return version
 
-    def log_card(self, models: Path, versions: Collection[str] = ()) -> None:
-        """Log the model card, where there is one: as files of the run and of versions that were registered with another, figures and metrics.
+    def log_card(self, models: Path) -> None:
+        """Log the model card, where there is one: as files, metrics and figures of the run.
 
         Raises
         ------
         ValidationError
             The card is not of this format; its files are logged.
         """
+        if card := self._log_card(models, ()):
+            self._log_figures(models, card)
+
+    def _log_card(self, models: Path, versions: Collection[str]) -> ModelCard | None:
+        """Log a card's files, in the run and in versions that were registered with another, and its metrics; return it."""
         for path in _cards(models).values():
             self._client.log_artifact(self.run_id, str(path))
             for version in versions:
                 source = self._client.get_model_version(self.registered_model, version).source or ""
                 self._client.log_model_artifact(source.removeprefix(_LOGGED), str(path), "artifacts")
         if not (models / CARD).is_file():
-            return
+            return None
         card = ModelCard.model_validate_json((models / CARD).read_bytes())
         self._verdict = verdict(card)
         stamp = int(datetime.fromisoformat(card.ended).timestamp() * 1000)
@@ -222,16 +229,20 @@ class MlflowRun:
         ]
         if metrics:
             self._client.log_batch(self.run_id, metrics=metrics)
+        return card
+
+    def _log_figures(self, models: Path, card: ModelCard) -> None:
+        """Draw what the card says of its models, and log the pictures that lie beside them."""
         for role, model in (("final", card.final), ("best", card.best)):
             if model.assessment is not None and (role == "final" or model.digest != card.final.digest):
-                self._log_figures(role, model.assessment)
+                self._log_charts(role, model.assessment)
             if (picture := models / EXAMPLES.format(role=role)).is_file():
-                self._client.log_artifact(self.run_id, str(picture), f"figures/{role}")
+                self._client.log_artifact(self.run_id, str(picture), f"{FIGURES}/{role}")
 
-    def _log_figures(self, role: str, scored: Assessment) -> None:
+    def _log_charts(self, role: str, scored: Assessment) -> None:
         title = f"{self._federation}, {role} model, {scored.part} images"
         for chart in self._task.charts(scored):
-            self._client.log_figure(self.run_id, figures.figure_of(chart, title), f"figures/{role}/{chart.name}.png")
+            self._client.log_figure(self.run_id, figures.figure_of(chart, title), f"{FIGURES}/{role}/{chart.name}.png")
 
     def end(self, code: str) -> None:
         """Write the scores, and close the run: finished, or failed with a code of the catalogue."""
@@ -243,14 +254,17 @@ class MlflowRun:
         self._client.set_terminated(self.run_id, "FAILED" if code else "FINISHED")
 
     def add_card(self, models: Path, versions: Collection[str]) -> None:
-        """Log a card that was completed after the run's end, and the scores with it.
+        """Log a card that was completed after the run's end, and the scores with it; figures, which a completed card has no others of, only where
+        the run has none.
 
         Raises
         ------
         ValidationError
             The card is not of this format; its files are logged.
         """
-        self.log_card(models, versions)
+        card = self._log_card(models, versions)
+        if card and not self._client.list_artifacts(self.run_id, f"{FIGURES}/final"):
+            self._log_figures(models, card)
         self._write_results()
 
     def _write_results(self) -> Mapping[str, str]:

@@ -10,8 +10,8 @@ import contextlib
 import fcntl
 import logging
 import os
-import select
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,6 +47,9 @@ RAISE_LIMIT = "raise the body limit of the proxy before MLflow (for nginx: nginx
 LONGEST_REASON = 200
 """Characters of what MLflow says that are kept."""
 NICENESS = 10
+AUTOGROUP = Path("/proc/self/autogroup")
+"""Where Linux shares the processor between sessions first, the weight of this process's one."""
+_WEIGHINGS, _WEIGHING_SECONDS = 20, 0.11
 TROUBLE = (MlflowException, SQLAlchemyError, OSError)
 """What MLflow, its stores and the network raise."""
 REFUSED = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST"})
@@ -207,13 +210,12 @@ class Sending:
         return version
 
 
-def serve(sending: Sending, folder: Path) -> int:
-    """Send until the run's end is sent or the server is gone; return the exit status."""
+def serve(sending: Sending, folder: Path, gone: threading.Event) -> int:
+    """Send until the run's end is sent, or the server is `gone` and no more is to come; return the exit status."""
     policy, failures = RetryPolicy(2 * POLL_SECONDS, LONGEST_PAUSE_SECONDS), 0
-    server_gone = False
     size = -1
     while True:
-        before = sending.offset
+        before, server_gone = sending.offset, gone.is_set()
         try:
             if failures or (folder / EVENTS).stat().st_size != size:
                 size = (folder / EVENTS).stat().st_size
@@ -229,8 +231,8 @@ def serve(sending: Sending, folder: Path) -> int:
         pause = policy.pause(failures) if failures else POLL_SECONDS
         if server_gone:
             time.sleep(pause)
-        elif wait_for_end_of_input(pause):
-            server_gone, size, failures = True, -1, 0
+        elif gone.wait(pause):
+            size, failures = -1, 0
 
 
 def is_locked(error: Exception) -> bool:
@@ -244,10 +246,12 @@ def first_line(error: Exception) -> str:
     return without_password(line)[:LONGEST_REASON]
 
 
-def wait_for_end_of_input(seconds: float) -> bool:
-    """Wait at most so long; return whether standard input is closed."""
-    readable, _, _ = select.select([sys.stdin], [], [], seconds)
-    return bool(readable) and not os.read(sys.stdin.fileno(), 4096)
+def watch_input(gone: threading.Event) -> None:
+    """Wait for the end of standard input, which the server closes when the run is over."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    catch_up()
+    gone.set()
 
 
 def yield_to_rounds() -> None:
@@ -258,9 +262,28 @@ def yield_to_rounds() -> None:
     """
     with contextlib.suppress(PermissionError):  # it leads its session already
         os.setsid()
-    with contextlib.suppress(OSError):  # a kernel without autogroups
-        Path("/proc/self/autogroup").write_text(str(NICENESS))
+    _weigh_session(NICENESS)
     os.nice(NICENESS)
+
+
+def catch_up() -> None:
+    """Take the share of any other session: the rounds are over, and somebody waits for the results.
+
+    Inside its session the process is alone, so that its own niceness, which only root may take back, counts for nothing there.
+    """
+    _weigh_session(0)
+
+
+def _weigh_session(niceness: int) -> None:
+    for _ in range(_WEIGHINGS):
+        try:
+            AUTOGROUP.write_text(str(niceness))
+        except BlockingIOError:  # Linux lets ordinary users write one in a tenth of a second
+            time.sleep(_WEIGHING_SECONDS)
+        except OSError:  # a kernel without autogroups
+            return
+        else:
+            return
 
 
 def main() -> int:
@@ -279,7 +302,9 @@ def main() -> int:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        return serve(Sending(folder, arguments.uri), folder)
+        gone = threading.Event()
+        threading.Thread(target=watch_input, args=(gone,), daemon=True, name="input").start()
+        return serve(Sending(folder, arguments.uri), folder, gone)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +29,7 @@ from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking import Outbox, Sender, figures
 from anchorage.engine.tracking.mlflow_run import KEY_TAG, MlflowRun
 from anchorage.engine.tracking.process import what_is_sent
-from anchorage.engine.tracking.sender import Sending, first_line
+from anchorage.engine.tracking.sender import AUTOGROUP, Sending, first_line
 
 
 def test_what_an_earlier_version_wrote_down_is_sent(tmp_path, uri):
@@ -334,3 +337,18 @@ def test_a_sender_that_stands_still_is_given_up_and_another_one_sends_the_rest(t
 def test_no_password_is_logged():
     error = OSError("cannot reach http://user:secret@host:5000/api\nmore")
     assert first_line(error) == "cannot reach http://…@host:5000/api"
+
+
+@pytest.mark.skipif(
+    not AUTOGROUP.exists(), reason="this kernel does not share the processor between sessions (autogroup)"
+)
+def test_a_sender_is_modest_until_the_run_is_over():
+    program = (
+        "import threading; from anchorage.engine.tracking import sender\n"
+        "sender.yield_to_rounds(); print(sender.AUTOGROUP.read_text(), flush=True)\n"
+        "gone = threading.Event(); sender.watch_input(gone); print(gone.is_set(), sender.AUTOGROUP.read_text())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=True)
+    told = re.fullmatch(r"(\S+) nice (\d+)\s+(\w+) (\S+) nice (\d+)\s+", done.stdout)
+    assert told is not None and told[1] == told[4], done.stdout
+    assert (told[2], told[3], told[5]) == ("10", "True", "0")

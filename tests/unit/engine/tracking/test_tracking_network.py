@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -208,6 +209,14 @@ def test_while_another_process_holds_the_store_nothing_is_lost_or_sent_twice(tmp
     assert what_is_sent(folder, "").missing is None
 
 
+class GoneOnceWaitedFor(threading.Event):
+    """A server that goes while the sender waits."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.set()
+        return True
+
+
 @pytest.mark.parametrize(
     ("error", "failures", "status"),
     [
@@ -229,8 +238,7 @@ def test_a_run_that_is_over_waits_longer_for_a_store_that_is_held(
             raise left.pop()
 
     monkeypatch.setattr(sending, "send_all", send_all)
-    monkeypatch.setattr(sender, "wait_for_end_of_input", lambda seconds: True)
     monkeypatch.setattr(sender.time, "sleep", slept.append)
-    assert serve(sending, folder) == status
+    assert serve(sending, folder, GoneOnceWaitedFor()) == status
     if failures > LAST_ATTEMPTS_LOCKED:
         assert sum(slept) + 20 * failures > 600, "with the time that each attempt takes"
