@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from anchorage.learning.draws import Draws
 from anchorage.learning.model_hooks import TaskHooks
+from anchorage.learning.optimisers import PlainSgd
 from anchorage.learning.views import epoch_batches
 
 EPOCHS, DROPS, BATCH = 100, (60, 80), 256
@@ -29,7 +30,7 @@ def linear_probe(features: Tensor, labels: Tensor, task: TaskHooks, draws: Draws
     with torch.no_grad():
         classifier.weight.zero_()
         classifier.bias.zero_()
-    sgd = torch.optim.SGD(classifier.parameters(), lr=_RATE, momentum=_MOMENTUM)
+    sgd = PlainSgd([{"params": classifier.parameters(), "lr": _RATE, "weight_decay": 0.0}], _MOMENTUM)
     order = draws.numpy("probe")
     for epoch in range(EPOCHS):
         sgd.param_groups[0]["lr"] = _RATE * 0.1 ** sum(epoch >= drop for drop in DROPS)

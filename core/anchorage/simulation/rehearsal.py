@@ -16,6 +16,7 @@ from anchorage.api.model_card import Assessment
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import ServerLearner, SiloLearner
 from anchorage.engine.repeating import repetitions_of
+from anchorage.learning.optimisers import PlainSgd
 from anchorage.learning.randomness import generator
 from anchorage.learning.stepping import clock, trial
 from anchorage.learning.weights import without_beside
@@ -323,7 +324,7 @@ def warm_up() -> None:
     """Have torch load what it loads at the first training of a process, so that no silo's time has it."""
     layer = nn.Conv2d(1, 1, 3)
     layer(torch.zeros(1, 1, 3, 3)).sum().backward()
-    torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    PlainSgd([{"params": layer.parameters(), "lr": 0.1, "weight_decay": 0.0}], 0.0).step()
 
 
 def _accepting(announcement: Announcement, unlabelled: int) -> Announcement:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
@@ -22,6 +21,7 @@ from anchorage.learning.encoded_views import views_of
 from anchorage.learning.learners import build_server_learner, build_silo_learner
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
+from anchorage.learning.optimisers import PlainSgd
 from anchorage.learning.poisson import PoissonBatches
 from anchorage.methods import resolve
 from anchorage.transport.messages import Task, TaskKind
@@ -76,20 +76,20 @@ def _as_a_learner_calculates() -> Iterator[None]:
         yield
 
 
-def test_gradients_lie_in_memory_as_their_parameters_do(tmp_path: Path) -> None:
+def test_gradients_lie_in_memory_as_their_parameters_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fused step pairs numbers by their places in memory; filters lie there channels last."""
     seen: set[bool] = set()
 
-    def look(optimiser: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    step = PlainSgd.step
+
+    def look(optimiser: PlainSgd) -> None:
         trained = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
         seen.update(p.grad.stride() == p.stride() for p in trained)
         seen.update(not p.is_contiguous() for p in trained if p.dim() == 4 and min(p.shape[1:]) > 1)
+        step(optimiser)
 
-    hook = register_optimizer_step_pre_hook(look)
-    try:
-        train(tmp_path, method_of(), DpSgd(clip_norm=1.0, noise_multiplier=0.1))
-    finally:
-        hook.remove()
+    monkeypatch.setattr(PlainSgd, "step", look)
+    train(tmp_path, method_of(), DpSgd(clip_norm=1.0, noise_multiplier=0.1))
     assert seen == {True}
 
 

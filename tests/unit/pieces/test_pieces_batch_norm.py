@@ -255,10 +255,10 @@ def test_cosine_falls_over_the_rounds_and_nesterov_looks_ahead():
     optimiser = Sgd(learning_rate="0.4", momentum="0.9", nesterov="Enabled", schedule="Cosine")
     rates = [optimiser.build(network, done=done).param_groups[0]["lr"] for done in (0, 0.25, 0.5, 1)]
     assert rates == pytest.approx([0.4, 0.4 * (1 + 0.5**0.5) / 2, 0.2, 0])
-    assert optimiser.build(network).defaults["nesterov"]
+    assert optimiser.build(network).nesterov
     plain = Sgd(learning_rate="0.4", momentum="0", nesterov="Enabled")
     sgd = plain.build(network, done=0.5)
-    assert sgd.param_groups[0]["lr"] == 0.4 and not sgd.defaults["nesterov"]
+    assert sgd.param_groups[0]["lr"] == 0.4 and not sgd.nesterov
 
 
 def test_the_step_size_rises_for_ten_epochs_before_it_falls(tmp_path):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from anchorage.api.fact import Fact
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.optimiser_state import put_back
+from anchorage.learning.optimisers import PlainAdamW
 from anchorage.learning.stepping import take_steps
 from anchorage.pieces.optimiser.adamw import AdamW
 from anchorage.pieces.optimiser.sgd import Sgd
@@ -121,8 +122,8 @@ def test_a_silo_accumulates_and_its_control_variates_count_steps(tmp_path: Path)
 
 def test_the_server_accumulates(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    step = torch.optim.AdamW.step
-    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: (taken.append(1), step(self)))
+    step = PlainAdamW.step
+    monkeypatch.setattr(PlainAdamW, "step", lambda self: (taken.append(1), step(self)))
     options = {"anchors": {"batchSize": 3, "accumulation": 2, "pretrainEpochs": 1, **ADAMW}}
     method = method_of("FedAvgFixMatchAlternate", serverTraining=options)
     anchors = images_of(12, seed=9)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.learning.models import Network
+    from anchorage.learning.optimisers import PlainAdamW
 
 _MOMENTS = {"exp_avg": "adamw/first/", "exp_avg_sq": "adamw/second/", "step": "adamw/steps/"}
 """What PyTorch's state of a parameter is called among what a silo keeps."""
@@ -55,12 +56,12 @@ class AdamW(ScheduledOptimiser):
         done: float | None = None,
         epochs: int = 0,
         buffers: dict[Tensor, Tensor] | None = None,
-    ) -> torch.optim.AdamW:
+    ) -> PlainAdamW:
         """Return AdamW in two groups, the classifier last; a parameter without a gradient is left alone, weight decay included."""
-        import torch
+        from anchorage.learning.optimisers import PlainAdamW
 
         groups = self.groups(network, learning_rate, decay_classifier, classifier_rate, self.factor(done, epochs))
-        return torch.optim.AdamW(groups, fused=True)
+        return PlainAdamW(groups)
 
     def memory(self, network: Network, optimiser: torch.optim.Optimizer) -> Mapping[str, NDArray[Any]]:
         """Return both moments of every parameter that has some, and the steps that are in them, by kind and its name."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.learning.models import Network
+    from anchorage.learning.optimisers import PlainSgd
 
 _MOMENTUM = "momentum/"
 _BUFFER = "momentum_buffer"
@@ -48,7 +49,7 @@ class Sgd(ScheduledOptimiser):
         done: float | None = None,
         epochs: int = 0,
         buffers: dict[Tensor, Tensor] | None = None,
-    ) -> torch.optim.SGD:
+    ) -> PlainSgd:
         """Return SGD in two groups, the classifier last.
 
         A parameter without a gradient is left alone, weight decay included, as the anchor head must be (KAT A11). Momentum in `buffers` is
@@ -56,11 +57,13 @@ class Sgd(ScheduledOptimiser):
         """
         import torch
 
+        from anchorage.learning.optimisers import PlainSgd
+
         groups = self.groups(network, learning_rate, decay_classifier, classifier_rate, self.factor(done, epochs))
         momentum = float(self.momentum)
         ahead = momentum > 0 and self.nesterov == "Enabled"  # without momentum both are plain SGD
         fused = groups[-1]["params"][0].is_cuda
-        sgd = torch.optim.SGD(groups, momentum=momentum, nesterov=ahead, fused=fused)
+        sgd = PlainSgd(groups, momentum, nesterov=ahead, fused=fused)
         if (
             momentum > 0
         ):  # zeros step as none do, and a fused step wants a buffer even of what gets its first gradient late
