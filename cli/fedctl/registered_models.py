@@ -57,6 +57,8 @@ def fetch_registered(name: str, network: str, uri: str | None, file: Path) -> st
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
         from mlflow.tracking import MlflowClient
         from sqlalchemy.exc import SQLAlchemyError
+
+        from anchorage.engine.tracking.refusal import refusal_hint
     except ImportError as error:
         message = f"{name} needs {error.name}, which is not installed; install it with: pip install 'anchorage[server]'"
         raise AnchorageError(PACKAGE_MISSING, message) from error
@@ -72,6 +74,8 @@ def fetch_registered(name: str, network: str, uri: str | None, file: Path) -> st
         artifacts = get_artifact_repository(place, tracking_uri=uri, registry_uri=uri)
         _fetch(artifacts, source, network, file)
     except (MlflowException, SQLAlchemyError, OSError) as error:
+        if hint := refusal_hint(error):
+            raise AnchorageError(WEIGHTS_UNUSABLE, f"{name} in {store} cannot be fetched: {hint}") from error
         raise not_fetched(f"{name} in {store}", error) from error
     except ImportError as error:  # a store of artifacts has a package of its own, such as boto3
         raise not_fetched(f"{name} in {store}", error) from error

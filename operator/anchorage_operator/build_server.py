@@ -11,8 +11,9 @@ from anchorage_operator.build_network import server_network_policy
 from anchorage_operator.drift import digest
 from anchorage_operator.in_use import CLUSTER_ONLY, InUse, accepted_spec, cluster_only
 from anchorage_operator.pod_policy import federation_claims, permitted_claims, permitted_pod
+from anchorage_operator.secret_facts import PASSWORD, TOKEN, USER
 from anchorage_operator.situation import Situation
-from anchorage_operator.tracking import credentials_withheld
+from anchorage_operator.tracking import credentials_secret, has_credentials
 from anchorage_operator.volumes import claim_template
 from anchorage_operator.yaml_text import as_yaml
 
@@ -23,14 +24,11 @@ RESULTS_REQUESTS: dict[str, Amount] = {"cpu": "20m", "memory": "128Mi"}
 KEPT_LIMITS = ("cpu", "memory", "ephemeral-storage")
 """Limits that a server keeps when it only keeps the results at hand: a quota may refuse a pod without them. Devices it gives back."""
 
-CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
-"""Environment variables from which MLflow takes its credentials."""
-
 
 def server_objects(situation: Situation, in_use: InUse[Federation], authority: str) -> Iterator[dict[str, Any]]:
     """Yield the server's objects in the order in which they must be created.
 
-    There is no pod before the Secret that it mounts, for which it would wait for minutes.
+    There is no pod before the Secrets that it reads when it starts: it would wait for minutes for one, and do without the other.
 
     Parameters
     ----------
@@ -56,7 +54,7 @@ def server_objects(situation: Situation, in_use: InUse[Federation], authority: s
         public = names.child_metadata(federation, names.public_name(name), labels)
         yield _service(public, service.type, service.annotations, _public_ports(service))
     yield server_network_policy(metadata, tracking, situation.settings.dns_cidrs)
-    if situation.observed.server_certificate is not None:
+    if situation.observed.server_certificate is not None and has_credentials(situation, spec):
         yield _stateful_set(situation, spec, metadata, digest(config))
 
 
@@ -106,7 +104,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
     resources = settings.pod_overrides.permitted_resources(server.resources)
     limits = {name: amount for name, amount in resources.limits.items() if name in KEPT_LIMITS}
     results = build_pod.resources_of(Resources(requests=RESULTS_REQUESTS, limits=limits), {})
-    secret = None if credentials_withheld(spec, settings) else settings.tracking_secret
+    secret = credentials_secret(spec, situation.observed.name, settings)
     tls = names.server_tls_name(situation.observed.name)
     parts = build_pod.PodParts(
         metadata,
@@ -123,7 +121,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         ports={"silos": names.SILOS_PORT, "enrolment": names.ENROLMENT_PORT, "control": names.CONTROL_PORT},
         mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls)],
         claims=permitted_claims(federation_claims(spec).values(), situation.observed, settings),
-        secret_env=dict.fromkeys(CREDENTIALS, secret) if secret else {},
+        secret_env=dict.fromkeys((USER, PASSWORD, TOKEN), secret) if secret else {},
         asked=build_pod.asked(spec, situation.server_wanted, situation.results_only),
         grace_seconds=60,
         queue=None if situation.results_only else spec.queue_name,  # results are at hand without a device

@@ -67,7 +67,7 @@ def _accepted(situation: Situation) -> Finding:
     if situation.spec is not None:
         name, storage = server_name(situation.observed.name), situation.spec.server.storage
         said += [volume_note(situation, name, storage, "spec.server.storage"), situation.refused_change(name)]
-        said.append(tracking_note(situation.spec, situation.settings))
+        said.append(tracking_note(situation))
     return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, said)))
 
 

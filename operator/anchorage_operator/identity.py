@@ -13,11 +13,14 @@ from threading import Lock
 from typing import Any
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.documents import FILE_UNREADABLE
 from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
+from anchorage.api.regular_files import read_regular
 from anchorage.api.status import timestamp
 from anchorage.transport.files import write_once
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json, kube_object
+from anchorage.transport.mlflow_login import federation_password, federation_user
 from anchorage.transport.pki import (
     Authority,
     SigningRequest,
@@ -32,8 +35,15 @@ from anchorage.transport.pki.credentials import ENDORSEMENTS, certificate_of
 from anchorage.transport.pki.succession import succession_files
 from anchorage_operator.cache import Key
 from anchorage_operator.issuer import certificate_request, read_answer
-from anchorage_operator.names import INSTANCE_LABEL, KEPT, authority_name, enrolment_name, server_tls_name
-from anchorage_operator.observed import AuthorityRequest, Invitation
+from anchorage_operator.names import (
+    INSTANCE_LABEL,
+    KEPT,
+    authority_name,
+    enrolment_name,
+    server_tls_name,
+    tracking_login_name,
+)
+from anchorage_operator.observed import AuthorityRequest, Invitation, TrackingLoginFacts
 from anchorage_operator.planned import (
     CertifyAuthority,
     ChangeKey,
@@ -42,12 +52,21 @@ from anchorage_operator.planned import (
     MakeAuthority,
     MakeInvitation,
     MakeServerCertificate,
+    MakeTrackingLogin,
     OwnAuthority,
     ReplaceAuthority,
     RequestAuthority,
     Sign,
 )
-from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data, invitation_of, require_ours
+from anchorage_operator.secret_facts import (
+    PASSWORD,
+    USER,
+    SecretFacts,
+    decode_value,
+    encode_data,
+    invitation_of,
+    require_ours,
+)
 
 OPERATOR_VALID = timedelta(hours=24)
 """How long the certificate is valid with which the operator asks a server; it is replaced at half of that."""
@@ -67,6 +86,8 @@ class Identity:
     """Told which Secrets to read again."""
     now: Callable[[], float] = time.time
     """Seconds since the epoch."""
+    login_key: Path | None = None
+    """File with the key from which passwords of the chart's MLflow are derived; None where that asks for none."""
     _contexts: dict[Key, tuple[ssl.SSLContext, float]] = field(default_factory=dict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
@@ -95,6 +116,8 @@ class Identity:
                 self.drop_former_authority(key)
             case MakeServerCertificate():
                 self.make_server_certificate(key, effect)
+            case MakeTrackingLogin():
+                self.make_tracking_login(key, effect)
             case MakeInvitation():
                 self.make_invitation(key, effect)
             case ChangeKey():
@@ -207,6 +230,50 @@ class Identity:
         )
         self.api.apply(secret)
         self.facts.forget(key.namespace, server_tls_name(key.federation))
+
+    def has_tracking_login(self, key: Key, uid: str, oldest: float) -> bool:
+        """Return whether the Secret holds the federation's user and password at the chart's MLflow; parameters as of `SecretFacts.authority`.
+
+        Raises
+        ------
+        ApiError
+            The Secret cannot be read, or is somebody else's.
+        """
+        if self.login_key is None:
+            return False
+        try:
+            wanted = self._tracking_login(key, self.login_key)
+        except AnchorageError:  # told where the Secret is to be written
+            return False
+        return self.facts.tracking_login(key, uid, oldest) == wanted
+
+    def make_tracking_login(self, key: Key, effect: MakeTrackingLogin) -> None:
+        """Carry out `MakeTrackingLogin`.
+
+        Raises
+        ------
+        ApiError
+            The Secret cannot be written, or is somebody else's.
+        AnchorageError
+            The key cannot be read.
+        """
+        if self.login_key is None:
+            return
+        login, name = self._tracking_login(key, self.login_key), tracking_login_name(key.federation)
+        self._own_secret(key.namespace, name)
+        secret = _secret(key.namespace, name, effect.labels, effect.owner)
+        self.api.apply(secret | {"data": encode_data({USER: login.user, PASSWORD: login.password})})
+        self.facts.forget(key.namespace, name)
+
+    def _tracking_login(self, key: Key, file: Path) -> TrackingLoginFacts:
+        try:
+            secret = read_regular(file).strip()
+        except OSError as error:
+            raise AnchorageError(FILE_UNREADABLE, f"the key of MLflow's log-in: {error.strerror}") from error
+        if not secret:
+            raise AnchorageError(FILE_UNREADABLE, "the key of MLflow's log-in is empty")
+        user = federation_user(key.namespace, key.federation)
+        return TrackingLoginFacts(user, federation_password(secret, user))
 
     def make_invitation(self, key: Key, effect: MakeInvitation) -> None:
         """Carry out `MakeInvitation`.

@@ -80,6 +80,11 @@ def server_tls_name(federation: str) -> str:
     return f"{federation}-server-tls"
 
 
+def tracking_login_name(federation: str) -> str:
+    """Name of the Secret with the server's user and password at the chart's MLflow."""
+    return f"{federation}-tracking-login"
+
+
 def enrolment_name(silo: str) -> str:
     """Name of the Secret with a silo's invitation."""
     return f"{silo}-enrolment"

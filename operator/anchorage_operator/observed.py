@@ -66,6 +66,14 @@ class CertificateFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class TrackingLoginFacts:
+    """Content of the Secret ``<federation>-tracking-login``."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Invitation:
     """Content of the Secret ``<silo>-enrolment``, without the token."""
 
@@ -137,6 +145,8 @@ class Observed:
     """Why certificates or invitations could not be made as they were planned last; empty where they could."""
     server_certificate: CertificateFacts | None = None
     """None where the Secret does not exist, or the server could not use what it holds."""
+    has_tracking_login: bool = False
+    """Whether the Secret ``<federation>-tracking-login`` holds the user and password that the chart's MLflow takes."""
     invitations: Mapping[str, Invitation] = field(default_factory=dict)
     """By the silo's name; a silo without its Secret is left out."""
     report: FederationStatus | Unreachable | None = None

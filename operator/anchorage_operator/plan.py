@@ -19,6 +19,7 @@ from anchorage_operator.report import federation_status, has_news, is_silo_write
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.silo_status import silo_status
 from anchorage_operator.situation import RESULTS_AFTER_SECONDS, Situation
+from anchorage_operator.tracking import tracking_effects
 from anchorage_operator.transitions import federation_events, silo_events
 from anchorage_operator.upgrades import is_between_rounds, is_held
 from anchorage_operator.volumes import volume_effects
@@ -62,7 +63,12 @@ def plan(observed: Observed, settings: OperatorSettings, now: float, *, upgrade:
     write = is_write_due(before, status, situation)
     statuses, news = _silo_statuses(situation, findings)
     return Plan(
-        effects=(*certificate_effects(situation), *membership_effects(situation), *volume_effects(situation)),
+        effects=(
+            *certificate_effects(situation),
+            *tracking_effects(situation),
+            *membership_effects(situation),
+            *volume_effects(situation),
+        ),
         apply=tuple(apply),
         delete=delete,
         federation_status=status if write else None,

@@ -100,6 +100,15 @@ class MakeServerCertificate:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeTrackingLogin:
+    """Write the federation's user and password at the chart's MLflow into the Secret ``<federation>-tracking-login``."""
+
+    owner: Json
+    labels: Json
+    """Owner reference and labels of the Secret."""
+
+
+@dataclass(frozen=True, slots=True)
 class MakeInvitation:
     """Create a one-time token for a managed silo and write the Secret ``<silo>-enrolment`` (``token, hash, expires``; no ``key``)."""
 
@@ -178,6 +187,7 @@ IdentityEffect = (
     | ReplaceAuthority
     | DropFormerAuthority
     | MakeServerCertificate
+    | MakeTrackingLogin
     | MakeInvitation
     | ChangeKey
 )

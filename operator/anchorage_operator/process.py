@@ -80,7 +80,9 @@ class Operator:
         self._known: set[Scope] = set()
         self._unlisted = False
         self._facts = facts = SecretFacts(api, clock)
-        self._identity = identity = Identity(api, facts)
+        self._identity = identity = Identity(
+            api, facts, login_key=settings.tracking_login.key if settings.tracking_login is not None else None
+        )
         self._poller = Poller(self.cache, identity, settings, self._polls, self._queue.add, time.time)
         self._acting = leadership is None
         if leadership:

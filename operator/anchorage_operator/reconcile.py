@@ -206,6 +206,7 @@ class Reconciler:
             authority_request=request,
             certificates_undone=undone.message if undone else "",
             server_certificate=self.facts.server_certificate(key, uid, oldest),
+            has_tracking_login=self.identity.has_tracking_login(key, uid, oldest),
             invitations={name: found for name, found in invitations.items() if found is not None},
             report=answer.report if answer else None,
             committed=answer.committed if answer else False,

@@ -27,10 +27,14 @@ from anchorage_operator.names import (
     authority_name,
     enrolment_name,
     server_tls_name,
+    tracking_login_name,
 )
-from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation
+from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation, TrackingLoginFacts
 
-Facts = AuthorityFacts | CertificateFacts | Invitation
+Facts = AuthorityFacts | CertificateFacts | Invitation | TrackingLoginFacts
+
+USER, PASSWORD, TOKEN = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"
+"""Keys of a Secret with credentials for MLflow, and the environment variables from which MLflow takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,12 @@ class SecretFacts:
         """Return the content of the server's certificate Secret. Parameters and failures as in `authority`."""
         facts = self._facts(key.namespace, server_tls_name(key.federation), uid, _certificate_facts, oldest)
         return facts if isinstance(facts, CertificateFacts) else None
+
+    def tracking_login(self, key: Key, uid: str, oldest: float) -> TrackingLoginFacts | None:
+        """Return the content of the Secret with the server's user at MLflow. Parameters and failures as in `authority`."""
+        name = tracking_login_name(key.federation)
+        facts = self._facts(key.namespace, name, uid, _tracking_login_facts, oldest)
+        return facts if isinstance(facts, TrackingLoginFacts) else None
 
     def invitation(self, namespace: str, silo: str, uid: str, oldest: float) -> Invitation | None:
         """Return the content of a silo's enrolment Secret; `uid` is the Silo's. Failures as in `authority`."""
@@ -158,6 +168,10 @@ def invitation_of(secret: Json) -> Invitation:
         not_after=_moment(secret, "notAfter"),
         issuer=_word(secret, "issuer"),
     )
+
+
+def _tracking_login_facts(secret: Json) -> TrackingLoginFacts:
+    return TrackingLoginFacts(_word(secret, USER), _word(secret, PASSWORD))
 
 
 def _of_another(secret: Json, uid: str) -> bool:

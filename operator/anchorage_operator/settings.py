@@ -36,6 +36,13 @@ class AuthorityIssuer(Document):
     group: DomainName = Field("cert-manager.io", description="API group of the issuer.")
 
 
+class TrackingLogin(Document):
+    """How federations log in to the chart's MLflow."""
+
+    uri: TrackingUri = Field(description="MLflow to which the servers send their user and password, and to no other.")
+    key: Path = Field(description="File with the key from which each federation's password is derived.")
+
+
 class OperatorSettings(Document):
     """Settings of the operator, and defaults for Federations and Silos."""
 
@@ -63,6 +70,9 @@ class OperatorSettings(Document):
         None,
         description="Name of the Secret with MLflow's credentials in each federation's namespace, for the servers, which send them to "
         "`trackingUri` and below it alone. Left out: none.",
+    )
+    tracking_login: TrackingLogin | None = Field(
+        None, description="Log-in to the chart's MLflow. Left out: it asks for none, or there is none."
     )
     authority_issuer: AuthorityIssuer | None = Field(
         None,

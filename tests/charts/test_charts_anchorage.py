@@ -31,7 +31,7 @@ WITH_MLFLOW: Values = {"mlflow": {"enabled": True}}
 def settings(objects: list[dict[str, Any]], tmp_path: Path) -> OperatorSettings:
     """Read the rendered settings as the operator does."""
     file = tmp_path / "operator.yaml"
-    file.write_text(of_kind(objects, "ConfigMap")["data"]["operator.yaml"], encoding="utf-8")
+    file.write_text(of_kind(objects, "ConfigMap", OPERATOR)["data"]["operator.yaml"], encoding="utf-8")
     return read_settings(file)
 
 
@@ -335,7 +335,7 @@ def test_mlflow_is_one_process_that_calls_nobody(helm: Helm) -> None:
     assert ports == [{"protocol": "TCP", "port": 5000}]
     every = [*stateful["spec"]["template"]["spec"]["initContainers"], container(objects, "StatefulSet")]
     for each in every:
-        env = {variable["name"]: variable["value"] for variable in each["env"]}
+        env = {variable["name"]: variable.get("value") for variable in each["env"]}
         assert (env["MLFLOW_DISABLE_TELEMETRY"], env["DO_NOT_TRACK"]) == ("true", "true")
         assert "MLFLOW_SERVER_ENABLE_JOB_EXECUTION" in env
 

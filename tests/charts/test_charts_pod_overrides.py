@@ -16,7 +16,7 @@ POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding
 def settings(objects: list[dict[str, Any]], tmp_path: Path) -> OperatorSettings:
     """Read the rendered settings as the operator does."""
     file = tmp_path / "operator.yaml"
-    file.write_text(of_kind(objects, "ConfigMap")["data"]["operator.yaml"], encoding="utf-8")
+    file.write_text(of_kind(objects, "ConfigMap", "rel-anchorage-operator")["data"]["operator.yaml"], encoding="utf-8")
     return read_settings(file)
 
 

@@ -1,5 +1,6 @@
 """The example, from apply to Succeeded, as a person at kubectl sees it."""
 
+import base64
 import json
 import tempfile
 from pathlib import Path
@@ -42,6 +43,7 @@ def test_the_example_succeeds(studied: Namespace) -> None:
     status = federation["status"]
     assert status["observedGeneration"] == federation["metadata"]["generation"]
     studied.eventually("MLflow has the run", lambda: _run_in_mlflow(studied))
+    _the_server_logged_in_to_mlflow(studied)
     assert {each["type"] for each in status["conditions"]} == {
         "Accepted",
         "ServerAvailable",
@@ -61,6 +63,21 @@ def test_the_example_succeeds(studied: Namespace) -> None:
 def _run_in_mlflow(studied: Namespace) -> str:
     tracking = studied.must_get("federation", "digits")["status"]["tracking"]
     return str(tracking["runId"] and tracking["modelVersion"])
+
+
+def _the_server_logged_in_to_mlflow(studied: Namespace) -> None:
+    assert "--app-name=basic-auth" in studied.kubectl("get", "statefulset", "anchorage-mlflow", "--output", "yaml")
+    data = studied.must_get("secret", "digits-tracking-login")["data"]
+    user, password = (base64.b64decode(data[f"MLFLOW_TRACKING_{part}"]).decode() for part in ("USERNAME", "PASSWORD"))
+    assert user == f"federation.{studied.name}.digits"
+    everything = ("federations,silos,pods,statefulsets,deployments,configmaps,events", "--output", "yaml")
+    for shown in (
+        studied.kubectl("get", *everything),
+        studied.kubectl("logs", "anchorage-mlflow-0"),
+        studied.kubectl("logs", "deployment/anchorage-operator"),
+        studied.eventually("the server's log", lambda: studied.fedctl("logs", "digits", "--process", "server")),
+    ):
+        assert shown and password not in shown
 
 
 def _silos_are_told_apart(studied: Namespace) -> None:

@@ -96,6 +96,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- if .Values.defaults.trackingUri -}}
 {{- .Values.defaults.trackingUri -}}
 {{- else if .Values.mlflow.enabled -}}
-{{- printf "http://%s.%s.svc.%s:%d" (include "anchorage.mlflow.name" .) .Release.Namespace .Values.operator.clusterDomain (int .Values.mlflow.service.port) -}}
+{{- include "anchorage.mlflow.uri" . -}}
 {{- end -}}
 {{- end -}}

@@ -26,6 +26,9 @@
 {{- $invitations := list }}
 {{- range $federation, $silos := .Values.rbac.federations }}
 {{- $keys = concat $keys (list (printf "%s-authority" $federation) (printf "%s-server-tls" $federation)) }}
+{{- if include "anchorage.mlflow.auth" $ }}
+{{- $keys = append $keys (printf "%s-tracking-login" $federation) }}
+{{- end }}
 {{- range $silos }}
 {{- $invitations = append $invitations (printf "%s-enrolment" .) }}
 {{- end }}

@@ -21,6 +21,9 @@ userId: {{ int .Values.userId }}
 {{- end }}
 trackingSecret: {{ . | quote }}
 {{- end }}
+{{- if include "anchorage.mlflow.auth" . }}
+trackingLogin: {uri: {{ include "anchorage.mlflow.uri" . | quote }}, key: /etc/mlflow-login/federations-key}
+{{- end }}
 {{- with .Values.authority.issuerRef }}
 {{- if .name }}
 authorityIssuer: {{ toJson . }}

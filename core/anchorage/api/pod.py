@@ -50,7 +50,7 @@ RESERVED_KEYS = (
     "statefulset.kubernetes.io/",
 )
 """Beginnings of labels and annotations by which pods are found, protected and queued."""
-RESERVED_SECRETS = ("-authority", "-enrolment", "-server-tls")
+RESERVED_SECRETS = ("-authority", "-enrolment", "-server-tls", "-tracking-login")
 """Ends of the names of Secrets that hold keys of a federation."""
 MOST_JSON = 16_384
 """Characters of a part that the API server checks."""

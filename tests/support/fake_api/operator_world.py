@@ -92,7 +92,8 @@ class World:
         """Start the operator, or start it again with nothing in its head."""
         cache = Cache(self.clock)
         facts = SecretFacts(self.api, self.clock)
-        identity = Identity(self.api, facts, self.clock)
+        login = self.settings.tracking_login
+        identity = Identity(self.api, facts, self.clock, login.key if login else None)
         polls = WorkQueue(self.clock)
         self.cache, self.identity = cache, identity
         self.woken = []

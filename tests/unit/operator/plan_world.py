@@ -20,6 +20,7 @@ from anchorage_operator.planned import (
     MakeAuthority,
     MakeInvitation,
     MakeServerCertificate,
+    MakeTrackingLogin,
     OwnAuthority,
     Plan,
     PutMembers,
@@ -260,6 +261,8 @@ def _effected(observed: Observed, effect: object, now: float) -> Observed:
             assert observed.authority is not None
             made = CertificateFacts(now, now + YEAR, effect.names, observed.authority.certificate)
             return replace(observed, server_certificate=made)
+        case MakeTrackingLogin():
+            return replace(observed, has_tracking_login=True)
         case MakeInvitation():
             invitations[effect.silo] = Invitation(f"{effect.silo}-hash", effect.expires, has_token=True)
         case Sign():

@@ -59,7 +59,9 @@ class Images(Values):
     server: Image = Field("", description="Full name of the servers' image. Empty: registry/anchorage-server:tag.")
     agent: Image = Field("", description="Full name of the managed agents' image. Empty: registry/anchorage-agent:tag.")
     mlflow: Image = Field(
-        "", description="Full name of MLflow's image. Empty: the servers' image, which contains MLflow."
+        "",
+        description="Full name of MLflow's image. Empty: the servers' image, which contains MLflow. Another one needs anchorage's server and "
+        "Flask-WTF for `mlflow.auth`.",
     )
     pull_policy: PullPolicy = Field("IfNotPresent", description="Policy for pulling images.")
     pull_secrets: list[ObjectName] = Field(
@@ -205,7 +207,7 @@ class MlflowService(Values):
 
     type: ServiceType = Field(
         "ClusterIP",
-        description="Type of the Service. MLflow has no authentication: do not expose it to an open network.",
+        description="Type of the Service. MLflow speaks plain HTTP: do not expose it to an open network.",
     )
     port: Port = Field(5000, description="Port of the Service.")
     node_port: NodePort = Field(0, description="Node port of the Service. 0: assigned by the cluster.")
@@ -225,6 +227,21 @@ class Monitoring(Metrics):
     dashboard: Dashboard = Dashboard()
 
 
+class MlflowAuth(Values):
+    """Log-in to MLflow: an administrator, and one user for each federation, who sees its own experiments and models alone."""
+
+    mode: Literal["Auto", "On", "Off"] = Field(
+        "Auto",
+        description="Whether MLflow asks for a log-in. Auto: a new one does; one of this release that ran without goes on without (where Helm can "
+        "ask the cluster, which `helm template` cannot). Servers of federations get their user and password from the operator.",
+    )
+    existing_secret: MaybeName = Field(
+        "",
+        description="Name of a Secret with the keys admin-password, federations-key and session-key, of at least 20 random characters each. Empty: "
+        "the chart makes one and keeps it. Needed where charts are rendered without the cluster, as by Argo CD, which would make another each time.",
+    )
+
+
 class Switch(Values):
     """Switch of the chart's MLflow."""
 
@@ -235,6 +252,7 @@ class Mlflow(Pod, Switch):
     """MLflow server: one pod with SQLite and artifacts on one volume."""
 
     service: MlflowService = MlflowService()
+    auth: MlflowAuth = MlflowAuth()
     persistence: Persistence = Persistence(size="20Gi")
     allowed_hosts: list[HostName] = Field(
         [],

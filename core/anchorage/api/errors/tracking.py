@@ -9,8 +9,10 @@ failure = partial(add, 7)
 TRACKING_UNREACHABLE = failure(
     "ANC-4001 TrackingUnreachable",
     "MLflow does not accept the results: the tracking server is down or refuses them.",
-    "Training continues, and a run that is over waits for MLflow as long as it accepts more. Correct spec.tracking.uri or repair the tracking "
-    "server, then start the run again with the same folder: it sends what is left. In a cluster the server itself asks every minute.",
+    "Training continues, and a run that is over waits for MLflow as long as it accepts more. Correct spec.tracking.uri, repair the tracking "
+    "server, or, where it asks for a log-in, set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (in a cluster the chart's mlflow.auth or "
+    "defaults.trackingSecret does), then start the run again with the same folder: it sends what is left. In a cluster the server itself asks every "
+    "minute.",
 )
 TRACKING_INCOMPLETE = failure(
     "ANC-4002 TrackingIncomplete",

@@ -32,6 +32,7 @@ from anchorage.engine.tracking.mlflow_run import MlflowRun
 from anchorage.engine.tracking.outbox import EVENTS, read_events
 from anchorage.engine.tracking.process import LOCK
 from anchorage.engine.tracking.progress import Progress
+from anchorage.engine.tracking.refusal import refusal_hint
 from anchorage.transport.http_proxies import proxy_variable
 from anchorage.transport.retry import RetryPolicy
 
@@ -117,6 +118,8 @@ class Sending:
         said = first_line(error)
         if is_locked(error):
             return f"{said}; another process holds the file: wait, or end it"
+        if hint := refusal_hint(error):
+            return f"{said}; {hint}"
         variable = proxy_variable(self._uri, os.environ)
         if variable:
             host = urlsplit(self._uri).hostname
