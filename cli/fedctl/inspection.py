@@ -101,7 +101,8 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
     columns = ["silo", "connected", "state", "progress", "images", "weight", "accepted"]
     in_cluster = wide and any("role" in silo for silo in silos)
     if wide:
-        columns += ["epsilon", "last seen", *(("role", "approved") if in_cluster else ()), "certificate ends"]
+        columns += ["epsilon", "packages", "last seen"]
+        columns += [*(("role", "approved") if in_cluster else ()), "certificate ends"]
     table = plain_table(*columns, "failure", right=("progress", "images", "weight", "accepted", "epsilon"))
     for silo in silos:
         cells = [
@@ -113,7 +114,8 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
             f"{float(silo['weight']):.3f}",
             f"{in_percent(float(share))}%" if (share := silo.get("acceptance")) else "",
         ]
-        cells += [silo.get("epsilon", ""), silo["lastSeenTime"] or ""] if wide else []
+        if wide:
+            cells += [silo.get("epsilon", ""), ", ".join(silo.get("packages", ())), silo["lastSeenTime"] or ""]
         if in_cluster:
             cells += [silo["role"], silo["approved"]]
         if wide:

@@ -279,7 +279,7 @@ def _listed(
     reader = names if task is None else task.label_reader({}, "Unlabelled").reading(section)
     if volumes and isinstance(reader, MaskReader):
         reader = reader.of_volumes()
-    listing = expect(PIECES.of("reader")[section.format](), ReaderHooks).listing(section, root, reader)
+    listing = expect(PIECES["reader", section.format](), ReaderHooks).listing(section, root, reader)
     if task is None:
         return listing, names.counts
     return listing, Counter(listing.stratum_names[stratum] for stratum in listing.strata if stratum >= 0)

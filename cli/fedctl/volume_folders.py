@@ -200,7 +200,7 @@ def _plain(folder: Path, root: Path) -> SiloData:
 
 
 def _listed(section: SiloData, root: Path, *, volumes: bool) -> Listing:
-    reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
+    reader = expect(PIECES["reader", section.format](), ReaderHooks)
     return reader.listing(section, root, MaskReader(_CLASSES, volumes=volumes))
 
 

@@ -130,10 +130,15 @@ _OWN = {"Accepted", "Enrolled", "AgentAvailable", "Connected", "Ready"}
 """Conditions of a Silo that only the operator writes."""
 
 
+_IN_SILOS_ALONE = ("packages",)
+"""What of a silo only its own Silo has: of all of them it may not fit into one object."""
+
+
 def _reported(report: FederationStatus, before: Json) -> dict[str, Any]:
     values = report.model_dump(mode="json", by_alias=True, exclude_none=True)
     kept = {key: values[key] for key in _REPORTED if key in values}
-    kept["silos"] = _keep_last_seen(kept.get("silos", [])[:MOST_SILOS], before.get("silos", ()))
+    told = [_without(silo, _IN_SILOS_ALONE) for silo in kept.get("silos", [])[:MOST_SILOS]]
+    kept["silos"] = _keep_last_seen(told, before.get("silos", ()))
     return kept
 
 

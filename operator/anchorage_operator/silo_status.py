@@ -15,7 +15,7 @@ from anchorage_operator.volumes import volume_note
 
 REPORTED = tuple(str(field.alias) for field in SiloReport.model_fields.values())
 """Fields that the server reports."""
-LASTING = ("samples", "weight", "acceptance", "epsilon", "lastSeenTime", "code", "message")
+LASTING = ("samples", "weight", "acceptance", "epsilon", "packages", "lastSeenTime", "code", "message")
 """Fields that are kept for a silo that the server no longer reports, and for every silo while no server runs."""
 
 

@@ -21,7 +21,9 @@ def log_event(event: RunEvent) -> None:
     """Log an event; steps and progress are left out."""
     match event:
         case SiloJoined(silo, profile):
-            _log.info("silo connected", extra={"silo": silo, "labels": profile.labels, "samples": profile.samples})
+            said = {"silo": silo, "labels": profile.labels, "samples": profile.samples}
+            others = {"packages": ", ".join(profile.packages)} if profile.packages else {}
+            _log.info("silo connected", extra=said | others)
             if profile.clock:
                 _log.warning("a clock is off", extra={"silo": silo, "code": CLOCK_OFF.code, "found": profile.clock})
         case SiloLeft(silo, reason):

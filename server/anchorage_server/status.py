@@ -75,6 +75,7 @@ class _Silo:
     fingerprint: str = ""
     changed: str = ""
     clock: str = ""
+    packages: tuple[str, ...] = ()
 
     def compare(self, record: RoundRecord, fingerprint: str) -> None:
         """Note that a silo's images are others than in an earlier round."""
@@ -100,6 +101,7 @@ class _Silo:
             weight=f"{self.weight:.4g}",
             acceptance=self.acceptance,
             epsilon=self.epsilon,
+            packages=self.packages,
             last_seen_time=None if self.seen is None else timestamp(self.seen),
             code=self.code,
             message=(self.message or self.clock or self.changed)[:LINE],
@@ -245,7 +247,7 @@ class StatusStore:
             match event:
                 case SiloJoined(silo, profile):
                     known = self._hear(silo)
-                    known.connected, known.samples = True, profile.samples
+                    known.connected, known.samples, known.packages = True, profile.samples, profile.packages
                     known.clock = str(AnchorageError(CLOCK_OFF, profile.clock)) if profile.clock else ""
                     known.message = known.message if known.code else ""  # how it left is over
                 case SiloLeft(silo, reason):

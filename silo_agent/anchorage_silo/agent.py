@@ -214,13 +214,15 @@ def _run_once(
         approvals = Approvals(config.state)
         if approvals.given(review):
             audit.record("approval", digest=review.digest)
-        facts = {"terms": terms.entry(), "fewest": samples}
+        facts = {"terms": terms.entry(), "fewest": samples, "packages": review.outside}
         audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest(), facts=facts)
         witness = _compared_witness(config, credentials, audit)
         link = GrpcServerLink(
             server=config.server,
             credentials=credentials,
-            profile=Profile(config.labels, samples, __version__, fingerprint),
+            profile=Profile(
+                config.labels, samples, __version__, fingerprint, packages=tuple(map(" ".join, review.outside.items()))
+            ),
             longest_pause_seconds=LONGEST_PAUSE_SECONDS,
             proxy=config.proxy,
             contact=state.contact,

@@ -43,6 +43,10 @@ class Kind(Enum):
     """From the trainer: a line for the agent's log. JSON with ``level`` (as of `logging`) and ``message``."""
     CANCELLED = b"X"
     """From the trainer: the train task was cancelled. No content."""
+    QUESTION = b"Q"
+    """To the process that asks pieces of other packages: `anchorage_silo.piece_process.pack`."""
+    ANSWER = b"W"
+    """From that process: `anchorage_silo.piece_process.pack`."""
 
 
 @dataclass(frozen=True)

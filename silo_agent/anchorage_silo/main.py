@@ -51,15 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from anchorage_silo.agent import run_agent
         from anchorage_silo.commands import carry_out
         from anchorage_silo.config import SiloConfig
+        from anchorage_silo.stand_ins import packages_apart
 
-        config = read_document(chosen.config, SiloConfig)
-        if chosen.command:
-            carry_out(chosen, config)
-            return
-        if config.stay:
-            stop.exit_code = 0
-        with naming_pieces():
-            run_agent(config)
+        with packages_apart() as apart:
+            config = read_document(chosen.config, SiloConfig)
+            apart.configure(config)
+            if chosen.command:
+                carry_out(chosen, config)
+                return
+            if config.stay:
+                stop.exit_code = 0
+            with naming_pieces():
+                run_agent(config)
     except KeyboardInterrupt:
         if stop.exit_code:
             _exit_with(AnchorageError(rounds.STOPPED, "the agent was asked to stop; start it again to continue"))

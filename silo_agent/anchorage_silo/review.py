@@ -12,8 +12,10 @@ from pydantic import Field, ValidationError
 from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.piece_faults import shorten
 from anchorage.api.regular_files import read_regular
 from anchorage.api.run import RunDescription
+from anchorage.api.slot import UNKNOWN_ALTERNATIVE
 from anchorage.api.text import printable
 from anchorage.engine.accounting import epsilon
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks
@@ -29,6 +31,7 @@ from anchorage_silo.confinement import AS_ROOT, runs_as_root, words
 from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
 from anchorage_silo.policy import Policy
+from anchorage_silo.used_packages import used_packages
 from anchorage_silo.verdict import Past, Request, RequestKind, RunTerms, extras_of, judge
 
 _log = logging.getLogger(__name__)
@@ -95,6 +98,10 @@ class Review(Document):
     )
     policy: dict[str, object] = Field(description="The hospital's policy; empty: none.")
     packages: dict[str, str] = Field(description="Versions of the packages that compute.")
+    outside: dict[str, str] = Field(
+        {},
+        description="Versions of the packages of other authors that the run uses here; empty: it runs no code but Anchorage's and its libraries'.",
+    )
     image: str = Field(description="Container image, if it is known.")
 
     @classmethod
@@ -114,7 +121,9 @@ class Review(Document):
         needed = Limits.of(run, config.labels)
         limits = policy.limits(needed)
         packages, image = _versions(), os.environ.get(IMAGE_VARIABLE, "")
-        told = "\0".join((text, authority, image, *(f"{name} {found}" for name, found in packages.items())))
+        outside = used_packages(run, config)
+        versions = [f"{name} {found}" for name, found in (*packages.items(), *outside.items())]
+        told = "\0".join((text, authority, image, *versions))
         return cls(
             digest=hashlib.sha256(told.encode()).hexdigest(),
             federation=run.federation,
@@ -140,6 +149,7 @@ class Review(Document):
             privacy=_privacy(BudgetGuard.of(policy, run, config.state), limits.updates),
             policy=policy.model_dump(by_alias=True, exclude_unset=True, mode="json"),
             packages=packages,
+            outside=dict(outside),
             image=image,
         )
 
@@ -182,6 +192,8 @@ class Review(Document):
         yield f"Policy: {rules}"
         versions = ", ".join(f"{name} {found}" for name, found in self.packages.items())
         yield f"Software: {versions}{f', image {self.image}' if self.image else ''}"
+        others = ", ".join(f"{name} {found}" for name, found in self.outside.items())
+        yield f"Packages of other authors: {f'{others}; the trainer loads them, and the agent does not' if others else 'none'}"
         yield f"Digest: {self.digest}"
 
 
@@ -198,10 +210,19 @@ def read_description(text: str) -> RunDescription:
         for layout in (run.down, run.up, *(each for stage in run.warm_up for each in (stage.down, stage.up))):
             Layout.from_json(layout)
     except ValueError as error:
-        wrong = error.error_count() if isinstance(error, ValidationError) else 1
-        found = f"the run's description has {wrong} unknown or wrong fields; bring both sides to the same version"
-        raise AnchorageError(transfer.MALFORMED_MESSAGE, found) from error
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, _wrong_fields(error)) from error
     return run
+
+
+def _wrong_fields(error: ValueError) -> str:
+    """Return what is wrong with a description; a piece that no installed package has is named."""
+    details = error.errors(include_url=False) if isinstance(error, ValidationError) else []
+    missing = next((shorten(each["msg"]) for each in details if each["type"] == UNKNOWN_ALTERNATIVE), None)
+    if missing is not None:
+        return f"the run's description names what is not installed here: {missing}"
+    return (
+        f"the run's description has {len(details) or 1} unknown or wrong fields; bring both sides to the same version"
+    )
 
 
 def _stage(

@@ -190,8 +190,10 @@ def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Finge
     from anchorage.engine.stages import staged
     from anchorage.learning.data.fingerprints import Fingerprint
     from anchorage_silo.config import SiloConfig
+    from anchorage_silo.wrong_documents import told_in_one_line
 
-    run, config = RunDescription.model_validate_json(setup.run), SiloConfig.model_validate_json(setup.config)
+    with told_in_one_line():
+        run, config = RunDescription.model_validate_json(setup.run), SiloConfig.model_validate_json(setup.config)
     images = _named_images(setup, config, run, keep=not rank)
     fingerprint = Fingerprint.of(images, bytes.fromhex(run.data_key))
     if config.data is not None and config.data.on_change == "Refuse":

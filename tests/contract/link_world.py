@@ -20,7 +20,7 @@ from anchorage.transport.tensors.model import ModelBytes
 
 PATIENCE = 120.0
 """Seconds after which a test that waits has failed."""
-PROFILE = Profile("None", 12, "0.1.0")
+PROFILE = Profile("None", 12, "0.1.0", packages=("acme 0.1.0", "beta-tools 2!1.0+cu118"))
 FEDERATION = "derm"
 
 

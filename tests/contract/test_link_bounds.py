@@ -102,7 +102,18 @@ def test_the_text_of_a_failure_is_one_short_line(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"samples": 10**12}, {"labels": "some"}, {"version": "1\n2"}, {"fingerprint": "/data/x"}]
+    "said",
+    [
+        {"samples": 10**12},
+        {"labels": "some"},
+        {"version": "1\n2"},
+        {"fingerprint": "/data/x"},
+        {"packages": ("acme",)},
+        {"packages": ("acme 1\n",)},
+        {"packages": ("/data/x 1",)},
+        {"packages": ("acme 1.0",) * 33},
+        {"packages": ("a" * 65 + " 1",)},
+    ],
 )
 def test_a_silo_that_says_impossible_things_of_itself_does_not_join(said: Mapping[str, Any]) -> None:
     link = InProcessLink(None, "{}")

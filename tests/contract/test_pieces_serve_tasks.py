@@ -73,7 +73,7 @@ def test_an_alternative_trains_with_every_task_that_it_claims(
 ) -> None:
     file = tmp_path / "study.yaml"
     file.write_text(documents(slot, name))
-    if PIECES.of(slot)[name].tasks is not None:
+    if PIECES[slot, name].tasks is not None:
         with pytest.raises(DocumentError, match=f"found {name}, which serves [a-zA-Z ]+, but the task is acme.Reg"):
             validate_study(file)
         return

@@ -78,7 +78,7 @@ def trained(study: Study, folder: Path) -> Simulation:
 
 @pytest.mark.parametrize(("task", "name"), [pair for pair in PAIRS if pair[1] in SERVED[pair[0]]])
 def test_a_preset_trains_and_is_scored(task: str, name: str, tmp_path: Path) -> None:
-    assert PRESETS[name].serves(PIECES.of("task")[task])
+    assert PRESETS[name].serves(PIECES["task", task])
     simulation = trained(study_of(task, name, tmp_path), tmp_path)
     record = simulation.store.history()[-1]
     if name not in OF_IMAGES_ALONE:
@@ -89,7 +89,7 @@ def test_a_preset_trains_and_is_scored(task: str, name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("task", "name"), [pair for pair in PAIRS if pair[1] not in SERVED[pair[0]]])
 def test_another_preset_is_refused_with_its_reason(task: str, name: str, tmp_path: Path) -> None:
-    assert not PRESETS[name].serves(PIECES.of("task")[task])
+    assert not PRESETS[name].serves(PIECES["task", task])
     words = f"which serves [a-zA-Z ]+, but the task is {task}|which serves one vector for each image, but {task}"
     with pytest.raises(DocumentError, match=words):
         study_of(task, name, tmp_path)

@@ -85,6 +85,10 @@ LAYER_PATTERN = _form(
     r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$",
     "a module of the network, such as encoder or encoder.layer3, at most 200 characters",
 )
+PACKAGE_PATTERN = _form(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63} [0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}$",
+    "a package's name and version, such as acme 0.1.0",
+)
 CODE_PATTERN = _form(r"^(ANC-\d{4})?$", "a code such as ANC-3004, or nothing")
 KEY_PATTERN = _form(r"^([0-9a-f]{64})?$", "64 hexadecimal digits, or nothing")
 DECIMALS = (DECIMAL_PATTERN, POSITIVE_DECIMAL_PATTERN, ABOVE_ZERO_PATTERN, FRACTION_PATTERN, SHARE_PATTERN)

@@ -301,7 +301,7 @@ class DataSection(Document):
     @property
     def split(self) -> bool:
         """Whether the images come divided into training, validation and test."""
-        reader = PIECES.of("reader")[self.format]
+        reader = PIECES["reader", self.format]
         divided = self.split_column is None and issubclass(reader, DataFormat) and reader.divided
         return divided or self.split_column not in (None, "None")
 
@@ -327,7 +327,9 @@ class DataSection(Document):
 
     @model_validator(mode="after")
     def _readable(self) -> Self:
-        reader = PIECES.of("reader")[self.format]
+        if PIECES.apart("reader", self.format):  # checked where images are read
+            return self
+        reader = PIECES["reader", self.format]
         if not issubclass(reader, DataFormat):
             raise ValueError(f"found {self.format}, whose class {reader.__name__} is no Reader; mend its package")
         if reader.needs_claim and self.claim_name is None:

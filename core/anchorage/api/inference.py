@@ -184,7 +184,7 @@ def augmentation(name: str) -> AugmentationKind:
     AnchorageError
         No installed package has it.
     """
-    kind = PIECES.of("augmentation").get(name)
+    kind = PIECES.find("augmentation", name)
     if kind is None or not issubclass(kind, AugmentationKind):
         raise AnchorageError(MODEL_UNUSABLE, f"no installed package has the augmentation {name}")
     return kind()

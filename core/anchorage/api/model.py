@@ -89,10 +89,16 @@ def network_called(name: str) -> NetworkKind:
         A package registered something else.
     """
     library, slash, member = name.partition("/")
-    network = PIECES.of("network")[library + slash](**{"member": member} if slash else {})
+    network = PIECES["network", library + slash](**{"member": member} if slash else {})
     if not isinstance(network, NetworkKind):
         raise ValueError(f"found {name}, which is no Network; mend its package")
     return network
+
+
+def _apart(network: str) -> bool:
+    """Return whether a network is that of another package, which this process does not load."""
+    library, slash, _ = network.partition("/")
+    return PIECES.apart("network", library + slash)
 
 
 def require_package(network: str) -> None:
@@ -259,6 +265,8 @@ class ModelSpec(Document):
     @field_validator("network")
     @classmethod
     def _known_member(cls, name: str) -> str:
+        if _apart(name):  # checked where the network is built
+            return name
         network = network_called(name)
         if network.members and network.member not in network.members:
             near = meant(name, [network.name + member for member in network.members])
@@ -309,9 +317,9 @@ class ModelSpec(Document):
 
     @model_validator(mode="after")
     def _taken_size(self) -> Self:
-        if self.volume is not None:
+        if self.volume is not None or _apart(self.network) or PIECES.apart("augmentation", self.augmentation):
             return self
-        network, views = network_called(self.network), PIECES.of("augmentation")[self.augmentation]()
+        network, views = network_called(self.network), PIECES["augmentation", self.augmentation]()
         if not isinstance(views, AugmentationKind):
             raise ValueError(f"found {self.augmentation}, which is no ImageAugmentation; mend its package")
 

@@ -1,9 +1,10 @@
 """Pieces: the alternatives of a method's slots, each one class in one file, and the registry that knows them by name."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from pydantic.alias_generators import to_camel
 
@@ -21,6 +22,15 @@ PLUGIN = "plugin"
 
 ENTRY_POINTS = "anchorage.pieces"
 """Group of the entry points by which packages, this one included, name the modules that register their pieces."""
+
+METHODS = "anchorage.methods"
+"""Group of the entry points by which other packages name their presets."""
+
+DECODERS = "anchorage.decoders"
+"""Group of the entry points by which other packages name their decoders: no document names one, so a process that reads images loads them all."""
+
+OWN = "anchorage"
+"""Name of this package's entry point."""
 
 NEW_OPTION = object()
 """Mark, by ``Annotated``, of an option that agents of the last release refuse: a run's description leaves it out where it is the default."""
@@ -113,12 +123,32 @@ class Piece(Document):
         return (*self.path, *member, name)
 
 
+class StandIns(Protocol):
+    """What stands for pieces of other packages in a process that loads none of them."""
+
+    def piece(self, slot: str, name: str, options: Mapping[str, Any]) -> Piece:
+        """Return what stands for a piece with these options.
+
+        Raises
+        ------
+        ValueError
+            The piece cannot be made of the options, or there is none of the name.
+        AnchorageError
+            Its package cannot be loaded where it is asked.
+        """
+
+
 class Registry:
-    """The pieces by slot and name. Packages are loaded at the first look, from their entry points."""
+    """The pieces by slot and name.
+
+    This package's are loaded at the first look. Another package is code of somebody else: what it has is loaded where a piece is asked for by name
+    that its metadata say it provides, and all packages where all pieces are asked for (`of`). With `stand_ins` none is loaded at all.
+    """
 
     def __init__(self) -> None:
         self._pieces: dict[tuple[str, str], type[Piece]] = {}
-        self._loaded = False
+        self._loaded: set[str] = set()
+        self.stand_ins: StandIns | None = None
 
     def add(self, piece: type[Piece], name: str) -> None:
         """Make a piece known.
@@ -139,36 +169,119 @@ class Registry:
 
     def slots(self) -> list[str]:
         """Return the slots that have pieces."""
-        self._load()
+        self._load_all()
         return sorted({slot for slot, _ in self._pieces})
 
     def of(self, slot: str) -> Mapping[str, type[Piece]]:
-        """Return a slot's pieces by name: none, the others of this package in alphabetical order, then those of other packages.
+        """Return a slot's pieces by name, after every package was loaded: none, this package's others in alphabetical order, then those of others.
 
         Raises
         ------
         AnchorageError
-            At the first look: a package's pieces cannot be loaded.
+            A package's pieces cannot be loaded.
         """
-        self._load()
+        self._load_all()
+        return self.known(slot)
+
+    def known(self, slot: str) -> Mapping[str, type[Piece]]:
+        """Return what `of` returns of this package and of what was loaded of others so far; errors as of `of`."""
+        self._load_own()
         own = {name: piece for (of, name), piece in self._pieces.items() if of == slot}
         return dict(sorted(own.items(), key=lambda item: ("." in item[0], item[0] != "none", item[0])))
+
+    def decoders(self) -> Sequence[type[Piece]]:
+        """Return the decoders of this package and of all that name some (`DECODERS`), in the order of `of`; errors as of `of`."""
+        self._load_own()
+        for point in _outside(DECODERS):
+            self._load(point)
+        return list(self.known("decoder").values())
+
+    def find(self, slot: str, name: str) -> type[Piece] | None:
+        """Return the piece of a name, None where there is none; loads nothing but what may provide it (`providers`). Errors as of `of`."""
+        self._load_own()
+        for point in () if (slot, name) in self._pieces or self.stand_ins else providers(name):
+            self._load(point)
+            if (slot, name) in self._pieces:
+                break
+        return self._pieces.get((slot, name))
+
+    def apart(self, slot: str, name: str) -> bool:
+        """Return whether a piece may be that of another package, which this process does not load; errors as of `of`."""
+        return self.stand_ins is not None and self.find(slot, name) is None and bool(providers(name))
+
+    def __getitem__(self, key: tuple[str, str]) -> type[Piece]:
+        """Return the piece of a slot and a name that `find` finds; KeyError where there is none."""
+        found = self.find(*key)
+        if found is None:
+            raise KeyError(key)
+        return found
 
     def __iter__(self) -> Iterator[type[Piece]]:
         """Return the pieces of every slot that are known so far; loads no package."""
         return iter(list(self._pieces.values()))
 
-    def _load(self) -> None:
-        if self._loaded:
+    def _load_own(self) -> None:
+        for point in entry_points(group=ENTRY_POINTS, name=OWN) if OWN not in self._loaded else ():
+            self._load(point)
+
+    def _load_all(self) -> None:
+        self._load_own()
+        for point in () if self.stand_ins else (*_outside(ENTRY_POINTS), *_outside(DECODERS)):
+            self._load(point)
+
+    def _load(self, point: EntryPoint) -> None:
+        name = OWN if point.name == OWN else point.value
+        if name in self._loaded:
             return
-        self._loaded = True  # while modules are imported, which look pieces up themselves
+        self._loaded.add(name)  # while modules are imported, which look pieces up themselves
         try:
-            points = entry_points(group=ENTRY_POINTS)
-            for point in sorted(points, key=lambda point: (point.name != "anchorage", point.name)):
-                load_entry_point(point)
+            load_entry_point(point)
         except AnchorageError:
-            self._loaded = False
+            self._loaded.discard(name)
             raise
+
+
+def providers(name: str) -> Sequence[EntryPoint]:
+    """Return the entry points of other packages that may provide a piece of this name, by their metadata alone.
+
+    The word before the first dot or slash, ``acme`` of ``acme.TrimmedMean``, is the package's name or its module's, or the beginning of one of them
+    before an underscore, dash or dot. Where entry points of the word are called as what is behind it, ``trimmed-mean``, only these are returned.
+    """
+    word, *rest = re.split("[./]", name, maxsplit=1)
+    if not rest:
+        return ()
+    points = [point for point in _outside(ENTRY_POINTS) if _is_of(point, plain(word))]
+    called = [point for point in points if is_called(point, rest[0])]
+    return called or points
+
+
+def is_called(point: EntryPoint, name: str) -> bool:
+    """Return whether an entry point is called as a piece or preset, whatever the case, underscores, dashes and dots."""
+    return plain(point.name).replace("_", "") == plain(name).replace("_", "")
+
+
+def versions_of(points: Iterable[EntryPoint]) -> Mapping[str, str]:
+    """Return the versions of the packages of entry points, by name, of their metadata alone."""
+    found = {point.dist.name: point.dist.version for point in points if point.dist is not None}
+    return dict(sorted(found.items()))
+
+
+def plain(name: str) -> str:
+    """Return a name as names of packages are compared: in lower case, with ``_`` for dashes and dots."""
+    return re.sub("[-_.]+", "_", name).lower()
+
+
+def _is_of(point: EntryPoint, word: str) -> bool:
+    module = point.value.partition(":")[0]  # which may be none: then loading tells so
+    called = {plain(module.partition(".")[0]), *([plain(point.dist.name)] if point.dist else [])}
+    return any(each == word or each.startswith(f"{word}_") for each in called)
+
+
+def _outside(group: str) -> Sequence[EntryPoint]:
+    """Return the entry points of other packages of a group, by name."""
+    return sorted(
+        (point for point in entry_points(group=group) if point.name != OWN), key=lambda each: (each.name, each.value)
+    )
 
 
 def load_entry_point(point: EntryPoint) -> Any:

@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+MOST_PACKAGES = 32
+"""Packages of other authors that a run uses at a silo."""
+
 
 class SiloState(StrEnum):
     """What a silo does, or how its part in a round ended."""

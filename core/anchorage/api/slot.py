@@ -69,7 +69,7 @@ class Slot:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe a mapping of exactly one of the members."""
-        kinds: dict[str, type[Document]] = {name: p for name, p in PIECES.of(self.name).items() if "." not in name}
+        kinds: dict[str, type[Document]] = {name: p for name, p in PIECES.known(self.name).items() if "." not in name}
         kinds[PLUGIN] = Plugin
         members: dict[str, JsonSchemaValue] = {
             name: {**handler(kind.__pydantic_core_schema__), "description": _summary(kind)}
@@ -92,7 +92,7 @@ class Slot:
             return value
         if not isinstance(value, Mapping):
             raise PydanticCustomError("dict_type", "Input should be a mapping")
-        known = {name: piece for name, piece in PIECES.of(self.name).items() if "." not in name}
+        known = {name: piece for name, piece in PIECES.known(self.name).items() if "." not in name}
         names = [*known, PLUGIN]
         if unknown := [word for word in value if word not in names]:
             raise _refused(_unknown(word, names, (word,)) for word in unknown)
@@ -103,10 +103,13 @@ class Slot:
 
     def _plugin(self, value: Any) -> Piece:
         plugin = _parsed(Plugin, value, (PLUGIN,))
-        known = {name: piece for name, piece in PIECES.of(self.name).items() if "." in name}
-        if plugin.name not in known:
-            raise _refused([_unknown(plugin.name, list(known), (PLUGIN, "name"))])
-        return _parsed(known[plugin.name], plugin.options, (PLUGIN, "options"), written="options" in value)
+        if PIECES.stand_ins is not None and PIECES.apart(self.name, plugin.name):
+            return PIECES.stand_ins.piece(self.name, plugin.name, plugin.options)
+        found = PIECES.find(self.name, plugin.name) if "." in plugin.name else None
+        if found is None:
+            known = [name for name in PIECES.known(self.name) if "." in name]
+            raise _refused([_unknown(plugin.name, known, (PLUGIN, "name"))])
+        return _parsed(found, plugin.options, (PLUGIN, "options"), written="options" in value)
 
 
 @dataclass(frozen=True)
@@ -125,17 +128,17 @@ class Kind:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe this package's names, and the form of those that other packages add."""
-        names = list(PIECES.of(self.slot))
+        names = list(PIECES.known(self.slot))
         own = [name for name in names if not {".", "/"} & {*name}]
         mark = "[./]" if any(map(_is_library, names)) else r"\."
         pattern = rf"^({'|'.join(own)}|[a-z]\w*{mark}\w+)$"
         return {"type": "string", "maxLength": 128, "pattern": pattern, "examples": own}
 
     def _known(self, name: str) -> str:
-        names = list(PIECES.of(self.slot))
         library, slash, member = name.partition("/")
-        if library + slash not in names or bool(slash) != bool(_WORD.match(member)):
-            known = [f"{known}NAME" if _is_library(known) else known for known in names]
+        installed = PIECES.apart(self.slot, library + slash) or PIECES.find(self.slot, library + slash) is not None
+        if not installed or bool(slash) != bool(_WORD.match(member)):
+            known = [f"{known}NAME" if _is_library(known) else known for known in PIECES.known(self.slot)]
             raise PydanticCustomError(UNKNOWN_ALTERNATIVE, unknown(name, known))
         return name
 
@@ -175,7 +178,7 @@ def described_by(kind: type[Document], path: FieldPath, document: Any) -> tuple[
     for index, part in enumerate(path):
         if part == PLUGIN and path[index + 1 : index + 2] == ("options",):
             titles = [str(schema.get("title", "")) for schema in alternatives(kind, path[:index])]
-            pieces = [PIECES.of(to_snake(title.removesuffix("Slot"))).get(value[PLUGIN]["name"]) for title in titles]
+            pieces = [PIECES.find(to_snake(title.removesuffix("Slot")), value[PLUGIN]["name"]) for title in titles]
             return next(((piece, path[index + 2 :]) for piece in pieces if piece is not None), (kind, path))
         value = value.get(part) if isinstance(value, Mapping) else None
     return kind, path

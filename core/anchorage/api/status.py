@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from anchorage.api.base import CODE_PATTERN, DIGEST_PATTERN, TIME_PATTERN, WORD_PATTERN, Document, Name
+from anchorage.api.base import CODE_PATTERN, DIGEST_PATTERN, PACKAGE_PATTERN, TIME_PATTERN, WORD_PATTERN, Document, Name
 from anchorage.api.metrics import ordered
-from anchorage.api.silo_state import AT_WORK, SiloState
+from anchorage.api.silo_state import AT_WORK, MOST_PACKAGES, SiloState
 from anchorage.api.text import printable
 
 Timestamp = Annotated[str, StringConstraints(strict=True, pattern=TIME_PATTERN, max_length=27)]
@@ -27,6 +27,8 @@ Percentage = Annotated[int, Field(ge=0, le=100)]
 Total = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Digest = Annotated[str, StringConstraints(strict=True, pattern=DIGEST_PATTERN, max_length=160)]
 
+
+Package = Annotated[str, StringConstraints(strict=True, pattern=PACKAGE_PATTERN, max_length=129)]
 
 MOST_SILOS = 10_000
 ALL_ROUNDS_COMMITTED = "AllRoundsCommitted"
@@ -103,6 +105,11 @@ class SiloReport(Document):
     epsilon: Number = Field(
         "",
         description="Privacy loss (epsilon) of all updates of the silo so far, if its policy has a privacy budget. Empty: it has none.",
+    )
+    packages: Annotated[tuple[Package, ...], Field(max_length=MOST_PACKAGES)] = Field(
+        (),
+        description="Packages of other authors whose pieces the run uses at the silo, each with its version, such as acme 0.1.0, as its agent said "
+        "when it last joined. In a cluster the Silo alone has it, not the Federation.",
     )
     last_seen_time: Timestamp | None = Field(None, description="Time of the server's last contact with the silo.")
     code: Code = Field("", description="Code of the silo's last failure, such as ANC-1301. Empty: none.")

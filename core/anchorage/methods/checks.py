@@ -107,9 +107,10 @@ def _of_maps(plan: Plan) -> Iterator[Mistake]:
         yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "network"), message)
     if not task.gives_maps:
         return
-    views = PIECES.of("augmentation")
-    if not getattr(views[model.augmentation], "moves_masks", False):
-        fitting = ", ".join(name for name, kind in views.items() if getattr(kind, "moves_masks", False))
+    if not getattr(PIECES["augmentation", model.augmentation], "moves_masks", False):
+        fitting = ", ".join(
+            name for name, kind in PIECES.known("augmentation").items() if getattr(kind, "moves_masks", False)
+        )
         message = f"found {model.augmentation}, whose views masks cannot follow; choose one of {fitting}"
         yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "augmentation"), message)
     vectors = {"hidden": model.hidden, "lora": model.lora, "principalComponents": model.principal_components}
@@ -127,7 +128,7 @@ def _of_maps(plan: Plan) -> Iterator[Mistake]:
 
 def _networks(*, maps: bool) -> Iterator[str]:
     """Yield names of networks that give maps, or vectors: all of the former, some of the latter."""
-    for name, kind in PIECES.of("network").items():
+    for name, kind in PIECES.known("network").items():
         if not name.endswith("/") and network_called(name).gives_maps == maps:
             yield name
         elif maps and issubclass(kind, NetworkKind):
@@ -164,7 +165,9 @@ def _unmet(plan: Plan) -> Iterator[Mistake]:
     task = plan.spec.task.name
     for piece in plan.method.pieces():
         if piece.tasks is not None and task not in piece.tasks:
-            fitting = [name for name, kind in PIECES.of(piece.slot).items() if kind.tasks is None or task in kind.tasks]
+            fitting = [
+                name for name, kind in PIECES.known(piece.slot).items() if kind.tasks is None or task in kind.tasks
+            ]
             served = " and ".join(sorted(piece.tasks))
             message = (
                 f"found {piece.name}, which serves {served}, but the task is {task}; choose one of {', '.join(fitting)}"

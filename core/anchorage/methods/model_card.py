@@ -264,7 +264,7 @@ def _methods(run: RunDescription) -> list[ResolvedMethod]:
 def _scored_patients(spec: FederationSpec, run: RunDescription) -> int | None:
     """Return how many patients or lesions silos were told of; None where nothing is scored, or the images are a demonstration's."""
     scored = [section for part, section in spec.server_data.items() if part != "anchors"]
-    readers = [PIECES.of("reader")[section.format] for section in scored]
+    readers = [PIECES["reader", section.format] for section in scored]
     if run.held_out is None or not any(issubclass(reader, DataFormat) and reader.needs_claim for reader in readers):
         return None
     return len(base64.b64decode(run.held_out.groups)) // PATIENT_DIGEST_BYTES

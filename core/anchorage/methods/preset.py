@@ -87,7 +87,9 @@ class Preset:
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of this package's tasks that it serves."""
-        known = {name: kind for name, kind in PIECES.of("task").items() if "." not in name and issubclass(kind, Task)}
+        known = {
+            name: kind for name, kind in PIECES.known("task").items() if "." not in name and issubclass(kind, Task)
+        }
         return tuple(name for name, task in known.items() if self.serves(task))
 
     @property

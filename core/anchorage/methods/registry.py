@@ -1,12 +1,11 @@
 """The presets that exist: those of this package, and those that other packages declare as entry points."""
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import PRESET_BROKEN
-from anchorage.api.piece import load_entry_point
+from anchorage.api.piece import METHODS, is_called, load_entry_point
 from anchorage.methods.bounds import LOWER_BOUND, SOLO, UPPER_BOUND
 from anchorage.methods.cbafed import CBAFED, CBAFED_LOWER_BOUND
 from anchorage.methods.consistency import FEDAVG_FIXMATCH, FEDAVG_UDA, SAGE
@@ -34,7 +33,6 @@ from anchorage.methods.semianagg import FEDAVG_SEMI, SEMIANAGG
 from anchorage.methods.semifl import FIXMATCH_ALTERNATE, SEMIFL, SUPERVISED
 from anchorage.methods.two_heads import FEDROD, ORIG_ACR, SSIL_CDM
 
-ENTRY_POINTS = "anchorage.methods"
 BUILT_IN = (
     FEDAVG,
     FEDPROX,
@@ -95,50 +93,75 @@ BUILT_IN = (
 
 
 class Presets(Mapping[str, Preset]):
-    """Presets by name; those of other packages are loaded at the first look.
+    """Presets by name.
+
+    Of other packages that one is loaded whose entry point is called so, whatever the case and without dashes and underscores; all of them where all
+    names are asked for.
 
     Raises
     ------
     AnchorageError
-        On the first look: a package's preset cannot be loaded, is no `Preset`, or its name is taken.
+        On the first look: a package's preset cannot be loaded, is no `Preset`, its name is taken, or its entry point is called otherwise.
     """
 
+    def __init__(self) -> None:
+        self._known = {preset.name: preset for preset in BUILT_IN}
+        self._loaded: set[str] = set()
+        self.stand_in: Callable[[str], Preset] | None = None
+        """Returns what stands for a preset of another package in a process that loads none of them; errors as of a look."""
+
     def __getitem__(self, name: str) -> Preset:
-        return self._by_name[name]
+        if name not in self._known and (points := preset_providers(name)):
+            if self.stand_in is not None:
+                return self.stand_in(name)
+            self._load(points)
+        return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
+        if self.stand_in is None:
+            self._load(_points())
+        return iter(self._known)
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return sum(1 for _ in self)
 
-    @cached_property
-    def _by_name(self) -> Mapping[str, Preset]:
-        presets: dict[str, Preset] = {}
-        for preset in BUILT_IN:
-            _register(presets, preset, "anchorage")
-        for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value)):
-            _register(presets, _load(point), point.value)
-        return presets
+    def _load(self, points: Iterable[EntryPoint]) -> None:
+        for point in points:
+            if point.value in self._loaded:
+                continue
+            preset = _load(point)
+            if preset.name in self._known:
+                raise _broken(
+                    f"the method {preset.name} of {point.value} is there already; rename it or remove the package that adds it"
+                )
+            if not is_called(point, preset.name):
+                raise _broken(
+                    f"the entry point {point.name} = {point.value} is the method {preset.name}; call both the same"
+                )
+            self._known[preset.name] = preset
+            self._loaded.add(point.value)
 
 
-def _register(presets: dict[str, Preset], preset: Preset, origin: str) -> None:
-    if preset.name in presets:
-        raise AnchorageError(
-            PRESET_BROKEN,
-            f"the method {preset.name} of {origin} is there already; rename it or remove the package that adds it",
-        )
-    presets[preset.name] = preset
+def _points() -> Sequence[EntryPoint]:
+    return sorted(entry_points(group=METHODS), key=lambda point: (point.name, point.value))
+
+
+def preset_providers(name: str) -> Sequence[EntryPoint]:
+    """Return the entry points of other packages that provide a preset of this name, by their metadata alone."""
+    return [point for point in _points() if is_called(point, name)]
+
+
+def _broken(message: str) -> AnchorageError:
+    return AnchorageError(PRESET_BROKEN, message)
 
 
 def _load(point: EntryPoint) -> Preset:
     preset = load_entry_point(point)
     if not isinstance(preset, Preset):
-        raise AnchorageError(
-            PRESET_BROKEN,
-            f"the entry point {point.name} = {point.value} is {type(preset).__name__}, not a Preset; mend its package",
+        raise _broken(
+            f"the entry point {point.name} = {point.value} is {type(preset).__name__}, not a Preset; mend its package"
         )
     return preset
 
 
-PRESETS: Mapping[str, Preset] = Presets()
+PRESETS = Presets()

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.base import PACKAGE_PATTERN
 from anchorage.api.errors import AnchorageError, transfer
+from anchorage.api.silo_state import MOST_PACKAGES
 from anchorage.api.text import printable
 from anchorage.transport.messages import SYSTEM, VALIDATION, Announcement, Evaluation, Profile
 from anchorage.transport.signed_head import SignedHead
@@ -37,6 +39,7 @@ IMAGE_COUNTS = frozenset({"train", "labelled", "unlabelled", "selected", "smalle
 
 _TASK = re.compile(f"[0-9A-Za-z._-]{{1,{LONGEST_TASK}}}")
 _NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_. -]{0,63}(/[0-9A-Za-z_][0-9A-Za-z_. -]{0,63}){0,3}")
+PACKAGE = re.compile(PACKAGE_PATTERN, re.ASCII)
 _DIGEST = re.compile("[0-9a-f]{0,64}")
 _CODE = re.compile(r"ANC-\d{4}")
 
@@ -55,6 +58,9 @@ def check_profile(profile: Profile) -> None:
     )
     _require(bool(VERSION.fullmatch(profile.version)), "version", "it is no version")
     _require(bool(_DIGEST.fullmatch(profile.fingerprint)), "fingerprint", "it is no hexadecimal digest")
+    count = len(profile.packages)
+    _require(count <= MOST_PACKAGES, "packages", f"{count} packages, allowed are 0 to {MOST_PACKAGES}")
+    _require(all(map(PACKAGE.fullmatch, profile.packages)), "packages", "one is no name with a version")
 
 
 def check_announcement(announcement: Announcement, images: int) -> None:

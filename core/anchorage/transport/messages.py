@@ -148,6 +148,8 @@ class Profile:
     """Keyed digest of its images and labels (32 hex digits), by which a change of them is seen; empty where it has no images."""
     clock: str = ""
     """By how much its clock differs from the server's, with both times; empty where they agree, or it did not say."""
+    packages: tuple[str, ...] = ()
+    """Packages of other authors that the run uses there, each with its version: ``acme 0.1.0``."""
 
 
 @dataclass(frozen=True, slots=True)

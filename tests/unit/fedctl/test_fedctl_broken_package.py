@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedctl.workdir import Workdir
 
@@ -22,6 +23,10 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-methods\nVersion: 1.2\n")
     (metadata / "entry_points.txt").write_text(f"[{request.param}]\nacme = acme:METHOD\n")
+    named = {"anchorage.pieces": "FedAvg, weighting: {plugin: {name: acme.Own}}", "anchorage.methods": "Acme"}
+    federation = yaml.safe_load(DIGITS.read_text().partition("---")[0])
+    federation["spec"]["method"] = yaml.safe_load(f"{{name: {named[request.param]}}}")
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(federation) + "---" + DIGITS.read_text().partition("---")[2])
     run = Workdir(tmp_path / ".anchorage" / "digits")
     run.make()
     run.federation.write_text(DIGITS.read_text())
@@ -39,8 +44,12 @@ def python(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]
 
 
 NEEDS = {
-    "anchorage.pieces": [("validate", "-f", DIGITS), ("run", "-f", DIGITS), ("methods", "describe", "acme.Own")],
-    "anchorage.methods": [("validate", "-f", DIGITS), ("run", "-f", DIGITS), ("methods", "list")],
+    "anchorage.pieces": [
+        ("validate", "-f", "own.yaml"),
+        ("run", "-f", "own.yaml"),
+        ("methods", "describe", "acme.Own"),
+    ],
+    "anchorage.methods": [("validate", "-f", "own.yaml"), ("run", "-f", "own.yaml"), ("methods", "list")],
 }
 
 
@@ -52,6 +61,11 @@ def test_commands_that_need_pieces_name_the_package_in_one_line(folder: Path, co
     assert said.startswith("ANC-1111 PresetBroken: the package acme-methods 1.2 cannot be loaded")
     assert "RuntimeError: no licence for 2026; mend or uninstall it" in said
     assert more == "see fedctl explain ANC-1111"
+
+
+def test_documents_without_its_pieces_are_read_without_it(folder: Path) -> None:
+    done = python(folder, "-m", "fedctl.main", "validate", "-f", DIGITS)
+    assert done.returncode == 0, done.stderr
 
 
 OTHERS = ("status", "silos", "rounds", "events", "logs", "version", "explain ANC-1111", "status -o json")

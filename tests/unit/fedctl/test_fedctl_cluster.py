@@ -147,12 +147,14 @@ def test_silos_tell_what_they_wait_for(fake: FakeApi) -> None:
     approved = [{"type": kind, "status": "True", **CONDITION} for kind in ("Approved", "Connected")]
     status = {"conditions": approved, "state": "Training", "task": "Train", "progress": 40, "weight": "0.25"}
     status["certificate"] = {"key": "ab" * 32, "notAfter": "2027-11-21T00:00:00Z"}
+    status["packages"] = ["acme 0.1.0", "beta 2"]
     fake.put("silos", {"metadata": {"name": "a"}, "spec": {"federation": "derm", "managed": {}}, "status": status})
     fake.put("silos", {"metadata": {"name": "c"}, "spec": {"federation": "another"}})
     _, first, second = fedctl("silos").output.splitlines()
     assert first.split() == ["a", "yes", "Training", "40", "%", "0", "0.250"]
     assert second.split() == ["b", "no", "PendingApproval", "0", "0.000", "nobody"]
     wide = fedctl("silos", "-o", "wide").output.splitlines()
+    assert "acme 0.1.0, beta 2" in wide[1] and "acme" not in wide[2]
     assert "Managed" in wide[1] and "2027-11-21" in wide[1] and "Remote" in wide[2] and "Unknown" in wide[2]
 
 

@@ -30,6 +30,7 @@ from anchorage.pieces.weighting.sample_count import SampleCount
 from anchorage.pieces.weighting.semianagg import SemiAnAgg
 
 EXTERNAL = replace(FEDAVG, slots=slots("MyMethod"))
+AGAIN, OTHERWISE = EXTERNAL, replace(FEDAVG, slots=slots("Otherwise"))
 NO_PRESET = "text"
 
 
@@ -169,7 +170,7 @@ def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
 @pytest.fixture
 def declare(monkeypatch: pytest.MonkeyPatch):
     def declare(*values: str) -> Presets:
-        points = [EntryPoint("mine", value, registry_module.ENTRY_POINTS) for value in values]
+        points = [EntryPoint("my-method", value, registry_module.METHODS) for value in values]
         monkeypatch.setattr(registry_module, "entry_points", lambda group: points)
         return Presets()
 
@@ -185,11 +186,12 @@ def test_another_package_adds_a_preset(declare) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([f"{__name__}:EXTERNAL", f"{__name__}:EXTERNAL"], "the method MyMethod of .* is there already"),
+        ([f"{__name__}:EXTERNAL", f"{__name__}:AGAIN"], "the method MyMethod of .* is there already"),
         (["anchorage.methods.fedavg:FEDAVG"], "the method FedAvg of anchorage.methods.fedavg:FEDAVG is there already"),
         (["no_such_module:X"], "cannot be loaded"),
         ([f"{__name__}:MISSING"], "cannot be loaded"),
         ([f"{__name__}:NO_PRESET"], "is str, not a Preset"),
+        ([f"{__name__}:OTHERWISE"], "my-method = .*:OTHERWISE is the method Otherwise; call both the same"),
     ],
 )
 def test_a_broken_package_is_named(declare, values: list[str], message: str) -> None:

@@ -136,12 +136,13 @@ def test_before_anything_happened(statuses: StatusStore) -> None:
 
 
 def test_silos_come_work_and_go(statuses: StatusStore, clock: FakeClock) -> None:
-    statuses(SiloJoined("b", Profile("None", 40, "1", clock="it is 9 min behind")))
+    statuses(SiloJoined("b", Profile("None", 40, "1", clock="it is 9 min behind", packages=("acme 0.1.0",))))
     statuses(RoundStarted(1, ["a", "b"]))
     statuses(SiloChanged("b", "Training", 3, 4))
     silo = statuses.snapshot().silos[1]
     assert (silo.connected, silo.state, silo.task, silo.progress, silo.samples) == (True, "Training", "Train", 75, 40)
     assert silo.message == "ANC-2012 ClockOff: it is 9 min behind"
+    assert silo.packages == ("acme 0.1.0",)
     assert statuses.snapshot().connected_silos == 1
     statuses(SiloLeft("b", "connection lost"))
     statuses(SiloJoined("z", Profile("None", 1, "1")))

@@ -222,7 +222,7 @@ class DigitsAugmentation(Augmentation):
 @cache
 def augmentation_of(name: str) -> Augmentation:
     """Return the views that a document names."""
-    return expect(PIECES.of("augmentation")[name](), AugmentationHooks).augmentation()
+    return expect(PIECES["augmentation", name](), AugmentationHooks).augmentation()
 
 
 @cache

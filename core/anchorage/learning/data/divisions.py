@@ -196,7 +196,7 @@ def _list(section: DataSection, root: Path, task: TaskHooks, labelled: bool, vol
     if mistake := task.unannotated_mistake(section.unannotated):
         redacted = f"unannotated names {len(section.unannotated)} classes, which are not classes of the foreground, or are all of them"
         raise AnchorageError(CLASSES_DIFFER, f"unannotated: {mistake}", redacted=redacted)
-    reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
+    reader = expect(PIECES["reader", section.format](), ReaderHooks)
     labels = task.label_reader(section.class_map, _unknown(section, labelled)).reading(section)
     if volumes and isinstance(labels, MaskReader):
         labels = labels.of_volumes()

@@ -121,20 +121,22 @@ class Evaluation(_message.Message):
     def __init__(self, task: _Optional[str] = ..., tally: _Optional[bytes] = ..., images: _Optional[int] = ..., answer: _Optional[bytes] = ..., audit_head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("labels", "samples", "version", "fingerprint", "protocol", "time")
+    __slots__ = ("labels", "samples", "version", "fingerprint", "protocol", "time", "packages")
     LABELS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
+    PACKAGES_FIELD_NUMBER: _ClassVar[int]
     labels: str
     samples: int
     version: str
     fingerprint: str
     protocol: int
     time: int
-    def __init__(self, labels: _Optional[str] = ..., samples: _Optional[int] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., protocol: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
+    packages: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, labels: _Optional[str] = ..., samples: _Optional[int] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., protocol: _Optional[int] = ..., time: _Optional[int] = ..., packages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("session", "run", "version", "protocol", "audit_head")

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from anchorage.api.errors import AnchorageError, transfer
+from anchorage.api.silo_state import MOST_PACKAGES
 from anchorage.transport import messages
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.messages import AuxiliaryData, TaskKind
@@ -47,7 +48,7 @@ def encode_announcement(announcement: messages.Announcement) -> bytes:
     return pb.Announcement(
         task=announcement.task,
         samples=announcement.samples,
-        auxiliary_data=_arrays_to_bytes(announcement.auxiliary_data),
+        auxiliary_data=arrays_to_bytes(announcement.auxiliary_data),
         metrics=announcement.metrics,
         update=None if update is None else manifest_to_proto(update),
         behind=_layout_to_text(announcement.behind),
@@ -65,7 +66,7 @@ def decode_announcement(data: bytes) -> messages.Announcement:
     """
     proto = parse(pb.Announcement, data)
     update = manifest_from_proto(proto.update) if proto.HasField("update") else None
-    auxiliary, behind = _arrays_from_bytes(proto.auxiliary_data), _layout_from_text(proto.behind)
+    auxiliary, behind = arrays_from_bytes(proto.auxiliary_data), _layout_from_text(proto.behind)
     head = head_from_proto(proto)
     return messages.Announcement(proto.task, dict(proto.samples), auxiliary, dict(proto.metrics), update, behind, head)
 
@@ -78,6 +79,7 @@ def profile_to_proto(profile: messages.Profile) -> pb.Hello:
         version=profile.version,
         fingerprint=profile.fingerprint,
         protocol=PROTOCOL,
+        packages=profile.packages,
     )
 
 
@@ -95,16 +97,17 @@ def require_served(welcome: pb.Welcome) -> pb.Welcome:
 
 def decode_profile(hello: pb.Hello, now: float) -> messages.Profile:
     """Read what a silo says of itself; `now` is the server's time, seconds since the epoch."""
-    said = 0 < hello.time <= LATEST
-    clock = difference(hello.time, now, "its clock", "the server's") if said else ""
-    return messages.Profile(hello.labels, hello.samples, hello.version, hello.fingerprint, clock)
+    told = 0 < hello.time <= LATEST
+    clock = difference(hello.time, now, "its clock", "the server's") if told else ""
+    said = hello.labels, hello.samples, hello.version, hello.fingerprint
+    return messages.Profile(*said, clock, tuple(hello.packages[: MOST_PACKAGES + 1]))
 
 
 def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
     """Write an evaluation as bytes."""
     return pb.Evaluation(
         task=evaluation.task,
-        tally=_arrays_to_bytes(evaluation.tally),
+        tally=arrays_to_bytes(evaluation.tally),
         images=evaluation.images,
         answer=evaluation.answer,
         audit_head=head_to_proto(evaluation.audit_head),
@@ -120,7 +123,7 @@ def decode_evaluation(data: bytes) -> messages.Evaluation:
         The bytes are not an evaluation.
     """
     proto = parse(pb.Evaluation, data)
-    tally, head = _arrays_from_bytes(proto.tally), head_from_proto(proto)
+    tally, head = arrays_from_bytes(proto.tally), head_from_proto(proto)
     return messages.Evaluation(proto.task, tally, proto.images, proto.answer, head)
 
 
@@ -181,7 +184,7 @@ def task_to_proto(task: messages.Task) -> pb.Task:
     """Convert a task."""
     model, auxiliary, behind = (
         manifest_to_proto(task.model),
-        _arrays_to_bytes(task.auxiliary_data),
+        arrays_to_bytes(task.auxiliary_data),
         _layout_to_text(task.behind),
     )
     return pb.Task(
@@ -210,7 +213,7 @@ def task_from_proto(proto: pb.Task) -> messages.Task:
     kind = _checked("Task", TaskKind, proto.kind)
     model, auxiliary, behind = (
         manifest_from_proto(proto.model),
-        _arrays_from_bytes(proto.auxiliary_data),
+        arrays_from_bytes(proto.auxiliary_data),
         _layout_from_text(proto.behind),
     )
     return messages.Task(
@@ -262,11 +265,19 @@ def order_from_proto(proto: pb.Order) -> messages.Order:
             raise _malformed("Order", ValueError(f"the order is {other}"))
 
 
-def _arrays_to_bytes(auxiliary: AuxiliaryData) -> bytes:
+def arrays_to_bytes(auxiliary: AuxiliaryData) -> bytes:
+    """Write named arrays as safetensors; empty for none."""
     return save({name: np.asarray(array, order="C") for name, array in auxiliary.items()}) if auxiliary else b""
 
 
-def _arrays_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
+def arrays_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
+    """Read what `arrays_to_bytes` wrote.
+
+    Raises
+    ------
+    AnchorageError
+        The bytes are not such arrays.
+    """
     return _checked("auxiliary data", load, data) if data else {}
 
 
