@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"design/pitfalls": (20, 4), "design/shortcuts": (31, 5), "security": (15, 4)}
-"""Rows and columns of each page's table; the last two columns are what is done, where, and the tests."""
+PAGES = {"design/pitfalls": (20, 4), "design/shortcuts": (31, 5), "security": (None, 4)}
+"""Rows (None: as many as there are) and columns of each page's table; the last two columns are what is done, where, and the tests."""
 PACKAGES = ("", "core/anchorage/", "cli/")
 """Where a page's paths may begin."""
 
@@ -20,7 +20,7 @@ def rows(page: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in re.split(r" \|", line.strip("|"))][: PAGES[page][1]]
         for line in lines
-        if re.match(r"\| \d+ \|", line)
+        if re.match(r"\| \d+\w* \|", line)
     ]
 
 
@@ -33,7 +33,8 @@ def functions(path: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_row_is_there_once_and_in_order(page: str) -> None:
     count, width = PAGES[page]
-    assert [row[0] for row in rows(page)] == [str(number) for number in range(1, count + 1)]
+    numbers = [row[0] for row in rows(page)]
+    assert numbers == [str(number) for number in range(1, (count or len(numbers)) + 1)] != []
     assert all(len(row) == width for row in rows(page))
 
 
