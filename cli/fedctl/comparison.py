@@ -63,6 +63,11 @@ class Comparison:
             self._say(f"training {left}, for comparison; --no-compare leaves it out")
             self._child.start()
 
+    @property
+    def over(self) -> bool:
+        """Whether the training was started and has ended, or there was none to start."""
+        return (self._started or not self._wanted or not self._left()) and not self._child.alive
+
     def scores(self) -> AloneScores:
         """Wait for the training to end and return the metrics on the test images, else the validation images, as far as there are any."""
         self.start()

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -46,8 +47,10 @@ GO_ON = "the same command goes on"
 
 @dataclass
 class RunWatcher:
-    """Shows a run to people."""
+    """Shows a run to people, and completes its model card as soon as that can be."""
 
+    run: Workdir
+    """Its folder."""
     federation: Federation
     """What is run."""
     view: View
@@ -57,6 +60,8 @@ class RunWatcher:
     status: FederationStatus = field(default_factory=FederationStatus)
     begun: float = field(default_factory=monotonic)
     pace: Pace = field(default_factory=Pace)
+    completed: bool = False
+    """Whether the model card was completed while the server still sent the results."""
 
     def started(self, name: str, pid: int) -> None:
         """Report that a process was started."""
@@ -72,8 +77,20 @@ class RunWatcher:
                     self.status = at_rest(self.status)
             if self.status.completion_time is not None:
                 self.comparison.start()
+            if self.status.model is not None:
+                self._complete_card()
         self._show(processes)
         return self.status.round if self.status.last_checkpoint else -1
+
+    def _complete_card(self) -> None:
+        """Complete the model card once the comparison is measured: the process that sends the results then sends it with them.
+
+        Where that fails, the runner tries again after the server's end.
+        """
+        if not self.completed and self.comparison.over:
+            self.completed = True
+            with suppress(AnchorageError):
+                complete_card(self.run, self.comparison.scores())
 
     def over(self, status: FederationStatus) -> None:
         """Show the last status of the server."""
@@ -157,7 +174,7 @@ def run_federation(
                 view_for(people, terminal=output.for_people and sys.stdout.isatty()) as view,
                 Comparison(run, study, root, view.say, wanted=compare) as comparison,
             ):
-                watcher = RunWatcher(federation, view, comparison, begun=begun)
+                watcher = RunWatcher(run, federation, view, comparison, begun=begun)
                 unsent = None if members is None else play_to_the_end(run, federation, members, root, watcher)
                 alone = comparison.scores()
                 trouble = complete_card_everywhere(run, federation, alone, unsent, view.say)

@@ -178,7 +178,20 @@ def test_the_comparison_starts_while_the_results_are_stored(file: Path, monkeypa
     ]
     monkeypatch.setattr(local_run, "ask_status", lambda address: answers.pop(0))
     comparison = Mock()
-    watcher = RunWatcher(validate_study(file).federation, Mock(), comparison)
+    watcher = RunWatcher(Mock(), validate_study(file).federation, Mock(), comparison)
     for started in (0, 1):
         watcher.refresh({"status": "127.0.0.1:1"}, {"server": "running"})
         assert comparison.start.call_count == started
+
+
+def test_the_card_is_completed_while_the_results_are_sent(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = StoredModel(path="final.safetensors", digest="0" * 64, round=4)
+    stored = FederationStatus(round=4, rounds=4, completion_time=timestamp(1.8e9), model=model)
+    monkeypatch.setattr(local_run, "ask_status", lambda address: stored)
+    completed: list[object] = []
+    monkeypatch.setattr(local_run, "complete_card", lambda run, alone: completed.append(alone))
+    comparison = Mock(over=False)
+    watcher = RunWatcher(Mock(), validate_study(file).federation, Mock(), comparison)
+    for comparison.over in (False, True, True):
+        watcher.refresh({"status": "127.0.0.1:1"}, {"server": "running"})
+    assert completed == [comparison.scores.return_value]

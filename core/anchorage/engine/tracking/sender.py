@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -81,7 +81,7 @@ class Sending:
         self.ended = False
 
     def send_all(self) -> None:
-        """Send what waits, event by event.
+        """Send what waits, event by event, and what comes meanwhile, such as the completed model card during the last models.
 
         Raises
         ------
@@ -98,7 +98,11 @@ class Sending:
     def _send_all(self) -> None:
         if self._run is None and self._progress.offset:
             self._reopen()
-        for offset, event in list(read_events(self._folder, self._progress.offset)):
+        while events := list(read_events(self._folder, self._progress.offset)):
+            self._send_each(events)
+
+    def _send_each(self, events: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        for offset, event in events:
             what = f"round {event['round']}" if event["kind"] == "round" else f"the run's {event['kind']}"
             self._progress.left_out.pop(what, None)
             with self._refusals(what):

@@ -15,7 +15,8 @@ from anchorage.engine.events import RoundCommitted
 from anchorage.engine.tracking import Outbox
 from anchorage.engine.tracking.figures import embeddings, figure_of, principal_plane
 from anchorage.engine.tracking.headline import headline
-from anchorage.engine.tracking.mlflow_run import RESULTS
+from anchorage.engine.tracking.mlflow_run import RESULTS, MlflowRun
+from anchorage.engine.tracking.outbox import read_events
 from anchorage.engine.tracking.process import what_is_sent
 from anchorage.engine.tracking.sender import Sending
 from anchorage.methods.model_card import write_card
@@ -106,6 +107,27 @@ def test_a_card_completed_after_the_end_is_sent_with_its_scores(tmp_path, uri):
     )
     history = MlflowClient(uri).get_metric_history(found.info.run_id, "validation/labels_alone/accuracy")
     assert {(m.step, m.value) for m in history} == {(3, 0.125)}
+
+
+def test_what_is_noted_while_the_last_results_are_sent_is_sent_too(tmp_path, uri, monkeypatch):
+    folder, models = tmp_path / "outbox", tmp_path / "model"
+    models.mkdir()
+    write_card(models, card())
+    run = start(folder)
+    run(RoundCommitted(record_of(3), NOTHING, None))
+    run.finish("", None)
+    end = MlflowRun.end
+
+    def end_beside_the_runner(self: MlflowRun, code: str) -> None:
+        write_card(models, card().model_copy(update={"labels_alone": {"accuracy": 0.125}}))
+        Outbox(folder).append("card", {"models": str(models)})
+        end(self, code)
+
+    monkeypatch.setattr(MlflowRun, "end", end_beside_the_runner)
+    sending = Sending(folder, uri)
+    sending.send_all()
+    assert list(read_events(folder, sending.offset)) == []
+    assert "| labels alone | 0.1250 |" in note(only_run(uri))
 
 
 def test_a_card_of_another_format_is_left_out_and_told(tmp_path, uri):
