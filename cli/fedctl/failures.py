@@ -6,7 +6,6 @@ from types import FrameType
 import typer
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.piece_faults import naming_pieces
 from anchorage.api.regular_files import NotARegularFileError
 from anchorage.api.text import printable
 from fedctl.processes import InterruptError, signals_to
@@ -19,7 +18,7 @@ def ending(command: Callable[[], object]) -> int:
     with the page that explains it; a signal ends the command with 128 and its number.
     """
     try:
-        with signals_to(_interrupt), naming_pieces():
+        with signals_to(_interrupt):
             _carry_out(command)
     except AnchorageError as error:
         lines = map(printable, str(error).splitlines())  # it may tell what a server or a cluster said
@@ -38,6 +37,13 @@ def _carry_out(command: Callable[[], object]) -> None:
         command()
     except NotARegularFileError as error:
         raise error.failure() from error
+    except AnchorageError:
+        raise
+    except Exception:
+        from anchorage.api.piece_faults import naming_pieces  # with pydantic, which takes a quarter of a second
+
+        with naming_pieces():
+            raise
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

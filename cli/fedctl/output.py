@@ -16,7 +16,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, Failure, cluster
-from anchorage.api.source import write_documents
 
 
 class Format(StrEnum):
@@ -58,6 +57,8 @@ BAR = 20
 def emit(document: Any, output: Format) -> None:
     """Print a document of JSON values as one JSON or YAML document on stdout."""
     if output is Format.YAML:
+        from anchorage.api.source import write_documents
+
         typer.echo(write_documents([document], explicit_start=False), nl=False)
     else:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))

@@ -47,6 +47,11 @@ def test_starting_imports_neither_torch_nor_grpc_nor_mlflow_nor_kubernetes() -> 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+def test_what_every_command_loads_is_small() -> None:
+    code = "import sys, fedctl.main; print(sorted({'pydantic', 'yaml', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
 def test_version_and_help() -> None:
     assert fedctl("version").output.startswith("fedctl ")
     assert json.loads(fedctl("version", "-o", "json").output).keys() == {"version"}
