@@ -1,4 +1,4 @@
-"""The tables of every field, and of what may change, in the reference of the federation file, docs/federation.md.
+"""The lists of every field, and the table of what may change, in the reference of the federation file, docs/federation.md.
 
 Only the parts between their markers are generated; the rest of the page is written by hand.
 """
@@ -23,23 +23,43 @@ CHANGES_END = "<!-- ... to here: what may change. -->"
 
 _STATUSES: Mapping[str, type[Document]] = {"FederationStatus": Federation, "SiloCrStatus": Silo}
 
+_SHARED = ("Plugin",)
+"""Alternatives that stand in many slots."""
+
+_WORDS: Mapping[str, str] = {
+    "a quoted decimal number": "decimal",
+    ', such as "0.6"': "",
+    "a whole number": "integer",
+    "one of ": "",
+    "a relative path without .., at most 1024 characters": "relative path",
+    "a name of lower-case letters, digits and dashes, at most 63 long": "DNS label",
+    "a name of lower-case letters, digits, dashes and dots, at most 253 long": "DNS subdomain",
+    "a list": "list",
+    "a mapping": "mapping",
+}
+"""Phrases of messages about mistakes, and what the page writes for them."""
+
+Row = tuple[str, str, str, str]
+"""A field, what it takes, its default and its meaning; only field and meaning where the others do not matter."""
+
 Place = tuple[type[Document], FieldPath]
 """A kind of document and the path of a mapping in it."""
 
 
-def tables() -> str:
-    """Return a table per mapping: those of a federation, of a silo, and of the status of either."""
+def fields() -> str:
+    """Return a list per mapping: those of a federation, of a silo, and of the status of either. Every description stands once."""
     found: dict[str, list[Place]] = {}
     roots: list[tuple[type[Document], str, FieldPath]] = [(Federation, "Federation", ()), (Silo, "Silo", ())]
     for kind, name, path in (*roots, *((kind, name, ("status",)) for name, kind in _STATUSES.items())):
         _walk(kind, name, path, found)
-    return "\n".join(_table(name, places) for name, places in found.items())
+    described: dict[Row, str] = {}
+    return "\n".join(_section(name, places, described) for name, places in found.items())
 
 
 def files(root: Path) -> Mapping[Path, str | None]:
     """Return the reference of a checkout, its tables as they must be."""
     page = replace_between((root / PAGE).read_text(encoding="utf-8"), CHANGES_BEGIN, CHANGES_END, changes())
-    return {PAGE: replace_between(page, BEGIN, END, tables())}
+    return {PAGE: replace_between(page, BEGIN, END, fields())}
 
 
 def changes() -> str:
@@ -76,47 +96,100 @@ def _held(schema: Schema) -> str | None:
     return next(iter([*referred, *inline]), None)
 
 
-def _table(name: str, places: Sequence[Place]) -> str:
+def _section(name: str, places: Sequence[Place], described: dict[Row, str]) -> str:
     kind, path = places[0]
     schema = _mapping(kind, path)
     root = name in (Federation.__name__, Silo.__name__, *_STATUSES)
-    lines = [f"{'##' if root else '###'} {name}", "", " ".join(schema["description"].split())]
+    lines = [f"{'##' if root else '###'} {name}"]
+    slot = (
+        path and _is_slot(_mapping(kind, path[:-1])) if not root else False
+    )  # the list of the slot describes an alternative
+    if not _is_slot(schema) and not (slot and len(places) == 1):
+        lines += ["", _line(schema["description"])]
     if path:
-        stands = (f"`{kind.__name__}` `{dotted(path).replace('[0]', '[]')}`" for kind, path in places)
-        lines += ["", f"Used at {', '.join(stands)}."]
-    lines += ["", "| field | takes | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += ["", f"At {', '.join(_stands(*place) for place in places)}."]
+    rows = _alternatives(schema) if _is_slot(schema) else _rows(name, kind, path, described)
+    return "\n".join([*lines, *rows]) + "\n"
+
+
+def _stands(kind: type[Document], path: FieldPath) -> str:
+    """Return where a mapping stands; fields of a Federation are named without it."""
+    field = f"`{dotted(path).replace('[0]', '[]')}`"
+    return field if kind is Federation else f"`{kind.__name__}` {field}"
+
+
+def _is_slot(schema: Schema) -> bool:
+    return schema.get("maxProperties") == 1 and bool(schema.get("properties"))
+
+
+def _alternatives(schema: Schema) -> list[str]:
+    """Return the list of a slot: its alternatives, those with options as links; what stands in many slots is described in its section."""
+    lines = [""]
+    for name, of in schema["properties"].items():
+        held = _held(of)
+        title = f"[`{name}`](#{held.lower()})" if held else f"`{name}`"
+        lines.append(f"- {title}" if held in _SHARED else f"- {title}: {_line(of['description'])}")
+    return lines
+
+
+def _rows(name: str, kind: type[Document], path: FieldPath, described: dict[Row, str]) -> list[str]:
+    """Return the list of a mapping, and a line that refers to an earlier mapping for the fields that are the same there."""
+    schema = _mapping(kind, path)
+    rows, same = [], dict[str, list[str]]()
     for field, of in schema["properties"].items():
         default = (
             "required" if field in schema.get("required", ()) else _default(kind, (*path, field), of.get("default"))
         )
-        lines.append(f"| `{field}` | {_takes(kind, (*path, field), of)} | {default} | {_cell(of['description'])} |")
-    return "\n".join(lines) + "\n"
+        row = (field, _takes(kind, (*path, field), of), default, _line(of["description"]))
+        meaning = (field, "", "", row[-1])
+        if row in described:
+            same.setdefault(described[row], []).append(f"`{field}`")
+            continue
+        text = f"As in {_link(described[meaning])}." if meaning in described else row[-1]
+        rows.append(f"- `{field}` ({'; '.join(filter(None, row[1:3]))}): {min(row[-1], text, key=len)}")
+        described[row] = name
+        described.setdefault(meaning, name)
+    lines = [f"As in {_link(other)}: {', '.join(fields)}." for other, fields in same.items()]
+    return [*(["", *rows] if rows else []), *(line for text in lines for line in ("", text))]
+
+
+def _link(name: str) -> str:
+    return f"[{name}](#{name.lower()})"
 
 
 def _takes(kind: type[Document], path: FieldPath, schema: Schema) -> str:
     """Describe type and bounds in the words of the messages about mistakes."""
     held = _held(schema)
-    link = f"[{held}](#{held.lower()})" if held else ""
+    link = _link(held) if held else ""
     if held and "items" not in schema:
         return link
-    text = _cell(allowed(kind, path))
+    text = _short(allowed(kind, path))
     for item, word in ((0, "items"), ("", "values")):
         if not held and alternatives(kind, (*path, item)):
-            text += f"; its {word}: {_cell(allowed(kind, (*path, item)))}"
-    return f"{text}; its items: {link}" if held else text
+            text += f"; {word}: {_short(allowed(kind, (*path, item)))}"
+    return f"{text}; items: {link}" if held else text
+
+
+def _short(text: str) -> str:
+    """Return the words of a message about allowed values as the page writes them; its notation explains them."""
+    for phrase, word in _WORDS.items():
+        text = text.replace(phrase, word)
+    return text
 
 
 def _default(kind: type[Document], path: FieldPath, value: Any) -> str:
+    """Return what leaving a field out means; nothing where its text says it."""
     if value is None:
-        return "absent"
+        return ""
     if isinstance(value, Mapping):
-        slot = _mapping(kind, path).get("maxProperties") == 1
-        return f"`{next(iter(value))}`" if slot else "its own defaults" if value else "empty"
+        if _is_slot(_mapping(kind, path)):
+            return f"default `{next(iter(value))}`"
+        return "default: those of its fields" if value else "default empty"
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "empty"
+        return f"default {', '.join(map(str, value)) or 'empty'}"
     quoted = value == "" or isinstance(value, bool) or takes_decimal(kind, path)
-    return f"`{json.dumps(value) if quoted else value}`"
+    return f"default `{json.dumps(value) if quoted else value}`"
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def _line(text: str) -> str:
+    return " ".join(text.split())

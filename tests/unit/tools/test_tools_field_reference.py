@@ -1,5 +1,6 @@
 """The reference of the federation file is generated from its types."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import load_federation
 from anchorage.api.method import SLOTS
 from anchorage.api.piece import PIECES
-from makers.field_reference import changes, tables
+from makers.field_reference import changes, fields
 
 PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 
@@ -16,20 +17,37 @@ PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 def section(name: str) -> list[str]:
     """Lines of one mapping's part."""
     head = f"# {name}\n"
-    (part,) = [part for part in tables().split("\n#") if part.lstrip("#").startswith(head[1:])]
+    (part,) = [part for part in fields().split("\n#") if part.lstrip("#").startswith(head[1:])]
     return part.splitlines()
 
 
-def test_every_field_of_every_mapping_has_a_row() -> None:
-    text = tables()
+def description(name: str, field: str) -> str:
+    """What the page says of a field of a mapping, where it refers to if it refers to another one."""
+    lines = section(name)
+    rows = [line for line in lines if re.match(rf"- \[?`{field}`", line)]
+    same = [line for line in lines if line.startswith("As in ") and f"`{field}`" in line.partition(":")[2]]
+    (row,) = [*rows, *same]
+    if referred := re.search(r"(?:^|: )As in \[(\w+)\]\(#\w+\)[.:]", row):
+        return description(referred[1], field)
+    return row.partition("): ")[2] or row.partition(": ")[2]
+
+
+def test_every_field_of_every_mapping_is_described() -> None:
     for kind in (Federation, Silo):
         schema = kind.model_json_schema()
         for name, mapping in [(kind.__name__, schema), *schema["$defs"].items()]:
-            lines = section(name)
             for field, of in mapping["properties"].items():
-                (row,) = [line for line in lines if line.startswith(f"| `{field}` |")]
-                assert row.endswith(f"| {' '.join(of['description'].split())} |"), row
+                if field != "plugin":
+                    assert description(name, field) == " ".join(of["description"].split()), (name, field)
+    text = fields()
     assert text.count("\n### ServerData\n") == text.count("\n### SiloData\n") == 1
+
+
+def test_a_long_description_stands_once() -> None:
+    told = [line.partition("): ")[2] for line in fields().splitlines() if line.startswith("- `")]
+    long = [text for text in told if len(text) > 100]
+    assert len(long) == len(set(long)) > 100
+    assert len(re.findall("Alternative from another Python package", fields())) == 1
 
 
 def test_what_may_change_has_a_row_for_each_verdict() -> None:
@@ -43,31 +61,34 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
 @pytest.mark.parametrize(
     ("name", "row"),
     [
-        ("FederationSpec", "| `rounds` | a whole number, 1 to 1000000 | required |"),
-        ("FederationSpec", "| `model` | [ModelSpec](#modelspec) | required |"),
-        ("FederationSpec", "| `protocol` | [Protocol](#protocol) | its own defaults |"),
-        ("FederationSpec", "| `anchorData` | [ServerData](#serverdata) | absent |"),
-        ("Federation", "| `status` | [FederationStatus](#federationstatus) | absent |"),
-        ("MethodSpec", "| `weighting` | [WeightingSlot](#weightingslot) | absent |"),
-        ("WeightingSlot", "| `semiAnAgg` | [SemiAnAgg](#semianagg) | absent |"),
-        ("WeightingSlot", "| `uniform` | a mapping | absent | The same weight for every update. |"),
-        ("WeightingSlot", "| `plugin` | [Plugin](#plugin) | absent |"),
-        ("SemiAnAgg", "| `order` | one of Paper, Code | `Paper` |"),
-        ("Anchors", "| `objective` | [ServerObjectiveSlot](#serverobjectiveslot) | `taskLoss` |"),
-        ("ClientMixup", '| `alpha` | a quoted decimal number above 0, such as "0.6" | `"0.75"` |'),
-        ("SiloSpec", "| `labels` | one of None, All, Partial | `None` |"),
-        ("ModelSpec", "| `initial` | a relative path without .., at most 1024 characters | absent |"),
+        ("FederationSpec", "- `rounds` (integer, 1 to 1000000; required): "),
+        ("FederationSpec", "- `model` ([ModelSpec](#modelspec); required): "),
+        ("FederationSpec", "- `protocol` ([Protocol](#protocol); default: those of its fields): "),
+        ("FederationSpec", "- `anchorData` ([ServerData](#serverdata)): "),
+        ("Federation", "- `status` ([FederationStatus](#federationstatus)): "),
+        ("MethodSpec", "- `weighting` ([WeightingSlot](#weightingslot)): "),
+        ("WeightingSlot", "- [`semiAnAgg`](#semianagg): "),
+        ("WeightingSlot", "- `uniform`: The same weight for every update."),
+        ("WeightingSlot", "- [`plugin`](#plugin)"),
+        ("SemiAnAgg", "- `order` (Paper, Code; default `Paper`): "),
+        ("Anchors", "- `objective` ([ServerObjectiveSlot](#serverobjectiveslot); default `taskLoss`): "),
+        ("BothMixup", '- `alpha` (decimal above 0; default `"0.75"`): '),
+        ("SiloSpec", "- `labels` (None, All, Partial; default `None`): "),
+        ("ModelSpec", "- `initial` (relative path): "),
         (
-            "SiloData",
-            "| `classMap` | a mapping, at most 1000 fields; its values: text, 1 to 256 characters | empty |",
+            "ServerData",
+            "- `classMap` (mapping, at most 1000 fields; values: text, 1 to 256 characters; default empty): ",
         ),
-        ("SiloStatus", "| `connected` | true or false | `false` |"),
-        ("Condition", '| `message` | text, at most 1024 characters | `""` |'),
-        ("FederationStatus", "| `conditions` | a list, at most 16 items; its items: [Condition](#condition) | empty |"),
+        ("SiloStatus", "- `connected` (true or false; default `false`): "),
+        ("Condition", '- `message` (text, at most 1024 characters; default `""`): '),
+        (
+            "FederationStatus",
+            "- `conditions` (list, at most 16 items; items: [Condition](#condition); default empty): ",
+        ),
         (
             "Resources",
-            "| `limits` | a mapping, at most 16 fields; its values: an amount such as 500m or 20Gi or a whole number, "
-            "0 to 9007199254740992 | empty |",
+            "- `limits` (mapping, at most 16 fields; values: an amount such as 500m or 20Gi or integer, "
+            "0 to 9007199254740992; default empty): ",
         ),
     ],
 )
@@ -76,11 +97,9 @@ def test_a_row_tells_type_bounds_and_default(name: str, row: str) -> None:
 
 
 def test_a_mapping_names_every_place_where_it_stands() -> None:
-    places = ", ".join(
-        f"`Federation` `spec.{place}`" for place in ("anchorData", "evaluation.validation", "evaluation.test")
-    )
-    assert f"Used at {places}." in section("ServerData")
-    assert "Used at `Federation` `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
+    places = ", ".join(f"`spec.{place}`" for place in ("anchorData", "evaluation.validation", "evaluation.test"))
+    assert f"At {places}." in section("ServerData")
+    assert "At `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
 
 
 def test_every_alternative_with_options_has_its_part() -> None:
@@ -94,11 +113,14 @@ def test_every_alternative_with_options_has_its_part() -> None:
     for kind in with_options:
         lines = section(kind.__name__)
         for name in (field.alias for field in kind.model_fields.values()):
-            assert sum(line.startswith(f"| `{name}` |") for line in lines) == 1, (kind, name)
+            assert sum(f"`{name}`" in line for line in lines if line.startswith((f"- `{name}` (", "As in "))) == 1, (
+                kind,
+                name,
+            )
 
 
 def test_every_link_leads_to_a_heading() -> None:
-    text = tables()
+    text = fields()
     heads = {line.lstrip("# ").lower() for line in text.splitlines() if line.startswith("#")}
     links = {part.split(")", 1)[0] for part in text.split("](#")[1:]}
     assert links <= heads

@@ -72,7 +72,7 @@ def test_what_is_written_by_hand_stays(checkout: Path) -> None:
     assert text.startswith("before\n\n<!--")
     assert text.endswith("-->\n\nafter\n")
     assert "\n\nbetween\n\n" in text
-    assert field_reference.changes() in text and field_reference.tables() in text
+    assert field_reference.changes() in text and field_reference.fields() in text
     assert "what it was" not in text
 
 
