@@ -79,9 +79,13 @@ class PublishedResult:
         found = re.search(pattern, self.setting)
         return int(found[1]) if found else None
 
+    @property
+    def figure(self) -> str:
+        """The value with its standard deviation, if the paper has one."""
+        return f"{float(self.value):.4f}" + (f" ± {float(self.std):.4f}" if self.std else "")
+
     def __str__(self) -> str:
-        when = f" (at {self.reached_at} of its machines)" if self.reached_at else ""
-        return f"{float(self.value):.4f}" + (f" ± {float(self.std):.4f}" if self.std else "") + when
+        return self.figure + (f" (at {self.reached_at} of its machines)" if self.reached_at else "")
 
 
 COLUMNS = ("source", "dataset", "setting", "model", "method", "metric")

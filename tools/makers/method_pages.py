@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic.alias_generators import to_camel
 
-from anchorage.api.piece import AuxiliaryArray, Piece
+from anchorage.api.method import SLOTS, Local
+from anchorage.api.piece import Piece
 from anchorage.methods.advice import advice_of
-from anchorage.methods.effective import leaves, written_slots
+from anchorage.methods.effective import leaves
 from anchorage.methods.preset import Preset, slots
-from anchorage.methods.registry import BUILT_IN
+from anchorage.methods.registry import BUILT_IN, PRESETS
 from anchorage.methods.variants import variants_of
 from fedctl.published import PublishedResult, published_of
 
@@ -31,42 +33,43 @@ def files(root: Path) -> Mapping[Path, str | None]:
 
 def _index(presets: Sequence[Preset]) -> str:
     rows = [
-        f"| [{preset.name}]({preset.name}.md) | {preset.setting} | {', '.join(preset.tasks)} | {', '.join(preset.protocols)} | {preset.summary} |"
+        f"| [{preset.name}]({preset.name}.md) | {preset.setting} | {_served(preset)} | {_protocols(preset)} | {preset.summary} |"
         for preset in presets
     ]
-    table = "\n".join(
-        ["| method | labels | tasks | protocols | what it does |", "| --- | --- | --- | --- | --- |", *rows]
-    )
+    table = "\n".join(["| method | labels | tasks | protocols | what it does |", "|---|---|---|---|---|", *rows])
     return (
         "# Methods\n\n"
-        "Written by `make generate` from the methods' declarations. `fedctl methods describe NAME` prints it with a federation file, whose fields\n"
-        "are in [the reference](../federation.md); [a guide](../writing-a-method.md) shows how a package adds a method of its own.\n\n"
+        "Made by `make generate` from the methods' declarations. `fedctl methods describe NAME` prints a page's facts with a federation file that\n"
+        "runs. A page shows what differs from [FedAvg](FedAvg.md): slots with a link to their options, and options whose values differ from the\n"
+        "defaults of [the federation file](../federation.md). Published results are fractions, accuracy where no other metric is named;\n"
+        "[quality](../quality.md) has measured ones. [Choosing a method](../choosing-a-method.md) compares;\n"
+        "[a guide](../writing-a-method.md) shows how a package adds one.\n\n"
         f"{table}\n"
     )
 
 
+def _served(preset: Preset) -> str:
+    return "all" if preset.tasks == PRESETS["FedAvg"].tasks else ", ".join(preset.tasks)
+
+
+def _protocols(preset: Preset) -> str:
+    return "both" if preset.protocols == PRESETS["FedAvg"].protocols else ", ".join(preset.protocols)
+
+
 def _page(preset: Preset) -> str:
-    plain = dict(leaves(written_slots(slots(preset.name))))
-    fields = [(path, value) for path, value in leaves(written_slots(preset.slots)) if plain.get(path) != value]
-    rows = [f"| `{path}` | {value} |" for path, value in fields]
-    table = "\n".join(["| field of `spec.method` | value |", "| --- | --- |", *rows])
     return (
         "\n\n".join(
             [
                 f"# {preset.name}",
                 preset.summary,
                 *([advice_of(preset)] if advice_of(preset) else []),
-                f"- Labels: {preset.setting}; a silo's `spec.labels` may be {', '.join(preset.labels)}.\n"
-                f"- Protocols: {', '.join(preset.protocols)}.\n"
+                f"- Labels: {preset.setting}; `spec.labels` of silos: {', '.join(preset.labels)}.\n"
+                f"- Tasks: {', '.join(preset.tasks)}. Protocols: {', '.join(preset.protocols)}.\n"
                 f"- The server learns: {preset.reveals_to_server}.\n"
                 f"- Other silos learn: {preset.reveals_to_silos}.\n"
-                f"- Source: {preset.source}.\n"
-                f"- A federation file that plays as it is: `fedctl methods describe {preset.name}`.",
-                "## What differs from plain FedAvg",
-                table if rows else "Nothing: it is plain FedAvg.",
-                *_tasks(preset),
-                *_channels("What travels down beside the model", preset.down),
-                *_channels("What travels up beside the model", preset.up),
+                f"- Source: {preset.source}.",
+                *_slots(preset),
+                *_arrays(preset),
                 *_variants(preset.name),
                 *_results(published_of(preset.name)),
             ]
@@ -75,49 +78,95 @@ def _page(preset: Preset) -> str:
     )
 
 
-def _tasks(preset: Preset) -> list[str]:
-    """Say which tasks a preset serves, and what of it differs there."""
-    told = f"It serves the tasks {', '.join(preset.tasks)}; beside another one a plan refuses it."
-    rows = [
-        f"| {task} | `{to_camel(slot)}` | `{_written(piece)}` |"
+def _slots(preset: Preset) -> list[str]:
+    """Return what differs from plain FedAvg, slot by slot, and for the tasks that have other pieces."""
+    plain = slots(preset.name)
+    lines = [
+        f"- `{to_camel(slot)}`: {_piece(getattr(preset.slots, slot))}"
+        for slot in SLOTS
+        if getattr(preset.slots, slot) != getattr(plain, slot)
+    ]
+    lines += _local(preset.slots.local, plain.local)
+    lines += [
+        f"- `{to_camel(slot)}` for {task}: {_piece(piece)}"
         for task in preset.tasks
         for slot, piece in preset.by_task.get(task, {}).items()
     ]
-    table = "\n".join(["| task | field of `spec.method` | value |", "| --- | --- | --- |", *rows])
-    return [
-        "## Tasks",
-        told,
-        *(["What stands there in place of pieces of one class per image:", table] if rows else []),
-    ]
+    return ["## What differs from FedAvg", "\n".join(lines) or "Nothing."]
 
 
-def _written(piece: Piece) -> str:
-    """Return a piece as a document writes it, without options that have their defaults."""
+def _local(local: Local, plain: Local) -> list[str]:
+    """Return the fields of local training that differ, the optimiser as a piece."""
+    before = dict(leaves(_local_fields(plain)))
+    fields = [(path, value) for path, value in leaves(_local_fields(local)) if before.get(path) != value]
+    lines = [f"- `local.{path}: {value}`" for path, value in fields]
+    if local.optimiser is not None and local.optimiser != plain.optimiser:
+        lines.append(f"- `local.optimiser`: {_piece(local.optimiser)}")
+    return lines
+
+
+def _local_fields(local: Local) -> dict[str, Any]:
+    """Return the fields of local training as a document writes them, without the optimiser."""
+    return local.model_dump(mode="json", by_alias=True, exclude={"optimiser"}, exclude_none=True)
+
+
+def _piece(piece: Piece) -> str:
+    """Return a piece as a document writes it, without options that have their defaults, and a link to all of them."""
     options = piece.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return yaml.safe_dump({piece.name: options}, default_flow_style=True, sort_keys=False, width=1000).strip()
+    written = yaml.safe_dump({piece.name: options}, default_flow_style=True, sort_keys=False, width=1000).strip()
+    kind = type(piece)
+    link = f" ([options](../federation.md#{kind.__name__.lower()}))" if kind.model_fields else ""
+    return f"`{written}`{link}"
 
 
-def _channels(title: str, channels: Sequence[AuxiliaryArray]) -> list[str]:
-    rows = [f"| `{channel.name}` | {channel.shape} | {channel.meaning} |" for channel in channels]
-    table = "\n".join(["| name | shape | meaning |", "| --- | --- | --- |", *rows])
-    return [f"## {title}", table] if rows else []
+def _arrays(preset: Preset) -> list[str]:
+    """Return a table of what travels beside the model; arrays of one meaning and shape are a row."""
+    cells: dict[tuple[str, str, str], list[str]] = {}
+    for way, arrays in (("down", preset.down), ("up", preset.up)):
+        for array in arrays:
+            cells.setdefault((way, array.shape, array.meaning), []).append(f"`{array.name}`")
+    rows = [f"| {way} | {', '.join(names)} | {shape} | {meaning} |" for (way, shape, meaning), names in cells.items()]
+    table = "\n".join(["| way | name | shape | meaning |", "|---|---|---|---|", *rows])
+    return ["## What travels beside the model", table] if rows else []
 
 
 def _variants(preset: str) -> list[str]:
     rows = [f"| {name} | `{variant.written}` | {variant.summary} |" for name, variant in variants_of(preset).items()]
-    table = "\n".join(["| variant | `spec.method` | what differs |", "| --- | --- | --- |", *rows])
+    table = "\n".join(["| variant | `spec.method` | what differs |", "|---|---|---|", *rows])
     return ["## Variants", table] if rows else []
 
 
 def _results(results: Sequence[PublishedResult]) -> list[str]:
-    """Return a row per table of a paper, method and images: settings, each with its figures."""
-    cells: dict[tuple[str, str, str], dict[str, list[str]]] = {}
-    for r in results:
-        key = (r.source, r.method, ", ".join(filter(None, (r.dataset, r.model))))
-        cells.setdefault(key, {}).setdefault(r.setting, []).append(f"{r.metric.replace('_', ' ')} {r}")
-    rows = [
-        f"| {' | '.join(key)} | {'<br>'.join(f'{setting}: ' + ', '.join(figures) for setting, figures in settings.items())} |"
-        for key, settings in cells.items()
+    """Return an item per table of a paper and method; a table that repeats another one's numbers is named with it."""
+    cells: dict[tuple[str, str], list[PublishedResult]] = {}
+    for result in results:
+        cells.setdefault((result.source, result.method), []).append(result)
+    sources: dict[tuple[str, str], list[str]] = {}
+    for (source, method), numbers in cells.items():
+        sources.setdefault((method, _numbers(numbers)), []).append(source)
+    items = [f"- {', '.join(names)}: {method}{numbers}" for (method, numbers), names in sources.items()]
+    return ["## Published results", "\n".join(items)] if items else []
+
+
+def _numbers(results: Sequence[PublishedResult]) -> str:
+    """Return the numbers of a table: what all settings share first, then the images and network, each setting with its metrics."""
+    parts = [_setting(result) for result in results]
+    shared = [part for part in parts[0] if all(part in each for each in parts)]
+    groups: dict[str, dict[str, list[str]]] = {}
+    for setting, result in zip(parts, results, strict=True):
+        images = ", ".join(filter(None, (result.dataset, result.model)))
+        rest = ", ".join(part for part in setting if part not in shared)
+        metric = "" if result.metric == "accuracy" else f"{result.metric.replace('_', ' ')} "
+        groups.setdefault(images, {}).setdefault(rest, []).append(f"{metric}{result.figure}")
+    texts = [
+        f"  - {images}: "
+        + "; ".join(f"{rest}{': ' if rest else ''}{', '.join(figures)}" for rest, figures in settings.items())
+        for images, settings in groups.items()
     ]
-    table = "\n".join(["| source | method | images, model | published |", "| --- | --- | --- | --- |", *rows])
-    return ["## Published results", table] if rows else []
+    return "\n".join([f" ({', '.join(shared)})" if shared else "", *texts])
+
+
+def _setting(result: PublishedResult) -> list[str]:
+    """Return the parts of a setting; a time is one of the paper's machines."""
+    of_paper = result.reached_at and f"at {result.reached_at}"
+    return [f"{part} of its machines" if part == of_paper else part for part in result.setting.split("; ")]
