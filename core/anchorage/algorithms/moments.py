@@ -1,4 +1,4 @@
-"""Class moments of frozen features, and the classifiers that they give in closed form (newer methods reference, N3).
+"""Class moments of frozen features, and the classifiers that they give in closed form (methods reference, N3).
 
 All in float64: in float32 a variance that is small beside the mean is lost. Moments are sums over images, so those of a federation are the
 sum of its silos', however the images are divided. Class c of C; row C is that of images without a label.

@@ -32,7 +32,7 @@ class Projector(nn.Module):
 
 
 class Siamese(nn.Module):
-    """SimSiam's projector and the predictor on it (newer methods reference, N8.2), each two linear maps with batch normalisation between.
+    """SimSiam's projector and the predictor on it (methods reference, N8.2), each two linear maps with batch normalisation between.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Classifiers trained on features that are drawn from class moments: FisherMix and Proto-Hyper (newer methods reference, N3.4).
+"""Classifiers trained on features that are drawn from class moments: FisherMix and Proto-Hyper (methods reference, N3.4).
 
 Both are linear in the features, so they become weight and bias of the ordinary classifier. Settings are the published ones for ten classes.
 """

@@ -51,5 +51,5 @@ SAGE = Preset(
     labels=("None", "All", "Partial"),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the global model",
-    source="SAGE, as read in its public code; newer methods reference, N5",
+    source="SAGE, as read in its public code; methods reference, N5",
 )

@@ -1,4 +1,4 @@
-"""FedCoPL's class budget over an ordinary network (newer methods reference, N6)."""
+"""FedCoPL's class budget over an ordinary network (methods reference, N6)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -20,5 +20,5 @@ FEDCOPL_BUDGET = Preset(
     labels=("None",),
     reveals_to_server="each silo's confident guesses per class, every few rounds: nearly its class histogram",
     reveals_to_silos="the confident guesses per class, all silos together",
-    source="FedCoPL, as read in its public code, without its prompts and vision-language model; newer methods reference, N6",
+    source="FedCoPL, as read in its public code, without its prompts and vision-language model; methods reference, N6",
 )

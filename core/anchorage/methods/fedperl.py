@@ -1,4 +1,4 @@
-"""FedPerl (newer methods reference, N6)."""
+"""FedPerl (methods reference, N6)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -18,5 +18,5 @@ FEDPERL = Preset(
     labels=("None", "All", "Partial"),
     reveals_to_server="every silo's individual model, kept from round to round, and what it scores on the server's validation images",
     reveals_to_silos="the mean of the most similar silos' individual models; with peers: 1, or a single other silo, one silo's own model",
-    source="FedPerl, as read in its public code; newer methods reference, N6 (KAT-FP1, KAT-FP2)",
+    source="FedPerl, as read in its public code; methods reference, N6 (KAT-FP1, KAT-FP2)",
 )

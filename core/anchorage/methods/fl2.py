@@ -1,4 +1,4 @@
-"""(FL)^2: few labels at the server (newer methods reference, N2)."""
+"""(FL)^2: few labels at the server (methods reference, N2)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -28,5 +28,5 @@ FL2 = Preset(
     labels=("None",),
     reveals_to_server="the mean confidence of the received model on a silo's images: how familiar they are",
     reveals_to_silos="nothing beyond the global model",
-    source="Lee et al. 2024 ((FL)^2), equations and Algorithm 1, schedule of its public code; newer methods reference, N2",
+    source="Lee et al. 2024 ((FL)^2), equations and Algorithm 1, schedule of its public code; methods reference, N2",
 )

@@ -1,4 +1,4 @@
-"""imFed-Semi: few labels at the server, silos learn of their sub-banks (newer methods reference, N4)."""
+"""imFed-Semi: few labels at the server, silos learn of their sub-banks (methods reference, N4)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -28,5 +28,5 @@ IMFEDSEMI = Preset(
     labels=("None",),
     reveals_to_server="nothing beyond the update and the number of images",
     reveals_to_silos="nothing beyond the global model",
-    source="Jiang et al. 2022 (imFed-Semi), as read in its public code, its banks by true labels left out; newer methods reference, N4",
+    source="Jiang et al. 2022 (imFed-Semi), as read in its public code, its banks by true labels left out; methods reference, N4",
 )

@@ -1,4 +1,4 @@
-"""Closed-form classifiers on a frozen encoder: GH-OFL, FedCGS, ridge regression (newer methods reference, N3), guesses; and components."""
+"""Closed-form classifiers on a frozen encoder: GH-OFL, FedCGS, ridge regression (methods reference, N3), guesses; and components."""
 
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.server_training.moments import ClassMoments
@@ -16,7 +16,7 @@ MOMENTS_HEAD = Preset(
     labels=("All", "Partial"),
     reveals_to_server=_TO_SERVER,
     reveals_to_silos="the classifier made of all silos' sums",
-    source="GH-OFL and FedCGS, as read in their public code, and ridge regression; newer methods reference, N3, equations N12 to N23",
+    source="GH-OFL and FedCGS, as read in their public code, and ridge regression; methods reference, N3, equations N12 to N23",
 )
 
 SHARES_HEAD = Preset(
@@ -32,7 +32,7 @@ SHARES_HEAD = Preset(
     reveals_to_server=f"{_TO_SERVER}; guesses included, so that a histogram estimates the class mix of a silo without labels",
     reveals_to_silos="the classifiers made of all silos' sums, which one the validation images chose, and how often each takes a class of these "
     "images for another",
-    source="Anchorage's own: a linear discriminant that is made again of guesses, on the moments of the newer methods reference, N3; shares of "
+    source="Anchorage's own: a linear discriminant that is made again of guesses, on the moments of the methods reference, N3; shares of "
     "classes after Saerens, Latinne and Decaestecker (2002) and after Lipton, Wang and Smola (2018)",
 )
 
@@ -44,5 +44,5 @@ PRINCIPAL_COMPONENTS = Preset(
     reveals_to_server="the number of a silo's images, the sum of its features and the products of two features, once; of fewer than minimumCount "
     "images nothing",
     reveals_to_silos="the directions in which the features of all silos' images vary most, and their mean",
-    source="principal component analysis of the pooled moments of the newer methods reference, N3; Anchorage's own use of it",
+    source="principal component analysis of the pooled moments of the methods reference, N3; Anchorage's own use of it",
 )

@@ -1,4 +1,4 @@
-"""ProtoFSSL (newer methods reference, N6)."""
+"""ProtoFSSL (methods reference, N6)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -18,5 +18,5 @@ PROTOFSSL = Preset(
     labels=("None", "All", "Partial"),
     reveals_to_server="class means of each silo's features; of a class with one labelled image, that image's features",
     reveals_to_silos="class means of every single silo of the round before",
-    source="ProtoFSSL, as read in its public code; newer methods reference, N6 (KAT-PF1)",
+    source="ProtoFSSL, as read in its public code; methods reference, N6 (KAT-PF1)",
 )

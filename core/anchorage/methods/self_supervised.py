@@ -1,4 +1,4 @@
-"""Methods that learn an encoder from images without labels (methods reference, 6.13; newer methods reference, N8)."""
+"""Methods that learn an encoder from images without labels (methods reference, 6.13; methods reference, N8)."""
 
 from dataclasses import replace
 
@@ -80,14 +80,14 @@ FEDSIMSIAM = Preset(
     protocols=("Synchronous", "Asynchronous"),
     reveals_to_server="the number of images, and how widely their projections are spread",
     reveals_to_silos="nothing beyond the global model",
-    source="SimSiam with FedAvg, as read in EasyFL's public code; newer methods reference, N8",
+    source="SimSiam with FedAvg, as read in EasyFL's public code; methods reference, N8",
 )
 
 FEDBYOL = replace(
     FEDSIMSIAM,
     slots=slots("FedBYOL", self_supervised=FedByol(), weighting=SampleCount(), local=_SIAMESE),
     summary="BYOL: silos learn features from which a view of an image predicts a moving-average network's output for another view, without labels.",
-    source="BYOL with FedAvg, as read in EasyFL's public code; newer methods reference, N8, equation N38",
+    source="BYOL with FedAvg, as read in EasyFL's public code; methods reference, N8, equation N38",
 )
 
 FEDEMA = replace(
@@ -97,7 +97,7 @@ FEDEMA = replace(
     setting="no labels; silos that differ",
     protocols=("Synchronous",),
     reveals_to_server="the number of images, how widely their projections are spread, and the share of its own model that a silo kept",
-    source="Zhuang et al. 2022 (FedEMA), as read in EasyFL's public code; newer methods reference, N8, equation N40",
+    source="Zhuang et al. 2022 (FedEMA), as read in EasyFL's public code; methods reference, N8, equation N40",
 )
 
 LDAWA = replace(
@@ -106,5 +106,5 @@ LDAWA = replace(
     summary="FedSimSiam in which each tensor of an update is weighted by its cosine to the global model's.",
     setting="no labels; silos that differ",
     protocols=("Synchronous",),
-    source="Rehman et al. 2023 (L-DAWA), as read in its public code, over SimSiam; newer methods reference, N8, equation N41",
+    source="Rehman et al. 2023 (L-DAWA), as read in its public code, over SimSiam; methods reference, N8, equation N41",
 )

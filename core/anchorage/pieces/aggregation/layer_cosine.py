@@ -1,4 +1,4 @@
-"""L-DAWA: every tensor of an update counts by its cosine to that of the global model (newer methods reference, N8.4)."""
+"""L-DAWA: every tensor of an update counts by its cosine to that of the global model (methods reference, N8.4)."""
 
 from collections.abc import Sequence
 from typing import Literal

@@ -1,6 +1,6 @@
 """FedCoPL's budget: how many images of each class a silo trains on, so that all silos' images together are of even, or given, shares.
 
-Newer methods reference, N6, equations N32 and N33; the method's prompts are left out.
+Methods reference, N6, equations N32 and N33; the method's prompts are left out.
 """
 
 from __future__ import annotations

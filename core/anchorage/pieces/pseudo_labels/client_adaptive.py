@@ -1,4 +1,4 @@
-"""(FL)^2: thresholds of each silo and class, and consistency under an adversarial perturbation of the weights (newer methods reference, N2)."""
+"""(FL)^2: thresholds of each silo and class, and consistency under an adversarial perturbation of the weights (methods reference, N2)."""
 
 from __future__ import annotations
 

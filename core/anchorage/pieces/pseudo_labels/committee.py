@@ -1,4 +1,4 @@
-"""FedPerl: silos label with the mean model of the silos most like their own (newer methods reference, N6, equations N36 and N37)."""
+"""FedPerl: silos label with the mean model of the silos most like their own (methods reference, N6, equations N36 and N37)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ProtoFSSL: classes are told by the distance to class means, and other silos' class means label (newer methods reference, N6: N34, N35)."""
+"""ProtoFSSL: classes are told by the distance to class means, and other silos' class means label (methods reference, N6: N34, N35)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAGE: labels of the model in training, corrected by the received one where the two are unlike in confidence (newer methods reference, N5)."""
+"""SAGE: labels of the model in training, corrected by the received one where the two are unlike in confidence (methods reference, N5)."""
 
 from __future__ import annotations
 

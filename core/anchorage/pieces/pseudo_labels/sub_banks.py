@@ -1,4 +1,4 @@
-"""imFed-Semi: silos learn of which of their banks an image is, banks of different class shares (newer methods reference, N4).
+"""imFed-Semi: silos learn of which of their banks an image is, banks of different class shares (methods reference, N4).
 
 The published code fills the banks by the true labels of unlabelled silos. Here a bank is the class that the first received model guessed, and
 stays: side information that a silo has (the honest choice ``predicted`` of N4.3).

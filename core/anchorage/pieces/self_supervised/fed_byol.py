@@ -1,4 +1,4 @@
-"""BYOL at every silo: each view predicts what a slowly following network makes of the other (newer methods reference, N8.2)."""
+"""BYOL at every silo: each view predicts what a slowly following network makes of the other (methods reference, N8.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedEMA: a silo goes on from a mixture of the global model and its own last one (newer methods reference, N8.3)."""
+"""FedEMA: a silo goes on from a mixture of the global model and its own last one (methods reference, N8.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SimSiam: each view of an image predicts the other's projection (newer methods reference, N8.2)."""
+"""SimSiam: each view of an image predicts the other's projection (methods reference, N8.2)."""
 
 from __future__ import annotations
 

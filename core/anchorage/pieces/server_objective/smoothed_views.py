@@ -1,4 +1,4 @@
-"""imFed-Semi's server: cross entropy of two views with smoothed labels (newer methods reference, N4, equation N28)."""
+"""imFed-Semi's server: cross entropy of two views with smoothed labels (methods reference, N4, equation N28)."""
 
 from __future__ import annotations
 

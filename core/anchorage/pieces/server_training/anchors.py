@@ -191,7 +191,7 @@ class AnchorTrainer(ServerTrainer):
 
 
 def calls_before(anchors: int, batch_size: int, epochs: int, steps: int) -> int:
-    """Return how often so many epochs are taken before round 1 to reach a number of steps (newer methods reference, N2.3).
+    """Return how often so many epochs are taken before round 1 to reach a number of steps (methods reference, N2.3).
 
     Fewer anchors than a batch are one short batch; the published code divides by 0 there.
     """

@@ -1,4 +1,4 @@
-"""What the server makes of class moments: classifiers in closed form (newer methods reference, N3), and the choice among several."""
+"""What the server makes of class moments: classifiers in closed form (methods reference, N3), and the choice among several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A classifier in closed form from class moments of frozen features (newer methods reference, N3: GH-OFL, FedCGS, ridge)."""
+"""A classifier in closed form from class moments of frozen features (methods reference, N3: GH-OFL, FedCGS, ridge)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""(FL)^2's weights: silos whose images the received model is unsure of count more (newer methods reference, equation N10)."""
+"""(FL)^2's weights: silos whose images the received model is unsure of count more (methods reference, equation N10)."""
 
 from __future__ import annotations
 
