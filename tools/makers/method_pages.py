@@ -159,7 +159,7 @@ def _numbers(results: Sequence[PublishedResult]) -> str:
         metric = "" if result.metric == "accuracy" else f"{result.metric.replace('_', ' ')} "
         groups.setdefault(images, {}).setdefault(rest, []).append(f"{metric}{result.figure}")
     texts = [
-        f"  - {images}: "
+        f"    - {images}: "
         + "; ".join(f"{rest}{': ' if rest else ''}{', '.join(figures)}" for rest, figures in settings.items())
         for images, settings in groups.items()
     ]

@@ -98,8 +98,8 @@ EXPORT_FAILED = failure(
     8,
     "ANC-5016 ExportFailed",
     "The network cannot be written in this format, or does not score the same in it.",
-    "Use another format: safetensors always works, with the network's class. A network of another package may have control flow that depends on "
-    "the values of an image, which programs of this kind cannot have.",
+    "Use another format; safetensors always works. A network of another package may have control flow that depends on an image's values, "
+    "which such programs cannot have.",
 )
 IMAGES_UNUSABLE = failure(
     3,

@@ -19,14 +19,13 @@ MANIFEST_WRONG = failure(
 BAD_IMAGES = failure(
     "ANC-1203 BadImages",
     "Images are missing, unreadable, truncated or too large, or labels are missing or invalid.",
-    "Run `fedctl data check` and repair or remove the images it lists, or set onBadImage: Skip to leave them out. An agent names images by their "
-    "place and a keyed fingerprint, as in `image 17 of 812 (3f2a91c0)`: at the hospital `anchorage-silo images 3f2a91c0` tells which file that is.",
+    "Run `fedctl data check` and repair or remove the images it lists, or set onBadImage: Skip. An agent names images as in `image 17 of 812 "
+    "(3f2a91c0)`: at the hospital `anchorage-silo images 3f2a91c0` shows which file that is.",
 )
 CLASSES_DIFFER = failure(
     "ANC-1204 ClassesDiffer",
     "Folders, labels or columns of a site have names that are no classes of the federation.",
-    "Say in the section's `classMap` which class each of them is, such as `classMap: {naevus: NV}`, or rename them. "
-    "The federation's classes are those of spec.task.",
+    "Say in the section's `classMap` which class each of them is, such as `classMap: {naevus: NV}`, or rename them.",
 )
 NO_IMAGES = failure(
     "ANC-1205 NoImages",
@@ -55,9 +54,8 @@ IMAGES_EXCEED_MEMORY = failure(
 )
 HELD_OUT_TRAINED = failure(
     "ANC-1211 HeldOutTrained",
-    "Images that the federation is scored on (spec.evaluation) would be trained on, too, so that scores would be too good.",
-    "Remove them from the anchors or the silo's images, or set spec.evaluation.onLeakage: Skip to leave them out of training, or "
-    "Allow to accept that.",
+    "Images that the federation is scored on (spec.evaluation) would be trained on, too.",
+    "Remove them from the anchors or the silo's images, or set spec.evaluation.onLeakage: Skip to leave them out of training, or Allow.",
 )
 IMAGES_CHANGED = failure(
     "ANC-1212 ImagesChanged",
@@ -67,14 +65,14 @@ IMAGES_CHANGED = failure(
 WEIGHTS_UNUSABLE = failure(
     "ANC-1213 WeightsUnusable",
     "Pretrained weights cannot be fetched, are no safetensors file, are not in the data root's folder `weights`, or are damaged there.",
-    "Run the `fedctl weights pull` or `fedctl weights import` that the message names, at the coordinating site, on a machine that "
-    "reaches their source; copy the folder `weights` to a site that reaches nothing.",
+    "Run the `fedctl weights` command in the message at the coordinating site, on a machine that reaches their source; copy the folder "
+    "`weights` to a site that reaches nothing.",
 )
 TASK_UNSUPPORTED = failure(
     "ANC-1214 TaskUnsupported",
     "Images have several findings each, or masks, which is not of the task: classification is of one class per image.",
-    "For several findings per image set `task: {multiLabel: {labels: [...]}}`; else give each image one label, or leave images with several findings "
-    "out (onBadImage: Skip). Of pairs of images and masks set the task segmentation, or name the folder of the images alone.",
+    "Several findings per image: set `task: {multiLabel: {labels: [...]}}`, give each image one label, or set onBadImage: Skip. Images with "
+    "masks: set the task segmentation, or name the folder of the images alone.",
 )
 DATASET_UNUSABLE = failure(
     "ANC-1215 DatasetUnusable",
@@ -94,6 +92,5 @@ GROUP_UNKNOWN = failure(
 SPLIT_IGNORED = failure(
     "ANC-1216 SplitIgnored",
     "A table has a column that says which images are for validation or test, and the data section does not say whether that counts.",
-    "Name the column in the section (splitColumn), so that its test and validation images are not trained on, or set splitColumn: None to use "
-    "all images alike.",
+    "Name the column in the section (splitColumn), or set splitColumn: None to use all images alike.",
 )

@@ -166,8 +166,7 @@ PROTOCOL_REFUSED = failure(
 POD_OVERRIDE_REFUSED = failure(
     "ANC-1131 PodOverrideRefused",
     "A Federation or Silo sets something in its pods that the platform does not let documents set.",
-    "Remove the field named in the message, or ask those who install the chart `anchorage` to list it in its value `podOverrides`, or to set "
-    "it for all pods in `defaults.server` or `defaults.agent`.",
+    "Remove the field named in the message, or ask those who install the chart `anchorage` to list it in its value `podOverrides`.",
 )
 CLAIM_REFUSED = failure(
     "ANC-1132 ClaimRefused",

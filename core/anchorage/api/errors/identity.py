@@ -28,8 +28,7 @@ TOKEN_OF_ANOTHER_SILO = failure(
 REQUEST_REFUSED = failure(
     "ANC-2005 SigningRequestRefused",
     "A certificate signing request has an invalid key, signature or name.",
-    "Delete the agent's key file and start the agent again, so that it makes a new key and request; check the names of the silo and of the "
-    "federation.",
+    "Delete the agent's key file and start the agent again; check the names of the silo and of the federation.",
 )
 AUTHORITY_UNUSABLE = failure(
     "ANC-2006 AuthorityUnusable",
@@ -59,8 +58,8 @@ NOT_APPROVED = failure(
 TOO_MANY_REQUESTS = failure(
     "ANC-2011 TooManyRequests",
     "Too many requests for certificates are waiting at the server, or tokens that a silo of this name showed from this address were refused.",
-    "Wait; the agent repeats the request. At the coordinating site, check that the operator runs, and who sends requests: the server's log names "
-    "addresses whose tokens were refused.",
+    "Wait; the agent repeats the request. At the coordinating site, check that the operator runs, and the addresses in the server's log whose "
+    "tokens were refused.",
 )
 AUTHORITY_IN_USE = failure(
     "ANC-2013 AuthorityInUse",
@@ -70,5 +69,5 @@ AUTHORITY_IN_USE = failure(
 CLOCK_OFF = failure(
     "ANC-2012 ClockOff",
     "The clocks of a silo's machine and of the server differ by more than five minutes.",
-    "Compare both times in the message with a watch, and set the clock that is off: let the machine ask a time server (NTP). The agent tries again.",
+    "Set the clock that is off: let the machine ask a time server (NTP). The agent tries again.",
 )

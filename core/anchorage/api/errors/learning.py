@@ -50,15 +50,13 @@ AUXILIARY_DATA_MISSING = failure(
 MEANS_TOO_LARGE = failure(
     "ANC-1309 MeansTooLarge",
     "The images that silos share for mixing are larger than maximumPoolMiB allows.",
-    "Raise maximumPoolMiB of spec.method.inputMixing, or its groupSize (fewer means, and each reveals less of an image), or lower "
-    "spec.model.imageSize; then start the run anew, for the method is part of it.",
+    "Raise maximumPoolMiB or groupSize of spec.method.inputMixing, or lower spec.model.imageSize; then start the run anew.",
 )
 NETWORK_UNUSABLE = failure(
     "ANC-1310 NetworkUnusable",
-    "A library has no such network, its network cannot take images of this size, or it has no tensor of a name in spec.model.trainable, or no "
-    "module of the name in spec.evaluation.embeddings.layer.",
-    "Correct spec.model.network or trainable, or the layer, or change spec.model.imageSize; "
-    "docs/networks.md names networks and sizes that are known to work.",
+    "A library has no such network, or the network cannot take images of this size, or lacks a name in spec.model.trainable or "
+    "spec.evaluation.embeddings.layer.",
+    "Correct the name, or change spec.model.imageSize; docs/networks.md names networks and sizes that are known to work.",
 )
 MOMENTS_UNUSABLE = failure(
     "ANC-1311 MomentsUnusable",
@@ -69,7 +67,7 @@ MOMENTS_UNUSABLE = failure(
 PIECE_WRONG = failure(
     "ANC-1312 PieceWrong",
     "A piece of the method returned something that its hook must not return, or raised an exception.",
-    "Correct the piece that the message names, at the file and line that it names, then start the run again: it resumes at the last committed "
-    'round. docs/writing-a-method.md has a section "When something is wrong". The traceback of an exception is in the log of the process in which '
-    "the piece acts, of one at a silo in the file trainer.log of its agent's state folder. A piece of this project: report it.",
+    "Correct the piece at the file and line in the message, then start the run again: it resumes at the last committed round. The traceback "
+    'is in the log of the process, at a silo in trainer.log of the state folder; docs/writing-a-method.md has a section "When something is '
+    'wrong". A piece of this project: report it.',
 )

@@ -16,7 +16,7 @@ DEADLINE_EXCEEDED = failure(
     "ANC-3002 DeadlineExceeded",
     "The run took longer than spec.activeDeadlineSeconds.",
     "Raise spec.activeDeadlineSeconds and start the run again: it resumes at the last committed round. To end with what is committed, set "
-    "spec.rounds to the committed rounds instead: the run then succeeds, and its models and rounds can be read.",
+    "spec.rounds to the committed rounds.",
 )
 WRONG_LAYOUT = failure(
     "ANC-3003 WrongLayout",
@@ -61,15 +61,15 @@ OUTLYING_UPDATE = failure(
 UNUSABLE_ANSWER = failure(
     "ANC-3012 UnusableAnswer",
     "A silo's answer to a step of secure aggregation is not what it must be.",
-    "The run goes on without the silo that the message names while enough others remain. Bring it to the server's version or find out who changed "
-    "it, or take it out; it is asked again when the server starts again.",
+    "The run goes on without that silo while enough others remain. Bring it to the server's version, find out who changed it, or take it out; "
+    "it is asked again when the server starts again.",
 )
 IMPOSSIBLE_SUM = failure(
     "ANC-3013 ImpossibleSum",
     "The sum of a round's masked updates cannot be used: it is none that updates can have, or its masks do not come off.",
-    "Nothing of it is in the model, which the next round starts from again. Where one silo is at fault the run finds it by leaving out some in "
-    "the rounds that follow; it needs more silos than spec.protocol.minSilos and at least 4 for that. Else take out the silo that sends what "
-    "is no update, and start the run again: it resumes at the last committed round.",
+    "Nothing of it is in the model, and the next round starts from the same model. With more silos than spec.protocol.minSilos, and at least "
+    "4, the run finds the silo at fault by leaving some out. Else take out the silo that sends what is no update, and start the run again: it "
+    "resumes at the last committed round.",
 )
 SILO_REMOVED = failure(
     "ANC-3010 SiloRemoved",

@@ -24,8 +24,8 @@ TRAINER_LOST = failure(
     8,
     "ANC-2204 TrainerLost",
     "The trainer process repeatedly ended during the same task.",
-    "Look for the cause (out of memory, driver crash) in the agent's log above this line, and in the file trainer.log of its state folder. The "
-    "agent continues with the next task.",
+    "Look for the cause (out of memory, driver crash) in the agent's log and in trainer.log of its state folder. The agent continues with the "
+    "next task.",
 )
 TOO_MANY_TASKS = failure(
     5,
@@ -56,17 +56,16 @@ ROUNDS_USED_UP = failure(
     "ANC-2213 RoundsUsedUp",
     "The silo has announced as many updates, or scored as many models, as the hospital's policy allows or the run's description needs; or one "
     "that relative noise protects, and nobody has approved more.",
-    "If more may leave, approve the run (`anchorage-silo review` ends with the digest for `anchorage-silo approve`), or set maximumRounds or "
-    "maximumEvaluations in the hospital's policy. Nothing was sent.",
+    "If more may leave, approve the run (`anchorage-silo review`, then `anchorage-silo approve`), or set maximumRounds or maximumEvaluations "
+    "in the hospital's policy. Nothing was sent.",
 )
 APPROVAL_NEEDED = failure(
     4,
     "ANC-2214 ApprovalNeeded",
-    "Nobody at the hospital has approved what the federation would do here, or it has changed since, and the policy has requireApproval, or "
-    "relative noise would have to protect more than one update.",
-    "At the hospital, read it with `anchorage-silo review --config silo.yaml`, then run the `approve` command that the message names. The agent "
-    'goes on by itself. relativeNoise: "0" in the policy states that the server is trusted with the images, maximumRounds how many updates may leave '
-    "without an approval.",
+    "Nobody at the hospital has approved what the federation would do here, or it has changed since; the policy has requireApproval, or "
+    "relative noise would protect more than one update.",
+    "At the hospital, read it with `anchorage-silo review --config silo.yaml`, then run the `approve` command in the message; the agent goes "
+    'on by itself. Or set in the policy relativeNoise: "0" (the server is trusted with the images) or maximumRounds.',
 )
 APPROVAL_OUTDATED = failure(
     2,
@@ -78,16 +77,15 @@ PRIVACY_BUDGET_SPENT = failure(
     5,
     "ANC-2216 PrivacyBudgetSpent",
     "Another update would exceed the privacy budget in the hospital's policy.",
-    "The silo has given what it may. Only the hospital can raise privacyBudget.epsilon in its policy, or add noise; `anchorage-silo review` shows "
-    "what is spent. Nothing was sent.",
+    "Only the hospital can raise privacyBudget.epsilon in its policy, or add noise; `anchorage-silo review` shows what is spent. Nothing was "
+    "sent.",
 )
 NOT_ACCOUNTED = failure(
     2,
     "ANC-2217 NotAccounted",
-    "Under the hospital's privacy budget something was asked for whose privacy loss is not accounted.",
-    "Choose a method that sends nothing but updates (FedAvg, say), without siloPercent and with weights by numbers of images; with dpSgd one "
-    "whose loss is of one image each, and a network without batch normalisation (batchNorm: {groupNorm: {}}). Or take privacyBudget out of the "
-    "policy. Nothing was sent.",
+    "The hospital's privacy budget does not account for what was asked.",
+    "Choose a method that sends nothing but updates, such as FedAvg, without siloPercent and with weights by numbers of images; with dpSgd "
+    "one whose loss is of one image each, and batchNorm: {groupNorm: {}}. Or take privacyBudget out of the policy. Nothing was sent.",
 )
 ACCOUNTING_MISSING = failure(
     2,
@@ -99,8 +97,8 @@ SECURE_AGGREGATION_REFUSED = failure(
     2,
     "ANC-2219 SecureAggregationRefused",
     "The server, or another silo, asked for what would undo secure aggregation, or an update has no place in the sum.",
-    "Read the message. A change beyond the range: lower spec.protocol.secureAggregation.fractionalBits, or the learning rate. Keys of a round that "
-    "are not here any more: the agent was started again, and takes part in the next round. Anything else: ask who runs the server. Nothing was sent.",
+    "A change beyond the range: lower spec.protocol.secureAggregation.fractionalBits, or the learning rate. Keys of a round that are gone: "
+    "the agent was started again, and takes part in the next round. Anything else: ask who runs the server. Nothing was sent.",
 )
 SECURE_AGGREGATION_MISSING = failure(
     2,
@@ -125,8 +123,8 @@ LEDGER_BROKEN = failure(
     6,
     "ANC-2222 LedgerBroken",
     "The ledger of the privacy budget was modified: its hash chain is broken, or it is not the ledger whose head was signed.",
-    "Restore privacy.jsonl, privacy.head and privacy.key from a copy made after the last update (the audit log names it). Without them nobody "
-    "knows what was spent, and nothing is sent.",
+    "Restore privacy.jsonl, privacy.head and privacy.key from a copy made after the last update (the audit log names it). Until then nothing "
+    "is sent.",
 )
 LEDGER_UNWRITABLE = failure(
     6,
@@ -137,16 +135,16 @@ LEDGER_UNWRITABLE = failure(
 AUDIT_ROLLED_BACK = failure(
     6,
     "ANC-2225 AuditRolledBack",
-    "The audit log lacks lines whose head the server keeps: an older copy was put in its place, or it was removed with its head and key.",
-    "Find out who did it, and put back the newest copy of all files audit.* before the agent starts. It trains on either way; its log then has a "
-    "line `rollback`, which `anchorage-silo audit verify` finds.",
+    "The audit log lacks lines whose head the server keeps: it was replaced by an older copy, or removed.",
+    "Find out who did it, and put back the newest copy of all files audit.* before the agent starts. It trains either way; its log then has a "
+    "line `rollback`.",
 )
 POLICY_WOULD_REFUSE = failure(
     4,
     "ANC-2226 PolicyWouldRefuse",
     "The policy that was checked would have refused requests in the audit log.",
-    "Read the reasons in the output. If these messages should leave in future, change the named fields of the policy; else the policy does what it "
-    "should. Nothing was sent or changed.",
+    "Read the reasons in the output. If these messages should leave in future, change the named fields of the policy. Nothing was sent or "
+    "changed.",
 )
 IMAGES_UNLABELLED = failure(
     3,
@@ -158,6 +156,6 @@ FINGERPRINT_UNKNOWN = failure(
     2,
     "ANC-2231 FingerprintUnknown",
     "No image is known by the fingerprint that was asked for, or the agent has read no images yet.",
-    "Copy the eight digits behind the image's place in the message, and ask the agent that wrote it. Its table is of the images that it read last: "
-    "after a change of the images look at its newest message. `anchorage-silo images --config silo.yaml` shows the whole table.",
+    "Copy the eight digits behind the image's place in the message, and ask the agent that wrote it; its table is of the images that it read "
+    "last. `anchorage-silo images --config silo.yaml` shows the whole table.",
 )

@@ -73,19 +73,18 @@ STALE_SESSION = failure(
 OUT_OF_BOUNDS = failure(
     "ANC-2163 OutOfBounds",
     "A silo sent a text, a name or a number that cannot be right, such as more images than it has.",
-    "Look at the silo that the message names: its agent is of another version, or somebody sends wrong figures. The task does not count, "
-    "and the round goes on without it.",
+    "Look at the silo in the message: its agent is of another version, or somebody sends wrong figures. The round goes on without it.",
 )
 AGENT_TOO_OLD = failure(
     "ANC-2164 AgentTooOld",
     "The agent's release is more than one minor release older than the server's.",
-    "Upgrade the silo's agent; the message names both versions. A server works with agents of its own release, the one before and the one after.",
+    "Upgrade the silo's agent. A server works with agents of its own release, the one before and the one after.",
 )
 SERVER_TOO_OLD = failure(
     "ANC-2165 ServerTooOld",
     "The server's release is more than one minor release older than the agent's.",
-    "Ask the coordinating site to upgrade the server, or install an older agent; the message names both versions. A server works with agents of "
-    "its own release, the one before and the one after.",
+    "Ask the coordinating site to upgrade the server, or install an older agent. A server works with agents of its own release, the one "
+    "before and the one after.",
 )
 PROXY_REFUSED = failure(
     "ANC-2162 ProxyRefused",
