@@ -48,7 +48,7 @@ def test_an_image_that_does_not_exist(listing: Namespace) -> None:
     found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "ImagePullBackOff")
     assert image in found["message"]
     started.patch("federation", STUDY, {"spec": {"server": {"pod": {"priorityClassName": "nobody-made-this"}}}})
-    started.kubectl("delete", "pod", f"{STUDY}-server-0")
+    started.kubectl("delete", "pod", f"{STUDY}-server-0", "--ignore-not-found")
     found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "PodRefused")
     assert "no PriorityClass with name nobody-made-this was found" in found["message"]
 
