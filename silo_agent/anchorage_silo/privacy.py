@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import NON_FINITE_UPDATE
 from anchorage.api.metric_names import NOISE_RATIO
 from anchorage.learning.randomness import generator
 from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task
@@ -36,9 +38,10 @@ class PrivateLearner:
 
     Delta and noise are added in float64, and rounded as a part of the model. Numbers that are no floats stay as received where there is noise.
 
-    Relative noise is added to variances in their logarithms: one that noise took to near 0 would blow up whatever the channel sees. A delta that is
-    not finite stays as it is, and the server refuses it. The ratio is told with the update's metrics, as it explains a model that learns more
-    slowly. With `Protection.always` the delta is 0 where training gave none, or one that is not finite.
+    Relative noise is added to variances in their logarithms: one that noise took to near 0 would blow up whatever the channel sees. The ratio is told
+    with the update's metrics, as it explains a model that learns more slowly. A delta that is not finite cannot be clipped, and tells no size for its
+    noise: it stays here. One number is enough, which a hostile server can have in a statistic that training does not use.
+    With `Protection.always` the delta is 0 where training gave none, or one that is not finite.
     """
 
     learner: "SiloLearner"
@@ -50,7 +53,13 @@ class PrivateLearner:
         self._segments = Segments(self.down, self.up)
 
     def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
-        """Train, then clip and noise the update and announce its new digest."""
+        """Train, then clip and noise the update and announce its new digest.
+
+        Raises
+        ------
+        AnchorageError
+            NON_FINITE_UPDATE: the update has numbers that are not finite, so that it cannot be protected.
+        """
         announcement = self.learner.train(task, model, out, progress)
         if announcement.update is None or not announcement.trained:
             if not self.protection.always:
@@ -80,7 +89,9 @@ class PrivateLearner:
                 squares += float(delta @ delta)
         norm = math.sqrt(squares)
         if not math.isfinite(norm):
-            return 0.0 if self.protection.always else 1.0  # such a delta stays as it is, and the server refuses it
+            if not self.protection.always:
+                raise AnchorageError(NON_FINITE_UPDATE, "its change cannot be scaled down to clipNorm")
+            return 0.0
         return min(1.0, self.protection.clip_norm / norm) if norm else 1.0
 
     def _change(self, task: Task, model: Bytes, update: Bytes, scale: float) -> None:
@@ -110,8 +121,10 @@ class PrivateLearner:
             before, after = map(_logarithms, (old, new)) if variances else (old, new)
             delta = np.subtract(after, before, dtype=np.float64)
             size = math.sqrt(float(delta @ delta) / max(delta.size, 1))
+            if not math.isfinite(size):
+                raise AnchorageError(NON_FINITE_UPDATE, f"noise cannot be in proportion to the change of {name}")
             deviation = ratio * (min(size, MOST_IN_LOGARITHM) if variances else size)
-            if 0 < deviation < math.inf:
+            if deviation > 0:
                 delta += draws.normal(0.0, deviation, delta.shape)
                 new[:] = np.exp(before + delta) if variances else before + delta
 

@@ -64,6 +64,20 @@ class TestPrivateLearner:
         assert np.array_equal(delta, self.train(clip=0.0, std=0.5, seed=3)[0])
         assert not np.array_equal(delta, self.train(clip=0.0, std=0.5, seed=4)[0])
 
+    @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("protection", [Protection(clip_norm=1.0, noise_std=0.1), Protection(noise_ratio=1.0)])
+    def test_a_statistic_that_is_not_finite_takes_no_protection_off_the_others(
+        self, number: float, protection: Protection
+    ) -> None:
+        """A server can have one in running statistics, which training does not use."""
+        buffers, model = MemoryBuffers(), model_of(1.0)
+        received = model.buffer().copy()
+        entry = LAYOUT.by_name["bn.running_var"]
+        received[entry.offset : entry.offset + 4].view("<f4")[:] = number
+        learner = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, protection)
+        with np.errstate(invalid="ignore"), pytest.raises(AnchorageError, match="ANC-3004"):
+            learner.train(train_task(model), received, buffers.update, lambda done, total: 0)
+
     def test_without_a_seed_no_two_runs_are_alike(self) -> None:
         assert not np.array_equal(self.train(clip=None, std=0.1)[0], self.train(clip=None, std=0.1)[0])
 
