@@ -21,11 +21,11 @@ from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Assigned, Dismissed, Task, TaskKind
 from anchorage.transport.pki import Authority
 from anchorage.transport.tensors.chunks import Manifest
-from anchorage.transport.tensors.layout import NOTHING, Layout
+from anchorage.transport.tensors.layout import HELPER, NOTHING, Layout
 from anchorage_silo.approval import Approvals
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.limits import MOST_LARGE_BYTES, MOST_SILOS, PLAYED_AGAIN, Limits
+from anchorage_silo.limits import MOST_LARGE_BYTES, MOST_SILOS, PLAYED_AGAIN, Limits, ModelSizes
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.review import Review
@@ -177,6 +177,16 @@ class TestReview:
             Review.of('{"federation": "derm", "more": 1}', config, Policy())
 
 
+def _fits(limits: Limits, kind: TaskKind, round_number: int, size: int, held_out: bool) -> bool:
+    """Whether a silo takes a task with a model of this length."""
+    try:
+        limits.check_size(Task("x", kind, round_number, Manifest("x", size, ()), held_out=held_out))
+    except AnchorageError as error:
+        assert error.code == "ANC-2150"
+        return False
+    return True
+
+
 class TestLimits:
     @pytest.mark.parametrize(
         ("name", "labels", "fields", "expected"),
@@ -202,10 +212,11 @@ class TestLimits:
         found = Limits.of(run, labels)
         large = MOST_LARGE_BYTES if PRESETS[name].down else 0
         own = updates + PLAYED_AGAIN, evaluations + PLAYED_AGAIN if evaluations else 0, repetitions
-        assert found == Limits(*own, Layout.from_json(run.down).nbytes, large)
+        size = Layout.from_json(run.down).nbytes
+        assert found == Limits(*own, (ModelSizes(3, size, size, size),), large)
 
     @pytest.mark.parametrize(("name", "large"), [("FedAvg", 0), ("FedMix", MOST_LARGE_BYTES)])
-    def test_more_bytes_than_the_run_needs_are_refused_before_there_is_room_made(self, name: str, large: int) -> None:
+    def test_a_model_of_another_length_is_refused_before_there_is_room_made(self, name: str, large: int) -> None:
         run = run_of(name)
         limits, size = Limits.of(run, "All"), Layout.from_json(run.down).nbytes
         behind = Layout.of([("pool", "U8", (large,))])
@@ -215,9 +226,30 @@ class TestLimits:
 
         limits.check_size(task(size))
         limits.check_size(task(size + large, behind))
-        for asked in (task(size + 1), task(4 << 30), task(size + large + 1, Layout.of([("pool", "U8", (large + 1,))]))):
-            with pytest.raises(AnchorageError, match=f"ANC-2150.*{size} and {large} at most"):
+        further = Layout.of([("pool", "U8", (large + 1,))])
+        for asked in (*map(task, (0, size - 4, size + 1, 4 << 30)), task(size + large + 1, further)):
+            with pytest.raises(AnchorageError, match=f"ANC-2150.*has {size} bytes for its model and {large} at most"):
                 limits.check_size(asked)
+
+    def test_the_length_of_a_model_is_that_of_its_kind_and_stage(self) -> None:
+        network = [("base", "F32", (100,)), ("head", "F32", (10,))]
+        first, frozen = Layout.of([("first", "F32", (3,))]), Layout.of(network, {"base"})
+        helped = Layout.of([*network, (f"{HELPER}0.head", "F32", (10,))], {"base"}).to_json()
+        stage = StageDescription(method=run_of().method, down=first.to_json(), up=first.to_json(), last=2)
+        parts = Layout.of([("head", "F32", (6,))])
+        limits = Limits.of(run_of(warm_up=(stage,), down=helped, up=parts.to_json()), "All")
+        assert frozen.nbytes == 440
+
+        def accepted(kind: TaskKind, round_number: int, held_out: bool = False) -> set[int]:
+            return {
+                size for size in (0, 12, 24, 40, 424, 440, 480) if _fits(limits, kind, round_number, size, held_out)
+            }
+
+        for kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
+            assert accepted(kind, 1) == accepted(kind, 2) == {12}
+        assert accepted(TaskKind.TRAIN, 3) == accepted(TaskKind.TRAIN, 9) == {440, 480}
+        assert accepted(TaskKind.EVALUATE, 3) == {424} and accepted(TaskKind.EVALUATE, 3, held_out=True) == {440}
+        assert accepted(TaskKind.SHOW_KEYS, 3) == {0}
 
     def test_hold_without_a_policy(self, tmp_path: Path) -> None:
         """Two updates and no scored model, whatever is asked for."""
