@@ -9,6 +9,7 @@ from typing import NoReturn
 import grpc
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, identity, transfer
+from anchorage.api.text import printable
 from anchorage.transport.silo_tasks import STORAGE
 
 _STATUS = {
@@ -46,7 +47,7 @@ def refuse(context: grpc.ServicerContext, error: AnchorageError) -> NoReturn:
 
 
 def refusal_of(error: grpc.RpcError, server: str) -> AnchorageError | None:
-    """Return the failure that a call ended with; None if trying again may help.
+    """Return the failure that a call ended with, in printable words; None if trying again may help.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def refusal_of(error: grpc.RpcError, server: str) -> AnchorageError | None:
     server : str
         Address, for the message.
     """
-    details = error.details() or ""
+    details = printable(error.details() or "")
     if (named := _DETAILS.fullmatch(details)) is not None and named[1] in CATALOGUE:
         return AnchorageError(CATALOGUE[named[1]], named[2])
     match error.code():
