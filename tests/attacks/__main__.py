@@ -14,15 +14,22 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
-import attacks_by_members  # noqa: F401 - registers its scripts
+import attacks_by_files  # noqa: F401 - registers its scripts
+import attacks_by_members  # noqa: F401
+import attacks_by_server  # noqa: F401
 import attacks_from_outside  # noqa: F401
-from attack_scripts import SCRIPTS, NotHeldError, Script
+import attacks_on_sums  # noqa: F401
+from attack_scripts import SCRIPTS, NotHeldError, Place, Script
 from attack_table import Row, rows
 from attacked_federation import Federation
+from attacks_on_sums import SummedFederation
+
+FEDERATIONS = {Place.SHARED: Federation, Place.SUMMED: SummedFederation}
 
 
 @dataclass(frozen=True)
@@ -53,15 +60,16 @@ def main() -> int:
     found = []
     folder = Path(tempfile.mkdtemp(prefix="anchorage-attacks-"))
     try:
-        with ExitStack() as stack:
-            federation = None
-            for number, each in enumerate(chosen):
-                if each.shared and federation is None:
-                    federation = stack.enter_context(Federation(folder / "shared"))
+        for place, scripts in groupby(sorted(chosen, key=lambda each: each.place), key=lambda each: each.place):
+            with ExitStack() as stack:
+                federation = None
+                if place in FEDERATIONS:
+                    federation = stack.enter_context(FEDERATIONS[place](folder / place.name.lower()))
                     federation.begin()
-                own = folder / str(number)
-                own.mkdir()
-                found.append(_played(each, table[each.name], federation if each.shared else own))
+                for each in scripts:
+                    own = folder / each.name
+                    own.mkdir()
+                    found.append(_played(each, table[each.name], federation or own))
     finally:
         shutil.rmtree(folder)
     if options.json is not None:
@@ -71,7 +79,7 @@ def main() -> int:
     return 1 if lost else 0
 
 
-def _played(script: Script, row: Row, place: Federation | Path | None) -> Seen:
+def _played(script: Script, row: Row, place: Federation | Path) -> Seen:
     began = time.monotonic()
     try:
         said, holds = script.play(place), True

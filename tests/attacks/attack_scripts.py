@@ -2,11 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 
 class NotHeldError(Exception):
     """Something did not hold: what, and what was seen instead."""
+
+
+class Place(IntEnum):
+    """Where an attack is played; those of one place are played one after another."""
+
+    SHARED = 0
+    """On the one federation that goes on through all of these."""
+    SUMMED = 1
+    """On one with secure aggregation, the same for all of these."""
+    OWN = 2
+    """In an empty folder."""
 
 
 @dataclass(frozen=True)
@@ -17,21 +29,22 @@ class Script:
     play: Callable[[Any], str]
     quick: bool
     """Whether it belongs to the part that `.ci/run` plays: no start of a server or of many agents of its own."""
-    shared: bool
-    """Whether it is played on the one federation that goes on through all of these; else it gets an empty folder."""
+    place: Place
 
 
 SCRIPTS: dict[str, Script] = {}
-"""Every one, in the order in which they are played."""
+"""Every one; within a place they are played in this order."""
 
 
-def script(*, quick: bool = True, shared: bool = True) -> Callable[[Callable[[Any], str]], Callable[[Any], str]]:
+def script(
+    *, quick: bool = True, place: Place = Place.SHARED
+) -> Callable[[Callable[[Any], str]], Callable[[Any], str]]:
     """Register a script, whose name is the function's with hyphens."""
 
     def register(play: Callable[[Any], str]) -> Callable[[Any], str]:
         name = play.__name__.replace("_", "-")
         assert name not in SCRIPTS, name
-        SCRIPTS[name] = Script(name, play, quick, shared)
+        SCRIPTS[name] = Script(name, play, quick, place)
         return play
 
     return register

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cached_property
@@ -31,6 +32,8 @@ IMAGES = 100
 ENDLESS = 1_000_000
 """Rounds of a federation that the driver ends."""
 DEFECTS = ("Traceback (most recent", "traceback", "an exception in the trainer process")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters other than ends of lines and tabs."""
 WEIGHTS = {
     "encoder.weight": np.linspace(-1, 1, 400_000, dtype=np.float32),
     "encoder.steps": np.array([3, 4]),
@@ -53,11 +56,14 @@ class Federation(Site):
     byte, the one of a federation that has no other members.
     """
 
-    def __init__(self, folder: Path, *, silos: int = len(HONEST) + len(HOSTILE), **spec: Any) -> None:
-        given = {"protocol": {"minSilos": len(HONEST), "roundDeadlineSeconds": 3600}, **spec}
-        super().__init__(small_study(folder / "federation", silos=silos, **given))
+    honest, hostile = HONEST, HOSTILE
+
+    def __init__(self, folder: Path, *, silos: int = 0, **spec: Any) -> None:
+        given = {"protocol": {"minSilos": len(self.honest), "roundDeadlineSeconds": 3600}, **spec}
+        count = silos or len(self.honest) + len(self.hostile)
+        super().__init__(small_study(folder / "federation", silos=count, **given))
         self.folder = folder
-        self._alone = small_study(folder / "alone", silos=len(HONEST))
+        self._alone = small_study(folder / "alone", silos=len(self.honest))
         self._expected: list[str] = []
         self._checked = 0
         self._read_to: dict[int, int] = {}
@@ -67,9 +73,9 @@ class Federation(Site):
     def begin(self) -> None:
         """Start everything, and wait for the first round."""
         self.current = self.server()
-        for silo in HOSTILE:
+        for silo in self.hostile:
             self.member(silo).park()
-        for silo in HONEST:
+        for silo in self.honest:
             self.null_agent(silo)
         self.goes_on()
 

@@ -1,12 +1,11 @@
 """What a member says in its own name: false numbers, false updates, texts for other people's terminals."""
 
-import re
 import threading
 from pathlib import Path
 
 import grpc
-from attack_scripts import held, refused, script
-from attacked_federation import HONEST, IMAGES, Federation, command
+from attack_scripts import Place, held, refused, script
+from attacked_federation import CONTROL, HONEST, IMAGES, Federation, command
 from eventually import eventually
 from hostile_silo import filled
 
@@ -17,8 +16,6 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 OTHER = Layout.of([("encoder.weight", "F32", (400_001,))])
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Control characters other than ends of lines and tabs."""
 _EVIL = "\x1b[2J\x1b]0;owned\x07[link=https://example.org]\r\nANC-9999 Forged: \x9b31m\u202e"
 
 
@@ -160,14 +157,12 @@ def escapes_in_texts(federation: Federation) -> str:
     log = eventually(
         lambda: [line for line in federation.log() if "the end" in line], "the server's log has the failure"
     )
-    held(not any(_CONTROL.search(line) for line in federation.log()), "no control character in the server's log", log)
+    held(not any(CONTROL.search(line) for line in federation.log()), "no control character in the server's log", log)
     held(not any(line.startswith("ANC-9999") for line in federation.log()), "no line of its own", log)
     for view in ("status", "silos", "rounds", "events"):
         done = command("fedctl.main", view, "--workdir", federation.workdir.root, folder=federation.root)
         held(done.returncode == 0, f"fedctl {view} works", done.stderr)
-        held(
-            not _CONTROL.search(done.stdout + done.stderr), f"no control character in fedctl {view}", repr(done.stdout)
-        )
+        held(not CONTROL.search(done.stdout + done.stderr), f"no control character in fedctl {view}", repr(done.stdout))
         held("\u202e" not in done.stdout, f"no change of direction in fedctl {view}", repr(done.stdout))
     member.park()
     return f"{bounds}, shown as text; {federation.goes_on()}"
@@ -195,7 +190,7 @@ def deadlined(folder: Path, seconds: int) -> Federation:
     return Federation(folder, silos=len(HONEST) + 1, protocol=protocol)
 
 
-@script(quick=False, shared=False)
+@script(quick=False, place=Place.OWN)
 def stalled_upload(folder: Path) -> str:
     """C stops in the middle of its upload: the round ends at its deadline without it."""
     with deadlined(folder, 45) as federation:

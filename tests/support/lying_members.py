@@ -32,7 +32,8 @@ from anchorage.engine.store import MemoryStore
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve, validate_study
 from anchorage.methods.composition import describe_run, round_settings
-from anchorage.simulation.link import InProcessLink, InProcessServerLink
+from anchorage.simulation.link import InProcessLink
+from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Announcement, Bytes, Evaluation, Event, Profile, Task, TaskKind
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, silo_uri
 from anchorage.transport.pki.credentials import read_certificates
@@ -329,10 +330,10 @@ class _Link(InProcessLink):
         return event
 
 
-class _LyingLink:
+class LyingLink:
     """A silo's end of a link, over which its answers go as the member wants."""
 
-    def __init__(self, link: InProcessServerLink, liar: "Liar") -> None:
+    def __init__(self, link: ServerLink, liar: "Liar") -> None:
         self._link, self._liar, self._late = link, liar, list[Evaluation]()
 
     def __getattr__(self, name: str) -> Any:
@@ -521,7 +522,7 @@ class Hospitals:
             ends[silo] = link.connect(silo, Profile("All", 100, "test"))
             secure = self._member(case, run, silo, clock)
             if isinstance(secure, Liar):
-                ends[silo] = _LyingLink(ends[silo], secure)
+                ends[silo] = LyingLink(ends[silo], secure)
             null = NullLearner(learner.down, learner.up, step_of(silo), 100)
             workers[silo] = SiloWorker(ends[silo], null, MemoryBuffers(), secure=secure)
         settings = replace(round_settings(study), rounds=rounds, check_keys=partial(self.check_keys, clock))
