@@ -43,7 +43,7 @@ chaos: $(VENV)/.dev ## Inject faults into federations of real processes: ARGS='-
 attacks: $(VENV)/.dev ## Play the threat table of docs/security.md against real processes: ARGS='--only NAME --json FILE --quick'
 	PYTHONPATH=tests/support $(BIN)/python tests/attacks $(ARGS)
 
-fuzz: $(VENV)/.dev ## Feed every parser of foreign bytes with damaged input: ARGS='--minutes 60 --seed 1 --only images'
+fuzz: $(VENV)/.dev ## Feed every parser of foreign bytes with damaged input, and a federation with messages at random: ARGS='--minutes 60 --seed 1 --only member'
 	PYTHONPATH=tests/support $(BIN)/python tests/fuzz $(ARGS)
 
 lint: $(VENV)/.dev ## ruff

@@ -19,7 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
-import attacks_by_files  # noqa: F401 - registers its scripts
+import attacks_at_random  # noqa: F401 - registers its script
+import attacks_by_files  # noqa: F401
 import attacks_by_members  # noqa: F401
 import attacks_by_server  # noqa: F401
 import attacks_from_outside  # noqa: F401

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from federation_processes import Process, Site
 from hostile_silo import HostileSilo, enrolled
 from safetensors.numpy import save_file
 
+from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.journal import read_journal
 from anchorage.transport.grpc.single_calls import describe
 from anchorage.transport.pki import Credentials
 from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.safetensors_file import read_safetensors
 
 HONEST = ("a", "b")
 HOSTILE = ("c", "d", "e")
@@ -65,7 +68,7 @@ class Federation(Site):
         self.folder = folder
         self._alone = small_study(folder / "alone", silos=len(self.honest))
         self._expected: list[str] = []
-        self._checked = 0
+        self._checked = self._origin = 0
         self._read_to: dict[int, int] = {}
         self.members: dict[str, HostileSilo] = {}
         self.current: Process | None = None
@@ -111,20 +114,53 @@ class Federation(Site):
         return eventually(there, f"round {number} is not committed")
 
     def goes_on(self) -> str:
-        """See that further rounds are committed, each from both honest silos alone, with the bytes that it has without an attack."""
+        """See that further rounds are committed, and `check_rounds`."""
         self.await_round(len(self.rounds()) + 1)
+        return self.check_rounds()
+
+    def check_rounds(self) -> str:
+        """See that the committed rounds are from both honest silos alone, with the bytes that they have without an attack."""
         records = self.rounds()
-        while len(self._expected) < len(records):
-            self._expected = null_digests(self._alone, max(32, 2 * len(records)))
+        while len(self._expected) < (played := len(records) - self._origin):
+            self._expected = null_digests(self._alone, max(32, 2 * played))
         for record in records[self._checked :]:
             counted = [part.name for part in record.silos if part.weight > 0]
             held(not record.round or counted == list(HONEST), f"round {record.round} is of a and b", counted)
             held(
-                record.digest == self._expected[record.round], f"round {record.round} is the same model", record.digest
+                record.digest == self._expected[record.round - self._origin],
+                f"round {record.round} is the same model",
+                record.digest,
             )
         self._checked = len(records)
         self.check_logs()
         return f"round {records[-1].round} has the same model"
+
+    def take_in(self) -> int:
+        """Wait for a round, and expect, where hostile members counted in one, what the honest silos alone make of its model; return in how many.
+
+        No member may take part any more.
+        """
+        self.await_round(len(self.rounds()))
+        news = self.rounds()[self._checked :]
+        counted = [record for record in news if any(part.weight > 0 and part.name in HOSTILE for part in record.silos)]
+        if counted:
+            number, model = eventually(self._newest_model, "the newest round has a model")
+            held(number >= counted[-1].round, "no member takes part any more", number)
+            held(all(np.isfinite(array).all() for array in model.values()), "the model is finite", counted[-1].silos)
+            self._alone = small_study(self.folder / f"alone-{number}", silos=len(HONEST))
+            save_file(model, self._alone.file.parent / "initial.safetensors")
+            self._origin, self._checked, self._expected = number, number + 1, []
+        return len(counted)
+
+    def _newest_model(self) -> tuple[int, dict[str, Any]] | None:
+        """Read the newest checkpoint; None where the server writes over it meanwhile."""
+        path = max((self.workdir.server / "checkpoints").glob("round-*.safetensors"))
+        record = self.await_round(int(path.stem.removeprefix("round-")))
+        with suppress(AnchorageError):
+            found = read_safetensors(path, self.layout)
+            if found.model.digest == record.digest:
+                return record.round, found.model.arrays()
+        return None
 
     def check_logs(self) -> None:
         """See that no process said that it has a defect."""

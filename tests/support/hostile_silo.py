@@ -66,6 +66,8 @@ class HostileSilo:
         self._orders: queue.SimpleQueue[pb.Order | None] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
         self._connections: list[Connection] = []
+        self.ends: list[Answer] = []
+        """How its sessions ended, other than well."""
 
     def join(self, samples: int = 100, **said: Any) -> Answer:
         """Open a session in the place of the one before; what is said in it may be changed."""
@@ -79,7 +81,7 @@ class HostileSilo:
             return ended(error)
         connection.session = self.session = welcome.session
         self.connection, self._orders = connection, queue.SimpleQueue()
-        reader = threading.Thread(target=_read, args=(calls, self._orders), daemon=True)
+        reader = threading.Thread(target=_read, args=(calls, self._orders, self.ends), daemon=True)
         self._readers.append(reader)
         reader.start()
         return Answer(grpc.StatusCode.OK, content=welcome.SerializeToString())
@@ -94,6 +96,13 @@ class HostileSilo:
             if order.WhichOneof("order") == kind:
                 return getattr(order, kind)
         raise AssertionError(f"the session ended without an order to {kind}")
+
+    def next_order(self, seconds: float) -> pb.Order | None:
+        """Return the next order; None where none comes within so many seconds, or the session has ended."""
+        try:
+            return self._orders.get(timeout=seconds)
+        except queue.Empty:
+            return None
 
     def orders(self) -> list[pb.Order]:
         """Return the orders that have come by now."""
@@ -157,6 +166,20 @@ class HostileSilo:
         first = pb.ChunkList(model=update.digest, chunks=list(chunks)).SerializeToString()
         return self.push(task, [first, *(update.chunk(index) for index in chunks)])
 
+    def leave(self) -> None:
+        """End the connection of the session: calls are CANCELLED until another one is joined."""
+        if self.connection is not None:
+            self.connection.close()
+
+    def close_earlier(self) -> None:
+        """End the connections of earlier sessions, and those on which none was opened."""
+        kept = [connection for connection in self._connections if connection is self.connection]
+        for connection in self._connections:
+            if connection not in kept:
+                connection.close()
+        self._connections = kept
+        self._readers = [reader for reader in self._readers if reader.is_alive()]
+
     def close(self) -> None:
         """End every connection."""
         for connection in self._connections:
@@ -175,8 +198,10 @@ def filled(layout: Layout, value: float) -> ModelBytes:
     return ModelBytes.from_arrays(layout, arrays)
 
 
-def _read(calls: Any, orders: "queue.SimpleQueue[pb.Order | None]") -> None:
-    with suppress(grpc.RpcError):
+def _read(calls: Any, orders: "queue.SimpleQueue[pb.Order | None]", ends: list[Answer]) -> None:
+    try:
         for message in calls:
             orders.put(pb.Order.FromString(message))
+    except grpc.RpcError as error:
+        ends.append(ended(error))
     orders.put(None)
