@@ -72,7 +72,11 @@ def _play(number: int, fed: Counter[str], answers: Counter[tuple[str, str]], end
         finally:
             fed[MEMBER] += federation.played
             answers.update(federation.answers)
-            answers["counted", "rounds"] += federation.counted
+            sys.stdout.write(
+                f"{federation.played} plays of seed {number}: {federation.counted} rounds with a member's update, "
+                f"the server's memory {federation.grown:+} MiB\n"
+            )
+            sys.stdout.flush()
     return True
 
 

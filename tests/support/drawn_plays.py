@@ -55,6 +55,15 @@ _WHOLE = st.sampled_from([([0, 1], ["none", "none"]), ([1, 0], ["none", "none"])
 _DAMAGE = st.sampled_from(["none"] * 6 + ["short", "long", "empty", "huge", "other", "twice"])
 
 
+_USUAL = [(True, True, True)] * 3 + [
+    (True, True, False),
+    (True, False, True),
+    (False, True, True),
+    (False, False, False),
+]
+"""Whether announcement, upload and chunks of a legal order are usual ones."""
+
+
 class Step(NamedTuple):
     """One call of one member."""
 
@@ -150,13 +159,14 @@ def _legal_order(draw: st.DrawFn, who: str) -> Play:
     """Draw joining, announcing and uploading in order, each with drawn values, cut off or with a step between."""
     announce, upload = draw(_announce(who)).fields, draw(_upload(who)).fields
     own = {"task": "own", "session": "own"}
-    if draw(st.booleans()):
+    usual_announcement, usual_upload, whole = draw(st.sampled_from(_USUAL))
+    if usual_announcement:
         train = draw(st.sampled_from([0, IMAGES]))
         usual = {"samples": {"train": train}, "metrics": {}, "auxiliary": {}, "head": None, "names": 0, "behind": ""}
         announce = {**announce, **usual, "update": ("filled", draw(_FLOATS))}
-    if draw(st.booleans()):
+    if usual_upload:
         upload = {**upload, **own, "update": ("announced",), "first": "list", "stalls": False}
-    if draw(st.booleans()):
+    if whole:
         upload = {**upload, "chunks": draw(_WHOLE)}
     play = [
         Step(who, "join", {"samples": IMAGES, "said": {}}),
@@ -167,7 +177,7 @@ def _legal_order(draw: st.DrawFn, who: str) -> Play:
     ]
     for _ in range(draw(st.integers(0, 3))):
         play.insert(draw(st.integers(0, len(play))), draw(_any_step(who)))
-    return play[: draw(st.integers(2, len(play)))]
+    return play[: draw(st.sampled_from([2, 3, 4, len(play), len(play), len(play)]))]
 
 
 @cache
@@ -189,16 +199,16 @@ def _play(draw: st.DrawFn) -> Play:
 
 
 def drawn_plays(number: int, count: int) -> list[Play]:
-    """Return the plays of a seed, at most so many."""
-    found: list[Play] = []
+    """Return the plays of a seed, at most so many, no two of the same calls: hypothesis repeats what it draws with few values changed."""
+    found: dict[tuple[tuple[str, str], ...], Play] = {}
 
     @seed(number)
     @settings(
-        max_examples=count, database=None, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+        max_examples=3 * count, database=None, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
     )  # fmt: skip
     @given(_play())
     def collect(play: Play) -> None:
-        found.append(play)
+        found.setdefault(tuple((step.who, step.call) for step in play), play)
 
     collect()
-    return found[:count]
+    return list(found.values())[:count]

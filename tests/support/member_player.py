@@ -21,8 +21,10 @@ from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
-LISTEN_SECONDS = 2.0
-"""How long a member that expects an order waits: while another one holds the round up, none may come."""
+LISTEN_SECONDS = 10.0
+"""How long a member waits for an order that the server has for it."""
+HELD_UP_SECONDS = 0.5
+"""How long, where another member takes part, too: while that one holds the round up, no order may come."""
 STALL_SECONDS = 30.0
 OTHER = Layout.of([("encoder.weight", "F32", (400_001,))])
 _TASKS = {"none": "", "long": "x" * 129, "strange": "é/../\n", "step": "1.reveal-shares"}
@@ -45,17 +47,22 @@ class _Member:
         self.tasks: list[pb.Task] = []
         self.sessions: list[str] = []
         self.announced: dict[str, ModelBytes | None] = {}
-        self.expects = False
-        """Whether an order is likely to come: it joined with images or announced, and has heard nothing since."""
+        self.takes_part = False
+        self.expects: tuple[str, ...] = ()
+        """Kinds of orders of which one comes: it joined with images or announced, and has heard none since."""
 
     def hear(self, seconds: float = 0.0) -> None:
         """Take the orders that have come, and wait for one that is expected."""
-        found = self.silo.orders()
-        if not found and seconds and self.expects and (order := self.silo.next_order(seconds)) is not None:
-            found = [order, *self.silo.orders()]
-        self.expects = self.expects and not found
-        self.tasks += [order.assign for order in found if order.WhichOneof("order") == "assign"]
+        self._take(self.silo.orders())
+        while self.expects and seconds and (order := self.silo.next_order(seconds)) is not None:
+            self._take([order])
+
+    def _take(self, orders: list[pb.Order]) -> None:
+        kinds = {order.WhichOneof("order") for order in orders}
+        self.tasks += [order.assign for order in orders if order.WhichOneof("order") == "assign"]
         del self.tasks[:-4]
+        if kinds.intersection(self.expects):
+            self.expects = ()
 
 
 class Player:
@@ -104,7 +111,7 @@ class Player:
     def rest(self) -> None:
         """End what is still on its way, and have no member take part."""
         for name, member in self._members.items():
-            self._count(Step(name, "park", {}), member.silo.park())
+            self._count(Step(name, "park", {}), self._park(member))
             member.silo.close_earlier()
             member.announced.clear()
         for over, call in self._stalled:
@@ -120,7 +127,8 @@ class Player:
         member = self._members[step.who]
         member.hear()
         if step.call == "listen":
-            member.hear(LISTEN_SECONDS)
+            alone = not any(other.takes_part for other in self._members.values() if other is not member)
+            member.hear(LISTEN_SECONDS if alone else HELD_UP_SECONDS)
             return
         play: Callable[..., Answer | None] = getattr(self, f"_{step.call}")
         fields = dict(step.fields)
@@ -199,7 +207,8 @@ class Player:
         if answer.status is grpc.StatusCode.OK:
             member.sessions.append(before)
             del member.sessions[:-2]
-            member.expects = samples > 0
+            member.takes_part = samples > 0
+            member.expects = ("assign",) if samples else ()
         return answer
 
     def _park(self, member: _Member) -> Answer:
@@ -207,6 +216,7 @@ class Player:
 
     def _leave(self, member: _Member) -> None:
         member.silo.leave()
+        member.takes_part, member.expects = False, ()
 
     def _announce(
         self, member: _Member, task: str, update: tuple[Any, ...], samples: dict[str, int], metrics: dict[str, float],
@@ -224,7 +234,7 @@ class Player:
         )
         member.announced[task] = self._update(member, task, update)
         answer = member.silo.say("Announce", message)
-        member.expects = answer.status is grpc.StatusCode.OK
+        member.expects = ("permit", "dismiss") if answer.status is grpc.StatusCode.OK else ()
         return answer
 
     def _upload(
