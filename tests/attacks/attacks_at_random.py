@@ -9,7 +9,7 @@ from attack_scripts import Place, NotHeldError, held, script
 from drawn_plays import drawn_plays
 from fuzz_member import BrokenPlayError, FuzzedFederation
 
-SEED, PLAYS = 1, 60
+SEED, PLAYS = 1, 30
 
 
 @script(place=Place.OWN)
