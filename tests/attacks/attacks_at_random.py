@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
 
-from attack_scripts import Place, NotHeldError, held, script
+from attack_scripts import NotHeldError, Place, held, script
 from drawn_plays import drawn_plays
 from fuzz_member import BrokenPlayError, FuzzedFederation
 
