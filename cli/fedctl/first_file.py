@@ -54,6 +54,7 @@ class FirstFile:
             image_size(sites, ENCODER_SIDES[1]),
             self.weights,
             self.task_name,
+            validated="validation" in self.server,
         )
 
     def written(self) -> str:
@@ -81,8 +82,9 @@ class FirstFile:
             for stage in recipe.warm_up:
                 yield f"  - {_entry('method', stage['method'])}"
                 yield _entry("rounds", stage["rounds"], 4)
-                yield "    set:"
-                yield from (f"    - {_flow(override)}" for override in stage["set"])
+                if overrides := stage.get("set"):
+                    yield "    set:"
+                    yield from (f"    - {_flow(override)}" for override in overrides)
         yield from _comment(
             f"How silos and server learn. {recipe.method}: {recipe.method_reason}. `fedctl methods describe {recipe.method}` shows it; "
             "docs/choosing-a-method.md has others.",
@@ -105,7 +107,9 @@ class FirstFile:
             )
             yield from _comment(f"The server's labelled images (anchors): {self._contents(anchors)}.{unused}", 2)
             yield from self._section("anchorData", anchors, 2)
-        yield from self._evaluation()
+        yield from self._evaluation(
+            averaged=self.volume is None and Fact.UNTRAINED not in PRESETS[recipe.method].slots.facts()
+        )
         yield from _comment(
             "MLflow: the experiment, and the name under which the model is registered. uri: a server of yours.", 2
         )
@@ -142,7 +146,7 @@ class FirstFile:
             )
         yield _entry("model", {**recipe.model, **size, **({"intensity": intensity} if intensity else {})}, 2)
 
-    def _evaluation(self) -> Iterator[str]:
+    def _evaluation(self, *, averaged: bool) -> Iterator[str]:
         missing = {
             "validation": "the best model is then the last one: nothing else can choose it",
             "test": "the summary then has scores on the validation images alone, by which the best model was chosen",
@@ -157,7 +161,7 @@ class FirstFile:
         )
         if here:
             yield "    everyRounds: 5"
-            if self.volume is None:  # of a few long rounds, the models before are too much behind
+            if averaged:  # of a few long rounds, or of classifiers made anew, the models before are too much behind
                 yield from _comment(
                     "What is scored, kept and registered is an average of about the last ten global models: single ones go up and down.",
                     4,

@@ -29,6 +29,7 @@ from anchorage.methods.pretrained import WeightsFolder
 from fedctl.first_file import FirstFile
 from fedctl.masked_folders import classes_of, named_values, values_at
 from fedctl.output import Format, counted, warn
+from fedctl.pretrained import encoder_width
 from fedctl.recipe import Labels, Weights
 from fedctl.several_findings import recognised
 from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look, plain_section, relisted
@@ -145,7 +146,7 @@ def begin_study(wanted: InitRequest) -> None:
     name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
     name = name if name[0].isalpha() else f"study-{name}"[:LONGEST_NAME].strip("-")
     volume = volume_of([*volumes.values()]) if volumes else None
-    weights = None if volumes else _weights_below(root)
+    weights = None if volumes else _weights_below(root, measured="validation" in server)
     text = FirstFile(name, document, server, members, class_maps, weights, task_name, volume).written()
     _require_valid(text, out)
     _write(out, text)
@@ -366,15 +367,17 @@ def _warn_missing(
             warn(f"{role} has no image of {', '.join(missing)}; `fedctl methods describe` says what the method needs")
 
 
-def _weights_below(root: Path) -> Weights | None:
-    """Return the pretrained weights below the data root, the first of several; None where there are none."""
+def _weights_below(root: Path, *, measured: bool) -> Weights | None:
+    """Return the pretrained weights below the data root, the first of several; None where there are none. `measured`: with the encoder's width."""
     listed = [Weights(entry.network, entry.name) for entry in WeightsFolder(root).listed()]
     if len(listed) > 1:
         others = ", ".join(f"{each.name} of {each.network}" for each in listed[1:])
         warn(
             f"the file begins with the weights {listed[0].name} of {listed[0].network}; also in {root / 'weights'}: {others}"
         )
-    return listed[0] if listed else None
+    if not listed:
+        return None
+    return replace(listed[0], width=encoder_width(listed[0].network)) if measured else listed[0]
 
 
 def _refuse_existing(out: Path) -> None:

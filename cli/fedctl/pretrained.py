@@ -17,13 +17,15 @@ from anchorage.api.base import FORMS, WEIGHTS_PATTERN
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import WEIGHTS_UNUSABLE
 from anchorage.api.mistakes import meant
-from anchorage.api.model import REGISTERED, WeightsName, network_called, require_package
+from anchorage.api.model import REGISTERED, ModelSpec, WeightsName, network_called, require_package
 from anchorage.methods.pretrained import WeightsFolder, not_fetched
 from anchorage.transport.tensors.safetensors_file import read_description
 from fedctl.downloading import limiting_silence
 from fedctl.output import Format, emit, people, plain_table
 from fedctl.registered_models import fetch_registered
 
+USUAL_SIDE = 224
+"""Side of the images that most encoders are made for, in pixels."""
 ANSWER_SECONDS = 5.0
 """How long the source of weights may take to answer a first question."""
 
@@ -74,6 +76,19 @@ def list_weights(data_root: Path, output: Format) -> None:
     for entry in listed:
         table.add_row(entry.network, entry.name, entry.digest[:12], entry.source)
     people().print(table)
+
+
+def encoder_width(network: str) -> int | None:
+    """Return how many features a network's encoder gives for an image; None: it cannot be built here, or not without memory for its weights."""
+    try:
+        import torch
+
+        from anchorage.learning.models import embedding_width
+
+        with torch.device("meta"):
+            return embedding_width(ModelSpec(network=network, image_size=USUAL_SIDE))
+    except (ImportError, AnchorageError, NotImplementedError):  # the last: it needs the content of its tensors
+        return None
 
 
 def _require_network(network: str) -> None:

@@ -20,6 +20,8 @@ LEAST_MOON_SIDE = 16
 ENCODER_SIDES = (64, 128)
 """Least and largest side for pretrained weights. Below, the first layer of some networks is another one, which their weights do not fit
 (docs/networks.md); above, encoding thousands of images on a processor takes long."""
+COMPONENTS = 256
+"""Principal components that a classifier in closed form sees, of an encoder with more features."""
 POOLED_BATCH = 32
 """Images of one step of all labelled silos together: averaging adds their batches up."""
 
@@ -49,6 +51,27 @@ _SMALL = (
 _ENCODER = (
     "Pretrained weights of the folder weights: the encoder stays as it is (Head), each image is encoded once, and a hidden layer and the "
     "classifier are trained, within seconds. trainable: All trains everything, for many labels and a GPU."
+)
+_FEATURES = (
+    "Pretrained weights of the folder weights: the encoder stays as it is (Head) and encodes each image once. Nothing is trained: the classifier is "
+    "computed from sums of features."
+)
+_COMPONENTS = (
+    f"In the first round silos send sums over all their images, of which the server finds the {COMPONENTS} directions in which features vary most "
+    "(principalComponents): a few labels have fewer numbers to learn, and silos send less. explained_variance below 0.8: take more."
+)
+_GUESS_ROUNDS = (
+    "Rounds, each a new classifier, of seconds: the first after warmUp knows the labels alone, the others count images without labels as "
+    "the classifier before guesses them."
+)
+_SHARES_HEAD = (
+    "labels at the server only and an encoder that stays as it is. Images without labels count only where validation images (ten of each class, or "
+    "more) show a gain; where silos have like shares of the classes there is little, and the classifier of the labels alone stays. Where records "
+    "tell a silo's shares, write them into its classCounts: then it gains most. Without validation images fedctl init writes a method that trains"
+)
+_UNVALIDATED = (
+    ". With --validation this file begins with SharesHead, which ended higher in trials and needs validation images: write it anew once there are "
+    "ten of each class"
 )
 _WARM_UP = (
     "Silos with labels train first, by themselves: pseudo-labels of a model that knows nothing are wrong, and one accepted one of many would "
@@ -93,6 +116,8 @@ class Weights:
     """As `spec.model.network` calls it."""
     name: str
     """As `spec.model.weights` does."""
+    width: int | None = None
+    """Number of features that its encoder gives for an image; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +159,14 @@ _GROUP_NORM = Choice(
 )
 
 
-def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task: str = "classification") -> Recipe:
+def recipe_of(
+    labels: Sequence[Labels],
+    side: int,
+    weights: Weights | None,
+    task: str = "classification",
+    *,
+    validated: bool = False,
+) -> Recipe:
     """Choose what a study begins with.
 
     Parameters
@@ -147,6 +179,8 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task
         Pretrained weights to start from.
     task : str
         Name of the task's piece.
+    validated : bool
+        Whether the server has validation images.
 
     Raises
     ------
@@ -199,6 +233,9 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task
                 *norm,
             ],
         )
+    fits = weights is not None and not getattr(network_called(weights.network), "projects", False)
+    if weights is not None and fits and validated:
+        return _closed_form(weights, side)
     guesses = {"steps": 5, "batchSize": batch, "optimiser": _adamw("0.001")}
     anchors = {
         "pretrainSteps": 1000,
@@ -211,7 +248,7 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task
         warm_up=(),
         warm_up_reason="",
         method="FedAvgFixMatchAlternate",
-        method_reason="labels at the server only; to compare: FedAnchor, SemiFL",
+        method_reason="labels at the server only; to compare: FedAnchor, SemiFL" + _UNVALIDATED * fits,
         choices=[
             *([pseudo_labels] if weights else []),
             Choice("serverTraining", {"anchors": anchors}, _ANCHORS),
@@ -219,6 +256,24 @@ def recipe_of(labels: Sequence[Labels], side: int, weights: Weights | None, task
             Choice("serverStep", {"momentum": {"learningRate": "0.1", "momentum": "0"}}, _TENTH),
             *norm,
         ],
+    )
+
+
+def _closed_form(weights: Weights, side: int) -> Recipe:
+    """Return the recipe of labels at the server and a frozen encoder, whose images have this side."""
+    model: dict[str, Any] = {"network": weights.network, "weights": weights.name, "trainable": "Head"}
+    narrow = (weights.width or 0) <= COMPONENTS  # or unknown: the classifier sees the features
+    return Recipe(
+        rounds=10 if narrow else 11,
+        rounds_reason=_GUESS_ROUNDS,
+        model=model if narrow else model | {"principalComponents": COMPONENTS},
+        model_reason=_FEATURES,
+        side=side,
+        warm_up=() if narrow else ({"method": "PrincipalComponents", "rounds": 1},),
+        warm_up_reason="" if narrow else _COMPONENTS,
+        method="SharesHead",
+        method_reason=_SHARES_HEAD,
+        choices=(),
     )
 
 

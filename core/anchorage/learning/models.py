@@ -312,6 +312,11 @@ def build_encoder(model: ModelSpec, seed: int) -> nn.Module:
     return encoder
 
 
+def embedding_width(model: ModelSpec) -> int:
+    """Return the width of the embeddings of a model's encoder. Raises what building it raises: its package or its size of images may be missing."""
+    return _width(build_encoder(model, 0), model)
+
+
 def _width(encoder: nn.Module, model: ModelSpec) -> int:
     """Return the width of an encoder's embeddings: what it says, else what it returns for an image."""
     if isinstance(width := getattr(encoder, "width", None), int):

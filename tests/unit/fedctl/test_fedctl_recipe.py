@@ -1,6 +1,7 @@
 """What a first file begins with, by labels, images and weights, and what it keeps clear of."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from anchorage.api.model import network_called
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import WeightsFolder
 from fedctl.main import app
+from fedctl.pretrained import encoder_width
 from fedctl.recipe import Choice, Labels, Recipe, Weights, recipe_of
 
 LABELS: dict[str, Sequence[Labels]] = {
@@ -40,9 +42,10 @@ def test_no_first_network_averages_batch_statistics(labels: Sequence[Labels], si
     assert not stages or ("batchNorm={groupNorm: {}}" in stages) == (side < 16)
 
 
+@pytest.mark.parametrize("weights", [None, Weights("torchvision/mobilenet_v3_small", "mine", 1024)])
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-def test_every_choice_has_its_reason(labels: Sequence[Labels]) -> None:
-    recipe = recipe_of(labels, 32, None)
+def test_every_choice_has_its_reason(labels: Sequence[Labels], weights: Weights | None) -> None:
+    recipe = recipe_of(labels, 32, weights, validated=True)
     reasons = [
         recipe.rounds_reason,
         recipe.model_reason,
@@ -97,6 +100,55 @@ def test_pretrained_weights_are_begun_with(side: int, taken: int) -> None:
     }
 
 
+ENCODER = Weights("torchvision/mobilenet_v3_small", "mine", 1024)
+
+
+def test_few_labels_at_the_server_and_an_encoder_begin_with_a_classifier_of_components() -> None:
+    recipe = recipe_of(LABELS["server"], 96, ENCODER, validated=True)
+    assert (recipe.method, recipe.rounds, recipe.choices, recipe.side) == ("SharesHead", 11, (), 96)
+    assert recipe.warm_up == ({"method": "PrincipalComponents", "rounds": 1},)
+    assert recipe.model["principalComponents"] == 256 and "hidden" not in recipe.model
+
+
+@pytest.mark.parametrize("width", [192, 256, None])
+def test_an_encoder_of_few_or_unknown_features_has_no_components(width: int | None) -> None:
+    recipe = recipe_of(LABELS["server"], 96, replace(ENCODER, width=width), validated=True)
+    assert (recipe.method, recipe.rounds, recipe.warm_up) == ("SharesHead", 10, ())
+    assert "principalComponents" not in recipe.model and not recipe.warm_up_reason
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "validated", "method"),
+    [
+        ("server", ENCODER, False, "FedAvgFixMatchAlternate"),
+        ("server", None, True, "FedAvgFixMatchAlternate"),
+        ("server", Weights("MoonCnn", "skin.v1", 84), True, "FedAvgFixMatchAlternate"),
+        ("some", ENCODER, True, "FedAvgUDA"),
+        ("partial", ENCODER, True, "FedAvgUDA"),
+        ("all", ENCODER, True, "FedAvg"),
+    ],
+    ids=["no validation", "no encoder", "projection head", "some silos", "partial", "all silos"],
+)
+def test_other_studies_train(labels: str, weights: Weights | None, validated: bool, method: str) -> None:
+    recipe = recipe_of(LABELS[labels], 96, weights, validated=validated)
+    assert recipe.method == method
+    assert ("--validation" in recipe.method_reason) == (labels == "server" and weights == ENCODER)
+
+
+def test_several_findings_have_no_classifier_of_sums() -> None:
+    assert recipe_of(["All", "None"], 96, ENCODER, "multiLabel", validated=True).method == "LowerBound"
+
+
+def test_the_features_of_an_encoder_are_counted_without_its_weights() -> None:
+    assert encoder_width("torchvision/mobilenet_v3_small") == 1024
+    assert encoder_width("ResNet18") == 512
+
+
+@pytest.mark.parametrize("network", ["torchvision/regnet_y_128gf", "timm/nonsense"], ids=["not on meta", "no such"])
+def test_the_features_of_an_encoder_that_cannot_be_built_are_unknown(network: str) -> None:
+    assert encoder_width(network) is None
+
+
 def test_images_have_a_side_that_the_weights_network_takes() -> None:
     transformer = network_called("torchvision/vit_b_16")
     assert not transformer.takes(72), "its patches of 16 pixels fill the image"
@@ -124,13 +176,15 @@ def test_init_writes_the_recipe_as_it_is(
     assert result.exit_code == 0, result.output + repr(result.exception)
     federation: Federation = validate_study(Path("s.yaml")).federation
     labels: list[Labels] = ["All" if place < labelled else "None" for place in range(2)]
-    start = Weights("torchvision/mobilenet_v3_small", "mine") if weights else None
-    recipe, spec = recipe_of(labels, 80, start), federation.spec
+    recipe, spec = recipe_of(labels, 80, ENCODER if weights else None, validated=True), federation.spec
     assert spec.model.network == recipe.model["network"] and spec.model.weights == recipe.model.get("weights")
     assert (spec.rounds, spec.method.name) == (recipe.rounds, recipe.method)
+    assert spec.model.principal_components == recipe.model.get("principalComponents")
     document = spec.method.model_dump(by_alias=True, exclude_unset=True)
     assert set(document) == {"name", *(each.field for each in recipe.choices)}
     assert [stage.rounds for stage in spec.warm_up] == [stage["rounds"] for stage in recipe.warm_up]
-    assert spec.evaluation is not None and (spec.evaluation.every_rounds, spec.evaluation.average_decay) == (5, "0.9")
+    decay = None if recipe.method == "SharesHead" else "0.9"
+    assert spec.evaluation is not None and (spec.evaluation.every_rounds, spec.evaluation.average_decay) == (5, decay)
     text = " ".join(line.strip().removeprefix("# ") for line in Path("s.yaml").read_text().splitlines())
-    assert all(each.reason in text for each in recipe.choices) and recipe.model_reason in text
+    reasons = [recipe.method_reason, recipe.rounds_reason, recipe.model_reason, recipe.warm_up_reason]
+    assert all(reason in text for reason in (*reasons, *(each.reason for each in recipe.choices)))
