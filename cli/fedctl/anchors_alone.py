@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.fact import Fact
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import load_federation
+from anchorage.api.stages import stage_method
 from anchorage.methods import resolve
 from anchorage.methods.pretrained import initial_of
 from anchorage.transport.files import write_atomically
@@ -44,21 +46,25 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
     from anchorage.learning import data, learners
 
     spec = load_federation(file).federation.spec
-    sections = spec.server_data
     images = {
         name: data.read(section, data_root, spec.model_description, spec.seed)[0]
-        for name, section in sections.items()
-        if name in ("anchors", scored_part(spec))
+        for name, section in spec.server_data.items()
+        if name in ("anchors", "validation", scored_part(spec))
     }
+    method = resolve(spec.method, spec.task)
+    rounds = spec.rounds - sum(stage.rounds for stage in spec.warm_up)
+    stages = [resolve(stage_method(stage), spec.task) for stage in spec.warm_up]
     report = learners.train_on_anchors_alone(
         model=spec.model_description,
-        method=resolve(spec.method, spec.task),
+        method=method,
         seed=spec.seed,
         anchors=images["anchors"],
         test=images[scored_part(spec)],
-        rounds=spec.rounds - sum(stage.rounds for stage in spec.warm_up),
+        rounds=1 if Fact.UNTRAINED in method.facts() else rounds,  # later rounds of a closed form are for guesses
         device="auto",
         initial=initial_of(spec, data_root),
+        validation=images.get("validation"),
+        components=next((each for each in stages if Fact.PRINCIPAL_COMPONENTS in each.facts()), None),
     )
     return dict(report.metrics)
 

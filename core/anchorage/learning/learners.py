@@ -101,8 +101,17 @@ def train_on_anchors_alone(
     rounds: int,
     device: str = "cpu",
     initial: Path | None = None,
+    validation: ImageSet | None = None,
+    components: ResolvedMethod | None = None,
 ) -> Report:
     """Return the report of the same model, seed and server training without any silo, after the same number of rounds.
+
+    Parameters
+    ----------
+    validation : ImageSet, optional
+        What a method chooses by.
+    components : ResolvedMethod, optional
+        Method of a round before, which finds the principal components that the classifier sees, here of the anchors' features.
 
     Raises
     ------
@@ -110,9 +119,23 @@ def train_on_anchors_alone(
         The method does not train at the server, so there is nothing to compare with.
     """
     learner = build_server_learner(
-        model=model, method=method, seed=seed, anchors=anchors, test=test, device=device, initial=initial, rounds=rounds
+        model=model,
+        method=method,
+        seed=seed,
+        anchors=anchors,
+        validation=validation,
+        test=test,
+        device=device,
+        initial=initial,
+        rounds=rounds,
     )
-    weights = learner.initialise()
+    if components is None:
+        weights = learner.initialise()
+    else:
+        finder = build_server_learner(
+            model=model, method=components, seed=seed, anchors=anchors, device=device, initial=initial
+        )
+        weights = learner.adopt(finder.train(finder.initialise(), 1)[0])
     for round_number in range(1, rounds + 1):
         weights, _ = learner.train(weights, round_number)
     return learner.test(weights, rounds)
