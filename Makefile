@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-cluster chaos attacks fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions quality-unlabelled clean
+.PHONY: help demo test test-integration test-cluster chaos attacks fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks docs docs-serve docs-check isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions quality-unlabelled clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -194,5 +194,19 @@ quality-unlabelled: $(VENV)/.dev ## Few labels at the server, silos of different
 	  $(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/unlabelled-cifar10 "alpha-0.5-*-$$cells-head" "alpha-0.5-*-labels-alone-head" || exit 1; \
 	done
 
+$(VENV)/.docs: pyproject.toml tools/docs_site/npm_files.py $(VENV)/.run
+	tools/install.sh $(abspath $(BIN))/python docs
+	$(BIN)/python tools/docs_site/npm_files.py
+	@touch $@
+
+docs: $(VENV)/.docs ## The documentation as a site, into site/: open site/VERSION/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
+
+docs-serve: $(VENV)/.docs ## Show the documentation at http://127.0.0.1:8000 and follow changes of its pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload $(ARGS)
+
+docs-check: docs $(VENV)/.dev ## Build the site and open it in a browser (Debian: apt-get install chromium): scripts, requests, accessibility
+	$(BIN)/python -m pytest -p no:randomly tests/integration/test_documentation_site.py -m integration $(ARGS)
+
 clean: ## Remove what the tools left
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -4,15 +4,10 @@
 """
 
 import argparse
-import base64
-import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -21,11 +16,11 @@ from urllib.request import urlopen
 
 from mlflow.tracking import MlflowClient
 from PIL import Image
-from websocket import WebSocket, create_connection
+
+from browser import Page, browser, child, until
 
 ROOT = Path(__file__).parents[1]
 SHOWN = ROOT / "docs" / "mlflow"
-PATIENCE_SECONDS = 180.0
 LARGEST_BYTES = 150_000
 WIDTH = 1280
 QUIET = """
@@ -44,62 +39,15 @@ SCROLLED = """(() => {
 """Scrolls to a section of charts, and is true when it is there."""
 
 
-class Page:
-    """A page of a browser, driven over its debugging protocol.
-
-    Parameters
-    ----------
-    address : str
-        Of the page's WebSocket.
-    """
-
-    def __init__(self, address: str) -> None:
-        self._socket: WebSocket = create_connection(address, timeout=PATIENCE_SECONDS, suppress_origin=True)
-        self._sent = 0
-
-    def call(self, method: str, **values: object) -> dict[str, object]:
-        """Call a method of the protocol and return its result."""
-        self._sent += 1
-        self._socket.send(json.dumps({"id": self._sent, "method": method, "params": values}))
-        while (answer := json.loads(self._socket.recv())).get("id") != self._sent:
-            pass
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']['message']}")
-        found: dict[str, object] = answer["result"]
-        return found
-
-    def wait(self, condition: str) -> None:
-        """Wait until an expression of JavaScript is true."""
-        look = f"new Promise(done => {{ const look = () => ({condition}) ? done(1) : setTimeout(look, 100); look(); }})"
-        self.call("Runtime.evaluate", expression=look, awaitPromise=True)
-
-    def show(self, address: str, condition: str, height: int) -> bytes:
-        """Open an address, wait for a condition, and return a picture, PNG."""
-        size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.call("Emulation.setDeviceMetricsOverride", **size)
-        self.call("Page.navigate", url="about:blank")
-        self.call("Page.navigate", url=address)
-        self.wait(f"document.body && ({condition})")
-        self.call("Runtime.evaluate", expression=QUIET)
-        settled = "new Promise(done => requestIdleCallback(() => setTimeout(done, 4000)))"
-        self.call("Runtime.evaluate", expression=settled, awaitPromise=True)
-        return base64.b64decode(str(self.call("Page.captureScreenshot", format="png")["data"]))
-
-
-@contextmanager
-def browser() -> Iterator[Page]:
-    """Yield a page of a browser without a display."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        sys.exit("needs Chromium (Debian: apt-get install chromium)")
-    with tempfile.TemporaryDirectory(prefix="anchorage-browser-", ignore_cleanup_errors=True) as profile:
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run"]
-        with child([found, *options, f"--user-data-dir={profile}", "about:blank"]):
-            port = Path(profile) / "DevToolsActivePort"
-            until(lambda: port.exists() and len(port.read_text().splitlines()) == 2)
-            where = f"http://127.0.0.1:{port.read_text().split()[0]}/json/list"
-            pages = [page for page in json.loads(urlopen(where).read()) if page["type"] == "page"]
-            yield Page(pages[0]["webSocketDebuggerUrl"])
+def show(page: Page, address: str, condition: str, height: int) -> bytes:
+    """Open an address, wait for a condition, and return a picture, PNG."""
+    page.resize(WIDTH, height)
+    page.call("Page.navigate", url="about:blank")
+    page.call("Page.navigate", url=address)
+    page.wait(f"document.body && ({condition})")
+    page.call("Runtime.evaluate", expression=QUIET)
+    page.evaluate("new Promise(done => requestIdleCallback(() => setTimeout(done, 4000)))")
+    return page.picture()
 
 
 @contextmanager
@@ -115,20 +63,6 @@ def interface(uri: str) -> Iterator[str]:
         yield address
 
 
-@contextmanager
-def child(command: list[str]) -> Iterator[None]:
-    """Run a command, and end it with all that it started."""
-    quiet = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-    process = subprocess.Popen(
-        command, env=quiet, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, 15)
-        process.wait()
-
-
 def answers(address: str) -> bool:
     """Return whether a server answers."""
     try:
@@ -136,16 +70,6 @@ def answers(address: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
-
-
-def until(condition: object) -> None:
-    """Wait until a function returns something true."""
-    ends = time.monotonic() + PATIENCE_SECONDS
-    assert callable(condition)
-    while not condition():
-        if time.monotonic() > ends:
-            raise TimeoutError("it takes too long")
-        time.sleep(0.2)
 
 
 def views(run_id: str, experiment: str) -> Iterator[tuple[str, str, str, int]]:
@@ -180,7 +104,7 @@ def main() -> None:
         options.out.mkdir(exist_ok=True)
         with interface(uri) as address, browser() as page:
             for name, path, condition, height in views(found.info.run_id, experiment.experiment_id):
-                picture = Image.open(BytesIO(page.show(f"{address}/#/{path}", condition, height)))
+                picture = Image.open(BytesIO(show(page, f"{address}/#/{path}", condition, height)))
                 file = options.out / f"{name}.png"
                 picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(file, optimize=True)
                 sys.stdout.write(f"{file}: {file.stat().st_size} bytes\n")
