@@ -141,6 +141,7 @@ def test_a_browser_shows_the_pages(site: Path, address: str, page: Page) -> None
     problems: dict[str, list[str]] = {}
     for width, scheme in VIEWS:
         page.resize(width, 900)
+        page.call("Storage.clearDataForOrigin", origin=address, storageTypes="all")  # which remembers the scheme
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         for name in SHOWN:
             seen = opened(page, f"{address}/{version_of(site)}/{name}.html")

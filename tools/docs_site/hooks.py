@@ -34,6 +34,8 @@ OUTSIDE = {
 }
 """Pages of the site that lie outside docs/: path in the repository, path in the site."""
 
+DIAGRAM = r'<div class="diagram" role="group" aria-label="Diagram" tabindex="0">\g<0></div>'
+
 CODE_OR_LINK = re.compile(
     r"^[ ]*(?P<fence>```+|~~~+).*?^[ ]*(?P=fence)"
     r"|(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)"
@@ -132,10 +134,11 @@ def rewrite_links(markdown: str, page: str, repository: str | None) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Load the script of the diagrams in pages that have one; it is large."""
+    """Let wide diagrams scroll, and load their script, which is large, in pages that have one."""
     if 'class="mermaid"' not in output:
         return output
     script = get_relative_url(f"assets/{MERMAID.path.name}", page.url)
+    output = re.sub(r'<pre class="mermaid">.*?</pre>', DIAGRAM, output, flags=re.DOTALL)
     return output.replace("</head>", f'<script src="{script}"></script></head>', 1)
 
 
