@@ -115,6 +115,28 @@ def opened(page: Page, address: str) -> list[str]:
     return problems
 
 
+def test_links_that_leave_the_docs_lead_to_their_page_or_are_marked() -> None:
+    call = "import json, sys; sys.path.insert(0, 'tools/docs_site'); import hooks; print(json.dumps([hooks.rewrite_links(*call) for call in json.load(sys.stdin)]))"
+    text = "[values](../../charts/anchorage/README.md#values) and [`Makefile`](../../Makefile), not `[x](../../Makefile)`\n```\n[x](../../Makefile)\n```\n| `a\\|b` |"
+    calls = [
+        [text, "design/trust.md", None],
+        [text, "design/trust.md", "https://forge.example/anchorage"],
+        ["[data](../../docs/data.md#x)", "charts/anchorage.md", None],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", call], cwd=ROOT, input=json.dumps(calls), capture_output=True, text=True, check=True
+    )
+    marked, linked, back = json.loads(done.stdout)
+    code = "not `[x](../../Makefile)`\n```\n[x](../../Makefile)\n```\n| `a|b` |"
+    values = "[values](../charts/anchorage.md#values)"
+    assert (
+        marked
+        == f'{values} and <span class="repository-file" title="Makefile in the repository">`Makefile`</span>, {code}'
+    )
+    assert linked == f"{values} and [`Makefile`](https://forge.example/anchorage/blob/HEAD/Makefile), {code}"
+    assert back == "[data](../data.md#x)"
+
+
 def test_lists_and_tables_are_those_that_a_code_forge_shows(site: Path) -> None:
     forge = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     differences = {}
@@ -148,7 +170,7 @@ def test_a_browser_shows_the_pages(site: Path, address: str, page: Page) -> None
             if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
                 seen.append("the page scrolls sideways")
             assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
-            page.evaluate(AXE.path.read_text())
+            page.evaluate(f"{AXE.path.read_text()}; 0")
             found = page.evaluate(
                 "axe.run({resultTypes: ['violations']}).then(result => JSON.stringify(result.violations))"
             )

@@ -134,7 +134,10 @@ def rewrite_links(markdown: str, page: str, repository: str | None) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Let wide diagrams scroll, and load their script, which is large, in pages that have one."""
+    """Name the search for screen readers, let wide diagrams scroll, and load their script, which is large, in pages that have one."""
+    output = output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"', 1
+    )
     if 'class="mermaid"' not in output:
         return output
     script = get_relative_url(f"assets/{MERMAID.path.name}", page.url)
