@@ -116,23 +116,26 @@ def opened(page: Page, address: str) -> list[str]:
 
 
 def test_links_that_leave_the_docs_lead_to_their_page_or_are_marked() -> None:
-    call = "import json, sys; sys.path.insert(0, 'tools/docs_site'); import hooks; print(json.dumps([hooks.rewrite_links(*call) for call in json.load(sys.stdin)]))"
-    text = "[values](../../charts/anchorage/README.md#values) and [`Makefile`](../../Makefile), not `[x](../../Makefile)`\n```\n[x](../../Makefile)\n```\n| `a\\|b` |"
+    call = """if True:
+        import json, sys
+        sys.path.insert(0, "tools/docs_site")
+        import hooks
+        print(json.dumps([hooks.rewrite_links(*call) for call in json.load(sys.stdin)]))"""
+    fence = "```\n[x](../../Makefile)\n```"
+    values = "[values](../../charts/anchorage/README.md#values)"
+    text = f"{values} and [`Makefile`](../../Makefile), not `[x](../../Makefile)`\n{fence}\n| `a\\|b` |"
     calls = [
         [text, "design/trust.md", None],
         [text, "design/trust.md", "https://forge.example/anchorage"],
         ["[data](../../docs/data.md#x)", "charts/anchorage.md", None],
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", call], cwd=ROOT, input=json.dumps(calls), capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", call]
+    done = subprocess.run(command, cwd=ROOT, input=json.dumps(calls), capture_output=True, text=True, check=True)
     marked, linked, back = json.loads(done.stdout)
-    code = "not `[x](../../Makefile)`\n```\n[x](../../Makefile)\n```\n| `a|b` |"
+    code = f"not `[x](../../Makefile)`\n{fence}\n| `a|b` |"
     values = "[values](../charts/anchorage.md#values)"
-    assert (
-        marked
-        == f'{values} and <span class="repository-file" title="Makefile in the repository">`Makefile`</span>, {code}'
-    )
+    mark = '<span class="repository-file" title="Makefile in the repository">`Makefile`</span>'
+    assert marked == f"{values} and {mark}, {code}"
     assert linked == f"{values} and [`Makefile`](https://forge.example/anchorage/blob/HEAD/Makefile), {code}"
     assert back == "[data](../data.md#x)"
 
