@@ -42,7 +42,7 @@ SHOWN = (
     "python-api",
     "quality",
 )
-VIEWS = ((390, "light"), (1280, "light"), (1280, "dark"))
+VIEWS = ((390, "light"), (1280, "dark"))
 """Widths in pixels, of a phone and a desktop, and colour schemes."""
 
 READY = "document.readyState == 'complete' && !document.querySelector('pre.mermaid')"
