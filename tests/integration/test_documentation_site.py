@@ -188,7 +188,8 @@ def test_a_browser_shows_the_pages(site: Path, address: str, page: Page) -> None
 
 
 def test_search_and_diagrams_need_no_server(site: Path, page: Page) -> None:
-    assert opened(page, (site / version_of(site) / "design" / "trust.html").as_uri()) == []
+    problems = opened(page, (site / version_of(site) / "design" / "trust.html").as_uri())
+    assert [problem for problem in problems if "versions.json" not in problem] == [], "only the version menu needs one"
     page.evaluate("document.querySelector('[data-md-component=search-query]').focus()")
     page.call("Input.insertText", text="enrolment")
     page.wait("document.querySelectorAll('.md-search-result__item').length > 3")
