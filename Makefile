@@ -206,7 +206,7 @@ docs-serve: $(VENV)/.docs ## Show the documentation at http://127.0.0.1:8000 and
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload $(ARGS)
 
 docs-check: docs $(VENV)/.dev ## Build the site and open it in a browser (Debian: apt-get install chromium): scripts, requests, accessibility
-	$(BIN)/python -m pytest -p no:randomly tests/integration/test_documentation_site.py -m integration $(ARGS)
+	ANCHORAGE_BROWSE_DOCS=yes $(BIN)/python -m pytest tests/integration/test_documentation_site.py -m integration $(ARGS)
 
 clean: ## Remove what the tools left
 	rm -rf site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
