@@ -167,7 +167,9 @@ def test_a_browser_shows_the_pages(site: Path, address: str, page: Page) -> None
     problems: dict[str, list[str]] = {}
     for width, scheme in VIEWS:
         page.resize(width, 900)
-        page.call("Storage.clearDataForOrigin", origin=address, storageTypes="all")  # which remembers the scheme
+        page.call("Page.navigate", url="about:blank")
+        page.wait("location.href == 'about:blank'")  # a page that is open would store the scheme once more
+        page.call("Storage.clearDataForOrigin", origin=address, storageTypes="all")
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         for name in SHOWN:
             seen = opened(page, f"{address}/{version_of(site)}/{name}.html")
