@@ -1,4 +1,4 @@
-"""Counts what the house is measured by: ``python tools/count.py [--list]``.
+"""Counts what the house is measured by: ``python tools/count.py [--words] [--list]``.
 
 Prints JSON with four numbers:
 
@@ -6,6 +6,8 @@ Prints JSON with four numbers:
 - ``name_comparisons``: lines that decide by the name of a slot's alternative or of a preset, outside the piece that owns the name.
 - ``class_words``: names in code that say classes, outside the pieces of tasks and methods and their calculations.
 - ``crd_bytes``: size of the Federation's CustomResourceDefinition.
+
+With ``--words`` it prints instead how often each name that does not say what it holds stands in the product, see `dialect`.
 
 Source is read and never imported, so it works in a checkout without any package installed.
 """
@@ -20,6 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where Python is run isolated
+
+import dialect
 
 PRODUCT = ("core", "server", "silo_agent", "operator", "cli")
 CRD = "crds/federations.yaml"
@@ -65,7 +71,7 @@ class Names:
 
 def count(root: Path) -> tuple[dict[str, int], list[str]]:
     """Return the four numbers of a checkout, and the places of the comparisons as ``path:line: source``."""
-    sources = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in _product(root)}
+    sources = _sources(root)
     trees = {place: ast.parse(source) for place, source in sources.items()}
     names = collect_names(trees)
     places = [
@@ -87,9 +93,16 @@ def count(root: Path) -> tuple[dict[str, int], list[str]]:
     return numbers, places
 
 
-def _product(root: Path) -> Iterator[Path]:
-    for part in PRODUCT:
-        yield from (path for path in sorted((root / part).rglob("*.py")) if "_pb2" not in path.name)
+def count_words(root: Path) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """Return how often each name of the dialect stands in a checkout, and the places as ``path:line: kind name``."""
+    names = dialect.collect({place: ast.parse(source) for place, source in _sources(root).items()})
+    return dialect.totals(names), [f"{each.place}:{each.line}: {each.kind} {each.name}" for each in names]
+
+
+def _sources(root: Path) -> dict[str, str]:
+    """Return the product's Python by path below the root, with forward slashes, without generated files."""
+    paths = (path for part in PRODUCT for path in sorted((root / part).rglob("*.py")) if "_pb2" not in path.name)
+    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def tokens_of(source: str) -> list[tokenize.TokenInfo]:
@@ -260,12 +273,15 @@ def _key(subject: ast.expr) -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the numbers as JSON, and with ``--list`` the places of the comparisons before it."""
+    """Print the numbers as JSON, and with ``--list`` the places of the comparisons or names before it."""
     parser = argparse.ArgumentParser(prog="python tools/count.py", description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the checkout")
-    parser.add_argument("--list", action="store_true", help="print where the comparisons are, to standard error")
+    parser.add_argument("--words", action="store_true", help="count names that do not say what they hold")
+    parser.add_argument(
+        "--list", action="store_true", help="print where the comparisons or names are, to standard error"
+    )
     options = parser.parse_args(arguments)
-    numbers, places = count(options.root)
+    numbers, places = count_words(options.root) if options.words else count(options.root)
     if options.list:
         sys.stderr.write("".join(f"{place}\n" for place in places))
     sys.stdout.write(json.dumps(numbers) + "\n")

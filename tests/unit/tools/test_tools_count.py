@@ -1,4 +1,4 @@
-"""What tools/count.py takes for code, and which comparisons it counts."""
+"""What tools/count.py takes for code, and which comparisons and names it counts."""
 
 import ast
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import count
+import dialect
 
 ROOT = Path(__file__).parents[3]
 
@@ -101,3 +102,65 @@ def test_it_prints_the_numbers_of_this_checkout_without_importing_it() -> None:
     assert set(numbers) == {"code_lines", "name_comparisons", "class_words", "crd_bytes"}
     assert numbers["crd_bytes"] == (ROOT / "crds" / "federations.yaml").stat().st_size
     assert numbers["code_lines"] > 10_000
+
+
+def dialect_of(source: str) -> list[str]:
+    return sorted(f"{name.kind} {name.name}" for name in dialect.collect({"core/one.py": ast.parse(source)}))
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("def read(told): found = told; found = 2; return found", ["variable found", "variable told"]),
+        ("f = lambda own: own", ["variable own"]),
+        ("KEPT = 1", ["variable KEPT"]),
+        ("for a in b:\n    if (seen := a): pass", ["variable seen"]),
+        ("try: pass\nexcept E as found: pass", ["variable found"]),
+        ("match a:\n    case {'b': left}: pass", ["variable left"]),
+        ("x = [kept for kept in y]", ["variable kept"]),
+        (
+            "class A:\n    told: int = 0\n    def f(self): self._seen = 1; other._seen = 2",
+            ["attribute _seen", "attribute told"],
+        ),
+        ("def _drawn(): pass\nasync def validated(): pass", ["function _drawn", "function validated"]),
+        ("def f(**how): return g(**how)\ndef g(a): pass", ["variadic **how"]),
+        ("def f(*what: Any): return g(*what)\ndef g(a): pass", ["variadic *what"]),
+    ],
+)
+def test_names_that_do_not_say_what_they_hold_count_once_a_scope(source: str, names: list[str]) -> None:
+    assert dialect_of(source) == names
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "held_out = told.found(own=1)",
+        "def f(left, right): pass",
+        "class A:\n    @property\n    def closed(self): pass\n    @cached_property\n    def drawn(self): pass",
+        "def feed(): pass\ndef send_all(): pass\ndef moved_maps(): pass",
+        "def f(*paths: Path): return g(*paths)\ndef g(*paths): pass",
+        "def f(**options: Any): return library(**options)",
+        "def f(*a: P.args, **k: P.kwargs): return g(*a, **k)\ndef g(a): pass",
+        "def f(**k: Unpack[Options]): return g(**k)\ndef g(a): pass",
+    ],
+)
+def test_longer_names_sides_properties_and_checked_arguments_do_not_count(source: str) -> None:
+    assert dialect_of(source) == []
+
+
+def test_it_counts_the_words_of_this_checkout_and_lists_where_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "one.py").write_text("found = 1\n\n\ndef f(found, own): pass\n")
+    command = [sys.executable, "-I", "-S", ROOT / "tools" / "count.py", "--root", tmp_path, "--words", "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {
+        "variables": {"found": 2, "own": 1},
+        "attributes": {},
+        "functions": {},
+        "variadics": {},
+    }
+    assert done.stderr.splitlines() == [
+        "core/one.py:1: variable found",
+        "core/one.py:4: variable found",
+        "core/one.py:4: variable own",
+    ]
