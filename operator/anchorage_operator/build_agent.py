@@ -79,7 +79,7 @@ def agent_objects(
 def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) -> dict[str, Any]:
     silo = in_use.typed
     name, federation, namespace = silo.metadata.name, silo.spec.federation, situation.observed.namespace
-    own = f"{names.DATA_FOLDER}/{managed.policy}" if managed.policy is not None else None
+    policy_path = f"{names.DATA_FOLDER}/{managed.policy}" if managed.policy is not None else None
     host = f"{names.server_name(federation)}.{namespace}.svc.{situation.settings.cluster_domain}"
     return {
         "silo": name,
@@ -96,7 +96,7 @@ def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) 
         "stay": True,
         "patienceSeconds": 0,
         **managed.stated(),
-        "policy": own or f"{names.CONFIG_FOLDER}/{names.POLICY_FILE}",
+        "policy": policy_path or f"{names.CONFIG_FOLDER}/{names.POLICY_FILE}",
     }
 
 

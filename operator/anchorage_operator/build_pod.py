@@ -96,7 +96,7 @@ def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
         claim["storageClassName"] = class_name
     labels = {**parts.overrides.labels, **metadata["labels"], **({QUEUE_LABEL: parts.queue} if parts.queue else {})}
     annotations = {**parts.overrides.annotations, CONFIG_HASH: parts.config_hash}
-    kept = {"whenDeleted": "Retain" if parts.keep_claim else "Delete", "whenScaled": "Retain"}
+    retention_policy = {"whenDeleted": "Retain" if parts.keep_claim else "Delete", "whenScaled": "Retain"}
     spec = {
         "replicas": 1 if parts.running else 0,
         "serviceName": metadata["name"],
@@ -104,7 +104,7 @@ def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
         "revisionHistoryLimit": 3,
         "selector": {"matchLabels": selector(metadata["labels"])},
         "updateStrategy": {"type": "RollingUpdate"},
-        "persistentVolumeClaimRetentionPolicy": kept,
+        "persistentVolumeClaimRetentionPolicy": retention_policy,
         "template": {
             "metadata": {"labels": labels, "annotations": annotations},
             "spec": _pod_spec(parts, settings),
@@ -153,15 +153,18 @@ def asked(spec: Document, *more: object) -> str:
     return digest([spec.model_dump(mode="json", exclude_defaults=True, exclude={"admission"}), *more])
 
 
-def merge_overrides(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
+def merge_overrides(overrides: PodOverrides, defaults: PodOverrides) -> PodOverrides:
     """Merge a spec's overrides into the operator's defaults: mappings by key, lists by item, other values replaced."""
-    values = {name: getattr(own, name) or getattr(defaults, name) for name in PodOverrides.model_fields}
+    values = {name: getattr(overrides, name) or getattr(defaults, name) for name in PodOverrides.model_fields}
     for name in ("labels", "annotations", "node_selector"):
-        values[name] = getattr(defaults, name) | getattr(own, name)
-    values["tolerations"] = (*defaults.tolerations, *(t for t in own.tolerations if t not in defaults.tolerations))
-    values["env"] = tuple(({v.name: v for v in defaults.env} | {v.name: v for v in own.env}).values())
+        values[name] = getattr(defaults, name) | getattr(overrides, name)
+    values["tolerations"] = (
+        *defaults.tolerations,
+        *(t for t in overrides.tolerations if t not in defaults.tolerations),
+    )
+    values["env"] = tuple(({v.name: v for v in defaults.env} | {v.name: v for v in overrides.env}).values())
     values["volumes"] = tuple(
-        ({v.mount_path: v for v in defaults.volumes} | {v.mount_path: v for v in own.volumes}).values()
+        ({v.mount_path: v for v in defaults.volumes} | {v.mount_path: v for v in overrides.volumes}).values()
     )
     return PodOverrides(**values)
 
@@ -263,9 +266,9 @@ def _volumes(parts: PodParts) -> tuple[list[dict[str, Any]], list[dict[str, Any]
         mounts.append(
             {"name": mount.volume, "mountPath": mount.folder} | ({} if "emptyDir" in mount.source else _READ_ONLY)
         )
-    taken = {mount.mount_path for mount in extra}
+    mounted_folders = {mount.mount_path for mount in extra}
     data = {claim: f"{DATA_FOLDER}/{claim}" for claim in sorted(parts.claims)}
-    wanted = [(claim, folder, True) for claim, folder in data.items() if folder not in taken]
+    wanted = [(claim, folder, True) for claim, folder in data.items() if folder not in mounted_folders]
     wanted += [(mount.claim_name, mount.mount_path, mount.read_only) for mount in extra]
     uses = list(dict.fromkeys((claim, read_only) for claim, _, read_only in wanted))
     for number, (claim, read_only) in enumerate(uses):

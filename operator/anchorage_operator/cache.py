@@ -133,7 +133,7 @@ class Cache:
         """Return an object."""
         with self._lock:
             held = self._pack_object.get(ref)
-        return _unpacked(held.packed) if held else None
+        return _unpack(held.packed) if held else None
 
     def of_kind(self, kind: str) -> Iterator[Json]:
         """Yield every object of a kind."""
@@ -175,8 +175,10 @@ class Cache:
 
     def _all(self, key: Key, kinds: Iterable[str]) -> list[tuple[Ref, Json]]:
         with self._lock:
-            found = [(ref, self._pack_object[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds]
-        return [(ref, _unpacked(packed)) for ref, packed in found]
+            packed_objects = [
+                (ref, self._pack_object[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds
+            ]
+        return [(ref, _unpack(packed)) for ref, packed in packed_objects]
 
     def _is_wanted(self, ref: Ref) -> bool:
         return self._namespaces is None or ref.namespace in self._namespaces
@@ -194,7 +196,7 @@ class Cache:
             self._claims[ref.namespace][ref.name] = body.get("status", {}).get("phase", ""), str(size)
         if now.federation:
             self._of[Key(ref.namespace, now.federation)].add(ref)
-        return touched | self._concerned(ref, now)
+        return touched | self._keys_of(ref, now)
 
     def _drop(self, ref: Ref) -> set[Key]:
         held = self._pack_object.pop(ref, None)
@@ -207,9 +209,9 @@ class Cache:
                 del self._of[key]
         if ref.kind == CLAIM:
             del self._claims[ref.namespace][ref.name]
-        return self._concerned(ref, held)
+        return self._keys_of(ref, held)
 
-    def _concerned(self, ref: Ref, held: _PackedObject) -> set[Key]:
+    def _keys_of(self, ref: Ref, held: _PackedObject) -> set[Key]:
         if held.federation:
             return {Key(ref.namespace, held.federation)}
         return {key for key in self._of if key.namespace == ref.namespace}  # a claim that any of them may use
@@ -229,15 +231,15 @@ def _pack_object(kind: str, body: Json) -> _PackedObject:
             federation = body.get("spec", {}).get("federation", "")
         case _:
             federation = metadata.get("labels", {}).get(FEDERATION_LABEL, "")
-    packed = b"" if kind == CLAIM else _packed({**body, "metadata": metadata})
+    packed = b"" if kind == CLAIM else _pack({**body, "metadata": metadata})
     return _PackedObject(metadata["uid"], metadata["resourceVersion"], federation, packed)
 
 
-def _packed(body: Json) -> bytes:
+def _pack(body: Json) -> bytes:
     return zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)
 
 
-def _unpacked(packed: bytes) -> dict[str, Any]:
+def _unpack(packed: bytes) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(zlib.decompress(packed))
     return body
 

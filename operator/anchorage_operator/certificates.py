@@ -55,7 +55,7 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
     if authority is None:
         yield from _new_authority(situation, authority_owner)
         return
-    if authority.owned != (authority_owner is not None) or not authority.kept:
+    if authority.owned != (authority_owner is not None) or not authority.is_retained:
         yield OwnAuthority(authority_owner, authority_labels(observed.name))
     if asks_for_another(situation) and not authority.former_key and situation.settings.authority_issuer is None:
         yield ReplaceAuthority(authority.origin)
@@ -87,7 +87,7 @@ def former_signs(situation: Situation, authority: AuthorityFacts) -> bool:
 
 def without_new(situation: Situation, authority: AuthorityFacts) -> list[str]:
     """Return the approved silos whose last certificate the new authority did not sign, and whom dropping the former one would shut out."""
-    found = []
+    names_without = []
     for name, silo in situation.silos.items():
         invitation = situation.observed.invitations.get(name)
         if (
@@ -96,8 +96,8 @@ def without_new(situation: Situation, authority: AuthorityFacts) -> list[str]:
             and invitation.issuer != authority.key
             and approval(situation, silo).finding.holds
         ):
-            found.append(name)
-    return found
+            names_without.append(name)
+    return names_without
 
 
 def _new_authority(situation: Situation, owner: Json | None) -> Iterator[Effect]:
@@ -127,8 +127,8 @@ def certificates_valid(situation: Situation) -> Finding:
         return Finding("False", reasons.CERTIFICATE_EXPIRED, f"{ended}; it signs nothing any more: {NEW_ONE}")
     if authority is None or certificate is None:
         undone = situation.observed.certificates_undone
-        said = f"the certificates cannot be created: {undone}" if undone else "the certificates are being created"
-        return Finding("False", reasons.CERTIFICATES_PENDING, said)
+        state = f"the certificates cannot be created: {undone}" if undone else "the certificates are being created"
+        return Finding("False", reasons.CERTIFICATES_PENDING, state)
     if now >= certificate.not_after:
         ended = f"the server's certificate expired at {timestamp(certificate.not_after)}"
         return Finding("False", reasons.CERTIFICATE_EXPIRED, ended)

@@ -43,9 +43,9 @@ def with_applied_hash(built: Json) -> dict[str, Any]:
     return {**built, "metadata": {**metadata, "annotations": annotations}}
 
 
-def needs_apply(wanted: Json, found: Json | None) -> bool:
+def needs_apply(wanted: Json, live: Json | None) -> bool:
     """Return whether an object must be applied: it is missing, its hash differs, or somebody changed one of its fields."""
-    return found is None or not _contains(wanted, found)
+    return live is None or not _contains(wanted, live)
 
 
 def parse_quantity(text: str | int) -> Decimal | None:
@@ -58,25 +58,25 @@ def parse_quantity(text: str | int) -> Decimal | None:
         return None
 
 
-def first_difference(wanted: Any, found: Any, path: str = "") -> str:
+def first_difference(wanted: Any, live: Any, path: str = "") -> str:
     """Return the dotted path of the first wanted value that an object has not; of the whole object where nothing narrower differs."""
-    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
         for key, value in wanted.items():
-            if not _contains({key: value}, found):
-                return first_difference(value, found.get(key), f"{path}.{key}".lstrip("."))
-    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            if not _contains({key: value}, live):
+                return first_difference(value, live.get(key), f"{path}.{key}".lstrip("."))
+    if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
+        for index, (one, other) in enumerate(zip(wanted, live, strict=True)):
             if not _contains(one, other):
                 return first_difference(one, other, f"{path}[{index}]")
     return path
 
 
-def _contains(wanted: Any, found: Any, quantities: bool = False) -> bool:
+def _contains(wanted: Any, live: Any, quantities: bool = False) -> bool:
     """Return whether all wanted values are present; the API server adds defaults and omits empty values."""
-    if wanted == found:
+    if wanted == live:
         return True
     if isinstance(wanted, Mapping):
-        have = found if isinstance(found, Mapping) else {}
+        have = live if isinstance(live, Mapping) else {}
         return all(
             _contains_all(value, have.get(key))
             if key in _ADDED_TO
@@ -84,24 +84,24 @@ def _contains(wanted: Any, found: Any, quantities: bool = False) -> bool:
             for key, value in wanted.items()
         )
     if isinstance(wanted, list):
-        return _contains_list(wanted, found if isinstance(found, list) else [], quantities)
+        return _contains_list(wanted, live if isinstance(live, list) else [], quantities)
     return (
         quantities
-        and found is not None
+        and live is not None
         and parse_quantity(wanted) is not None
-        and parse_quantity(wanted) == parse_quantity(found)
+        and parse_quantity(wanted) == parse_quantity(live)
     )
 
 
-def _contains_all(wanted: Sequence[Any], found: Sequence[Any] | None) -> bool:
-    return all(any(_contains(item, other) for other in found or ()) for item in wanted)
+def _contains_all(wanted: Sequence[Any], live: Sequence[Any] | None) -> bool:
+    return all(any(_contains(item, other) for other in live or ()) for item in wanted)
 
 
-def _contains_list(wanted: Sequence[Any], found: Sequence[Any], quantities: bool) -> bool:
+def _contains_list(wanted: Sequence[Any], live: Sequence[Any], quantities: bool) -> bool:
     for key in _KEYS:
         if wanted and all(isinstance(item, Mapping) and key in item for item in wanted):
-            by_key = {item.get(key): item for item in found if isinstance(item, Mapping)}
+            by_key = {item.get(key): item for item in live if isinstance(item, Mapping)}
             return all(_contains(item, by_key.get(item[key]), quantities) for item in wanted)
-    return len(wanted) == len(found) and all(
-        _contains(one, other, quantities) for one, other in zip(wanted, found, strict=True)
+    return len(wanted) == len(live) and all(
+        _contains(one, other, quantities) for one, other in zip(wanted, live, strict=True)
     )

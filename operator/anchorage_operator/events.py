@@ -95,8 +95,8 @@ def last_refusal(api: KubeClient, stateful_set: Json) -> str:
     ApiError
         The Events cannot be listed, for another reason than that a role of somebody's own does not allow it.
     """
-    told = _last_failure(api, "StatefulSet", stateful_set, ("FailedCreate",), ("SuccessfulCreate",))
-    return told.rpartition(" failed error: ")[2]
+    failure = _last_failure(api, "StatefulSet", stateful_set, ("FailedCreate",), ("SuccessfulCreate",))
+    return failure.rpartition(" failed error: ")[2]
 
 
 def volume_failure(api: KubeClient, pod: Json) -> str:
@@ -110,12 +110,12 @@ def _last_failure(api: KubeClient, kind: str, body: Json, failed: Sequence[str],
     metadata = body["metadata"]
     fields = f"involvedObject.kind={kind},involvedObject.uid={metadata['uid']}"
     try:
-        found = list(api.list("Event", metadata["namespace"], fields=fields))
+        events = list(api.list("Event", metadata["namespace"], fields=fields))
     except ApiError as error:
         if error.status != 403:
             raise
         return ""
-    last = max((event for event in found if event.get("reason") in (*failed, *done)), key=_moment, default=None)
+    last = max((event for event in events if event.get("reason") in (*failed, *done)), key=_moment, default=None)
     return "" if last is None or last["reason"] in done else str(last.get("message", ""))
 
 

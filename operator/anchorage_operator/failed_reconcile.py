@@ -36,7 +36,7 @@ def tell_failed_reconcile(
     before = find(status, "Ready")
     if before is not None and (before.reason, before.message) == (reasons.RECONCILE_FAILED, message):
         return
-    kept = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
+    other_conditions = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
     was = next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), None)
     ready = {
         "type": "Ready",
@@ -47,7 +47,7 @@ def tell_failed_reconcile(
         "observedGeneration": int(federation["metadata"].get("generation", 0)),
     }
     metadata = {"name": key.federation, "namespace": key.namespace}
-    written = {**status, "conditions": [*kept, ready], "lastUpdatedTime": timestamp(now)}
+    written = {**status, "conditions": [*other_conditions, ready], "lastUpdatedTime": timestamp(now)}
     cache.add_answer(api.apply_status(kube_object("Federation", metadata, status=written)))
     if before is None or before.reason != reasons.RECONCILE_FAILED:
         events.post(Event(involved(federation), "Warning", reasons.RECONCILE_FAILED, message))

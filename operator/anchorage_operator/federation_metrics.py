@@ -91,7 +91,7 @@ def _of_federations(objects: Iterator[Json]) -> list[_Gauge]:
 def _of_silos(objects: Iterator[Json]) -> list[_Gauge]:
     connected = _Gauge("silo_connected", "1 while the silo is connected.", *OF_SILO)
     state = _Gauge("silo_state", "1 for the silo's state in the current round.", *OF_SILO, "state")
-    seen = _Gauge("silo_last_seen_timestamp_seconds", "Time of the last contact.", *OF_SILO)
+    last_seen = _Gauge("silo_last_seen_timestamp_seconds", "Time of the last contact.", *OF_SILO)
     samples = _Gauge("silo_samples", "Images of the last counted update.", *OF_SILO)
     weight = _Gauge("silo_weight", "Share of the last counted update.", *OF_SILO)
     epsilon = _Gauge("silo_epsilon", "Privacy loss of all updates so far.", *OF_SILO)
@@ -99,12 +99,12 @@ def _of_silos(objects: Iterator[Json]) -> list[_Gauge]:
     for each in objects:
         labels = (each["metadata"]["namespace"], each["spec"].get("federation", ""), each["metadata"]["name"])
         status: Json = each.get("status") or {}
-        found = find(status, "Connected")
-        connected.add(labels, int(found is not None and found.holds))
+        condition = find(status, "Connected")
+        connected.add(labels, int(condition is not None and condition.holds))
         if status.get("state"):
             state.add((*labels, status["state"]), 1)
-        seen.add(labels, status.get("lastSeenTime"), seconds_of)
+        last_seen.add(labels, status.get("lastSeenTime"), seconds_of)
         for gauge, field in ((samples, "samples"), (weight, "weight"), (epsilon, "epsilon")):
             gauge.add(labels, status.get(field))
         expiry.add(labels, status.get("certificate", {}).get("notAfter"), seconds_of)
-    return [connected, state, seen, samples, weight, epsilon, expiry]
+    return [connected, state, last_seen, samples, weight, epsilon, expiry]

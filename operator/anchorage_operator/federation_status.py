@@ -30,18 +30,18 @@ _QUIET_AT_THE_END = (
 
 def federation_findings(situation: Situation) -> dict[str, Finding]:
     """Return the Federation's conditions in the order in which they are shown."""
-    accepted = _accepted(situation)
+    accepted = _accepted_condition(situation)
     certificates = certificates_valid(situation)
     server = _server_available(situation)
     quorum = _quorum_met(situation, server)
     open_reason = reasons.TRAINING if quorum.holds or has_begun(situation) else reasons.WAITING
     if situation.finished:
         open_reason = reasons.STORING_RESULTS
-    failed = _failed(situation, open_reason)
-    succeeded = _succeeded(situation, failed, open_reason)
+    failed = _failed_condition(situation, open_reason)
+    succeeded = _succeeded_condition(situation, failed, open_reason)
     findings = {"Accepted": accepted, "CertificatesValid": certificates, "ServerAvailable": server, "QuorumMet": quorum}
     findings["Ready"] = _ready(situation, findings, succeeded, failed)
-    tracked = _tracked(situation)
+    tracked = _tracked_condition(situation)
     return findings | {"Succeeded": succeeded, "Failed": failed} | ({"Tracked": tracked} if tracked is not None else {})
 
 
@@ -58,17 +58,17 @@ def reported_condition(situation: Situation, kind: str) -> Condition | None:
     return next((each for each in report.conditions if each.type == kind), None) if report is not None else None
 
 
-def _accepted(situation: Situation) -> Finding:
+def _accepted_condition(situation: Situation) -> Finding:
     refusal = situation.verdict.refusal
     if refusal is not None:
         return Finding("False", refusal.reason, refusal.message)
     refused = situation.verdict.refused
-    said = [f"silos that are not accepted: {join_names(refused)}"] if refused else []
+    notes = [f"silos that are not accepted: {join_names(refused)}"] if refused else []
     if situation.spec is not None:
         name, storage = server_name(situation.observed.name), situation.spec.server.storage
-        said += [volume_note(situation, name, storage, "spec.server.storage"), situation.refused_change(name)]
-        said.append(tracking_note(situation))
-    return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, said)))
+        notes += [volume_note(situation, name, storage, "spec.server.storage"), situation.refused_change(name)]
+        notes.append(tracking_note(situation))
+    return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, notes)))
 
 
 def _server_available(situation: Situation) -> Finding:
@@ -79,8 +79,8 @@ def _server_available(situation: Situation) -> Finding:
     if situation.suspended:
         return Finding("False", reasons.SUSPENDED, "spec.suspend is true")
     if situation.stopped:
-        kept = "; its rounds and last model can be read" if situation.keeps_results else ""
-        return Finding("False", reasons.HALTED, f"training failed; any change of the spec restarts it{kept}")
+        results_note = "; its rounds and last model can be read" if situation.keeps_results else ""
+        return Finding("False", reasons.HALTED, f"training failed; any change of the spec restarts it{results_note}")
     if situation.report is not None:
         return Finding("True", reasons.AVAILABLE)
     name = situation.observed.name
@@ -116,10 +116,10 @@ def _quorum_met(situation: Situation, server: Finding) -> Finding:
         return before if server.holds and before is not None else Finding("Unknown", reasons.SERVER_UNAVAILABLE)
     needed = spec.protocol.min_silos
     if report.connected_silos >= needed:
-        own = reported_condition(situation, "QuorumMet")
-        if own is None or own.status != "False":
+        condition = reported_condition(situation, "QuorumMet")
+        if condition is None or condition.status != "False":
             return Finding("True", reasons.QUORUM_MET)
-        return Finding("False", own.reason, own.message)
+        return Finding("False", condition.reason, condition.message)
     lost = before is not None and (before.holds or before.reason == QUORUM_LOST.reason)
     reason = QUORUM_LOST.reason if lost else reasons.WAITING_FOR_SILOS
     return Finding(
@@ -140,7 +140,7 @@ def _missing(situation: Situation) -> str:
     return f"missing: {join_names(words)}" if words else "the federation has no other silos"
 
 
-def _succeeded(situation: Situation, failed: Finding, open_reason: str) -> Finding:
+def _succeeded_condition(situation: Situation, failed: Finding, open_reason: str) -> Finding:
     if situation.succeeded:
         return Finding("True", reasons.ALL_ROUNDS_COMMITTED, "all rounds are committed")
     if failed.holds:
@@ -148,27 +148,35 @@ def _succeeded(situation: Situation, failed: Finding, open_reason: str) -> Findi
     return Finding("Unknown", open_reason)
 
 
-def _failed(situation: Situation, open_reason: str) -> Finding:
+def _failed_condition(situation: Situation, open_reason: str) -> Finding:
     if situation.succeeded:
         return Finding("False", reasons.ALL_ROUNDS_COMMITTED)
     before = situation.finding("Failed")
     if situation.stopped and before is not None:
         return before
-    own = reported_condition(situation, "Failed")
-    if own is not None and own.status == "True" and own.reason in {entry.reason for entry in CATALOGUE.values()}:
-        passing = own.reason in (QUORUM_LOST.reason, STOPPED.reason)
-        return Finding("False" if passing else "True", own.reason, own.message)
+    condition = reported_condition(situation, "Failed")
+    if (
+        condition is not None
+        and condition.status == "True"
+        and condition.reason in {entry.reason for entry in CATALOGUE.values()}
+    ):
+        passing = condition.reason in (QUORUM_LOST.reason, STOPPED.reason)
+        return Finding("False" if passing else "True", condition.reason, condition.message)
     pod = situation.server_pod
     if situation.report is None and situation.server_wanted and pod.fatal:
         return Finding("True", pod.reason, pod.message)
     return Finding("False", open_reason)
 
 
-def _tracked(situation: Situation) -> Finding | None:
+def _tracked_condition(situation: Situation) -> Finding | None:
     """Return what the server says of MLflow, None where it has said nothing; a server that is away sends nothing."""
-    own, before = reported_condition(situation, "Tracked"), situation.finding("Tracked")
-    if own is not None:
-        return Finding("True", reasons.SENT) if own.status == "True" else Finding(own.status, own.reason, own.message)
+    condition, before = reported_condition(situation, "Tracked"), situation.finding("Tracked")
+    if condition is not None:
+        return (
+            Finding("True", reasons.SENT)
+            if condition.status == "True"
+            else Finding(condition.status, condition.reason, condition.message)
+        )
     if before is not None and before.status == "Unknown" and situation.server_away:
         return Finding("Unknown", reasons.SERVER_UNAVAILABLE)
     return before
@@ -193,5 +201,7 @@ def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Findin
         )
     if situation.finished:
         return Finding("True", reasons.STORING_RESULTS, "all rounds are committed; the server stores the results")
-    own = reported_condition(situation, "Ready")
-    return Finding("True", reasons.TRAINING, own.message if own is not None and own.status == "True" else "")
+    condition = reported_condition(situation, "Ready")
+    return Finding(
+        "True", reasons.TRAINING, condition.message if condition is not None and condition.status == "True" else ""
+    )

@@ -36,8 +36,8 @@ from anchorage.transport.pki.succession import succession_files
 from anchorage_operator.cache import Key
 from anchorage_operator.issuer import certificate_request, read_answer
 from anchorage_operator.names import (
+    ARGOCD_NO_PRUNE,
     INSTANCE_LABEL,
-    KEPT,
     authority_name,
     enrolment_name,
     server_tls_name,
@@ -133,7 +133,7 @@ class Identity:
         """
         made = Authority.make(key.federation, now=self.now)
         secret = _secret(key.namespace, authority_name(key.federation), effect.labels, effect.owner)
-        secret["metadata"]["annotations"] = KEPT
+        secret["metadata"]["annotations"] = ARGOCD_NO_PRUNE
         certificate = {"ca.pem": made.certificate_pem} if effect.certified else {}
         secret["data"] = encode_data({"ca.key": made.key_pem, **certificate})
         try:
@@ -189,7 +189,7 @@ class Identity:
         owners = None if effect.owner is None else [effect.owner]
         name = authority_name(key.federation)
         labels = {**effect.labels, INSTANCE_LABEL: None}
-        metadata = {"ownerReferences": owners, "labels": labels, "annotations": KEPT}
+        metadata = {"ownerReferences": owners, "labels": labels, "annotations": ARGOCD_NO_PRUNE}
         self.api.patch("Secret", key.namespace, name, {"metadata": metadata})
         self.facts.forget(key.namespace, name)
 
@@ -223,7 +223,7 @@ class Identity:
             {
                 "tls.key": key_to_pem(private),
                 "tls.crt": authority.issue_server(request, effect.names),
-                "ca.pem": self._trusted(key, held),
+                "ca.pem": self._trusted_certificates(key, held),
                 "issuer": key_fingerprint(authority.certificate_pem),
                 **({ENDORSEMENTS: endorsements} if endorsements else {}),
             }
@@ -374,7 +374,7 @@ class Identity:
         secret, private = self._authority_secret(key), make_key()
         request = SigningRequest.make(private, operator_uri(key.federation))
         certificate = self._signer(key, secret, former=True).issue_operator(request, valid=OPERATOR_VALID)
-        context = _context(self._trusted(key, secret), certificate, key_to_pem(private))
+        context = _context(self._trusted_certificates(key, secret), certificate, key_to_pem(private))
         with self._lock:
             self._contexts[key] = context, self.now() + OPERATOR_VALID.total_seconds() / 2
         return context
@@ -406,12 +406,12 @@ class Identity:
 
     def _signer(self, key: Key, secret: Json, *, former: bool = False) -> Authority:
         """Return the authority, or the former one where there are two."""
-        own = PREVIOUS_KEY if former and decode_value(secret, PREVIOUS_KEY) else "ca.key"
+        key_name = PREVIOUS_KEY if former and decode_value(secret, PREVIOUS_KEY) else "ca.key"
         return Authority.from_pem(
-            key.federation, decode_value(secret, own), decode_value(secret, "ca.pem"), now=self.now
+            key.federation, decode_value(secret, key_name), decode_value(secret, "ca.pem"), now=self.now
         )
 
-    def _trusted(self, key: Key, secret: Json) -> bytes:
+    def _trusted_certificates(self, key: Key, secret: Json) -> bytes:
         """Return the certificates (PEM) of the authority, or of both, the new one first."""
         new, former = self._signer(key, secret).certificate_pem, self._signer(key, secret, former=True).certificate_pem
         return new if new == former else new + former

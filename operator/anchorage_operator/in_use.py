@@ -66,8 +66,8 @@ def last_federation(observed: Observed) -> InUse[Federation] | None:
     if config is None or observed.federation is None or running_federation(observed) is None:
         return None
     document = _mapping(_text(config, FEDERATION_FILE))
-    spec = _taken(
-        {**document["spec"], **_annotated(config)},
+    spec = _apply_fields(
+        {**document["spec"], **_read_annotation(config)},
         observed.federation["spec"],
         CLUSTER_ONLY,
         lambda trial: _federation_in(as_yaml({**document, "spec": trial})) is not None,
@@ -78,24 +78,24 @@ def last_federation(observed: Observed) -> InUse[Federation] | None:
 
 def last_silo(observed: Observed, name: str) -> InUse[Silo] | None:
     """Return a managed Silo as it was accepted last, with `OF_THE_POD` as the refused object says where that makes sense."""
-    config, found = observed.children.get(("ConfigMap", agent_name(name))), observed.silos[name]
+    config, silo_object = observed.children.get(("ConfigMap", agent_name(name))), observed.silos[name]
     known = _trained_on(_text(config, AGENT_FILE)) if config is not None else None
     if config is None or known is None:
         return None
-    asked: Json = found["spec"].get("managed") or {}
-    spec = {**known, **_annotated(config)}
-    managed = _taken(
+    asked: Json = silo_object["spec"].get("managed") or {}
+    spec = {**known, **_read_annotation(config)}
+    managed = _apply_fields(
         spec["managed"],
         asked,
         OF_THE_POD,
-        lambda trial: _silo({**found, "spec": {**spec, "managed": trial}}) is not None,
+        lambda trial: _silo({**silo_object, "spec": {**spec, "managed": trial}}) is not None,
     )
-    made = {**found, "spec": {**spec, "managed": managed}}
+    made = {**silo_object, "spec": {**spec, "managed": managed}}
     silo = _silo(made)
     return InUse(silo, made) if silo is not None else None
 
 
-def _taken(
+def _apply_fields(
     known: Json, asked: Json, fields: Sequence[str], makes_sense: Callable[[dict[str, object]], bool]
 ) -> dict[str, object]:
     """Return the known values with each of the fields as asked for, if that makes sense."""
@@ -112,7 +112,7 @@ def _text(config: Json, file: str) -> str:
     return str(config.get("data", {}).get(file, ""))
 
 
-def _annotated(config: Json) -> Json:
+def _read_annotation(config: Json) -> Json:
     """Return what the annotation keeps; nothing where somebody wrote something else into it."""
     return json_object(config["metadata"].get("annotations", {}).get(ACCEPTED_SPEC, "{}").encode())
 

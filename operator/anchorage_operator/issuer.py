@@ -67,34 +67,34 @@ def read_answer(api: KubeClient, key: Key, private_pem: bytes) -> AuthorityReque
     """
     name = authority_name(key.federation)
     try:
-        found = api.get(KIND, key.namespace, name)
+        request = api.get(KIND, key.namespace, name)
     except ApiError as error:
         if error.status not in _UNHEARD:
             raise
         why = f"{RESOURCES[KIND].full_name} is not known here" if error.status == 404 else error.message[:LONGEST_WORDS]
         remedy = "install cert-manager, upgrade the chart, or leave its value authority.issuerRef.name empty"
         return AuthorityRequest(refused=f"cert-manager cannot be asked: {why}; {remedy}")
-    if found is None:
+    if request is None:
         return AuthorityRequest(asked=False)
-    status = found.get("status") or {}
-    again = f"; `kubectl delete certificaterequest {name}` asks again"
+    status = request.get("status") or {}
+    retry_hint = f"; `kubectl delete certificaterequest {name}` asks again"
     if status.get("certificate"):
         signed = decode_value({"data": status}, "certificate")
         try:
-            return AuthorityRequest(certificate=_checked(key.federation, private_pem, signed))
+            return AuthorityRequest(certificate=_check_certificate(key.federation, private_pem, signed))
         except AnchorageError as error:
-            return AuthorityRequest(refused=f"what the issuer signed cannot be used: {error.message}{again}")
+            return AuthorityRequest(refused=f"what the issuer signed cannot be used: {error.message}{retry_hint}")
     conditions: Mapping[str, Json] = {each["type"]: each for each in status.get("conditions", ())}
-    ready, issuer = conditions.get("Ready", {}), "{kind} {name}".format(**found["spec"]["issuerRef"])
+    ready, issuer = conditions.get("Ready", {}), "{kind} {name}".format(**request["spec"]["issuerRef"])
     denials = [conditions.get(kind, {}) for kind in ("Denied", "InvalidRequest")]
     denials = [each for each in denials if each.get("status") == "True"]
     denials += [ready] if ready.get("reason") in ("Denied", "Failed") else []
     if denials:
-        return AuthorityRequest(refused=f"{issuer} does not sign the authority's key: {_words(denials[0])}{again}")
+        return AuthorityRequest(refused=f"{issuer} does not sign the authority's key: {_words(denials[0])}{retry_hint}")
     return AuthorityRequest(waits=f"{issuer} has not signed the authority's key yet: {_words(ready)}")
 
 
-def _checked(federation: str, private_pem: bytes, signed: bytes) -> str:
+def _check_certificate(federation: str, private_pem: bytes, signed: bytes) -> str:
     """Return the first certificate (PEM) of what was signed, which the issuer's own may follow, if it makes the key this federation's authority."""
     authority = Authority.from_pem(federation, private_pem, signed)
     extensions = certificate_of(authority.certificate_pem, "it").extensions

@@ -52,9 +52,9 @@ class Leadership:
         self._until = -math.inf
         self._ended = False
         self._version = ""
-        self._seen: Json = {}
+        self._last_spec: Json = {}
         self._since = 0.0
-        self._told = ""
+        self._logged_problem = ""
         self.problem = ""
         """Why the API server does not let this replica hold the Lease; empty if it does."""
 
@@ -79,13 +79,13 @@ class Leadership:
         try:
             if self._hold() and not self._ended:
                 self._until = begun + RENEW_SECONDS
-            self.problem = self._told = ""
+            self.problem = self._logged_problem = ""
         except ApiError as error:
             if error.status in DENIED:
                 self.problem = error.message
-            if error.status != 409 and self._told != str(error):
-                self._told = str(error)
-                _log.warning("cannot hold the Lease", extra={"error": self._told})
+            if error.status != 409 and self._logged_problem != str(error):
+                self._logged_problem = str(error)
+                _log.warning("cannot hold the Lease", extra={"error": self._logged_problem})
         return self.leads()
 
     def release(self) -> None:
@@ -101,15 +101,15 @@ class Leadership:
 
     def _hold(self) -> bool:
         """Write the Lease, unless another replica holds it; return whether it was written."""
-        found = self.api.get("Lease", self.namespace, self.name)
-        if found is None:
+        lease = self.api.get("Lease", self.namespace, self.name)
+        if lease is None:
             metadata = {"name": self.name, "namespace": self.namespace}
             written = self.api.create(kube_object("Lease", metadata, spec=self._spec({})))
         else:
-            spec: Json = found.get("spec") or {}
+            spec: Json = lease.get("spec") or {}
             if self._belongs_to_another(spec):
                 return False
-            metadata = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            metadata = {"resourceVersion": lease["metadata"]["resourceVersion"]}
             change = {"metadata": metadata, "spec": self._spec(spec)}
             written = self.api.patch("Lease", self.namespace, self.name, change)
         self._version = written["metadata"]["resourceVersion"]
@@ -118,8 +118,8 @@ class Leadership:
     def _belongs_to_another(self, spec: Json) -> bool:
         if spec.get("holderIdentity") in (None, "", self.identity):
             return False
-        if spec != self._seen:
-            self._seen, self._since = spec, self.clock()
+        if spec != self._last_spec:
+            self._last_spec, self._since = spec, self.clock()
         duration = min(spec.get("leaseDurationSeconds") or LEASE_SECONDS, LONGEST_LEASE_SECONDS)
         return self.clock() < self._since + duration
 

@@ -85,5 +85,5 @@ def _leadership(lease: str | None, pod: Json | None, access: ClusterAccess, metr
 
 def _own_pod() -> Json | None:
     """Return the operator's pod as the chart tells it by the downward API; None outside a cluster."""
-    given = {field: os.environ.get(f"POD_{field.upper()}", "") for field in ("name", "namespace", "uid")}
-    return {"apiVersion": RESOURCES["Pod"].api_version, "kind": "Pod", **given} if all(given.values()) else None
+    fields = {field: os.environ.get(f"POD_{field.upper()}", "") for field in ("name", "namespace", "uid")}
+    return {"apiVersion": RESOURCES["Pod"].api_version, "kind": "Pod", **fields} if all(fields.values()) else None

@@ -68,14 +68,14 @@ def members(situation: Situation) -> tuple[Member, ...]:
     """
     if situation.lost_state:
         return ()
-    found = []
+    roster = []
     for name, silo in situation.silos.items():
         invitation = situation.observed.invitations.get(name)
         if invitation is not None and invitation.key and approval(situation, silo).finding.holds:
             labels, key = str(silo["spec"].get("labels", "None")), invitation.next_key
             shown = _shows_next_key(situation, name, invitation)
-            found.append(Member(name, labels, key) if shown else Member(name, labels, invitation.key, key))
-    return tuple(found)
+            roster.append(Member(name, labels, key) if shown else Member(name, labels, invitation.key, key))
+    return tuple(roster)
 
 
 def _shows_next_key(situation: Situation, name: str, invitation: Invitation) -> bool:

@@ -33,7 +33,7 @@ OPERATED_BY = "anchorage.dev/operated-by"
 """Annotation of a child: the installation that applied it last, ``namespace/name``."""
 ACCEPTED_SPEC = "anchorage.dev/accepted-spec"
 """Annotation of a ConfigMap: what of the spec that is in use its data lack, as JSON."""
-KEPT = {"argocd.argoproj.io/sync-options": "Prune=false"}
+ARGOCD_NO_PRUNE = {"argocd.argoproj.io/sync-options": "Prune=false"}
 """Annotations of what outlives its Federation."""
 AUTHORITY_HASH = "anchorage.dev/authority-hash"
 """Annotation of an agent's StatefulSet: hash of the authority that the agent enrols with (`AuthorityFacts.origin`)."""

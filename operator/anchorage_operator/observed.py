@@ -24,7 +24,7 @@ class AuthorityFacts:
     """When the certificate ends, of two the new one's, seconds since the epoch."""
     owned: bool = False
     """Whether the Secret has the Federation as its owner, and so goes with it."""
-    kept: bool = True
+    is_retained: bool = True
     """Whether its labels and annotations keep others from pruning it; those of an earlier version do not."""
     key: str = ""
     """SHA-256 of the public key, hexadecimal; of two the new one's."""

@@ -19,7 +19,7 @@ def federation_mistakes(federation: Federation, observed: Observed, settings: Op
     """Yield what a Federation sets in its server's pod and may not."""
     server, place = federation.spec.server, ("spec", "server")
     yield from settings.pod_overrides.mistakes(server.pod, server.resources, place)
-    claims = federation_claims(federation.spec) | _mounted(server.pod, place)
+    claims = federation_claims(federation.spec) | _mounted_claims(server.pod, place)
     yield from claim_limits(observed, settings).mistakes(claims)
 
 
@@ -28,7 +28,7 @@ def silo_mistakes(silo: Silo, observed: Observed, settings: OperatorSettings) ->
     managed, place = silo.spec.managed, ("spec", "managed")
     if managed is not None:
         yield from settings.pod_overrides.mistakes(managed.pod, managed.resources, place)
-        claims = managed_claims(managed) | _mounted(managed.pod, place)
+        claims = managed_claims(managed) | _mounted_claims(managed.pod, place)
         yield from claim_limits(observed, settings).mistakes(claims)
 
 
@@ -41,9 +41,9 @@ def claim_limits(observed: Observed, settings: OperatorSettings) -> ClaimLimits:
 
 def permitted_pod(pod: PodOverrides, observed: Observed, settings: OperatorSettings) -> PodOverrides:
     """Return the part of a document's pod that it may set."""
-    kept, limits = settings.pod_overrides.permitted(pod), claim_limits(observed, settings)
-    volumes = tuple(mount for mount in kept.volumes if not limits.why_not(mount.claim_name))
-    return kept.model_copy(update={"volumes": volumes})
+    overrides, limits = settings.pod_overrides.permitted(pod), claim_limits(observed, settings)
+    volumes = tuple(mount for mount in overrides.volumes if not limits.why_not(mount.claim_name))
+    return overrides.model_copy(update={"volumes": volumes})
 
 
 def permitted_claims(claims: Iterable[str], observed: Observed, settings: OperatorSettings) -> set[str]:
@@ -77,5 +77,5 @@ def managed_claims(managed: Managed) -> dict[FieldPath, str]:
     return claims
 
 
-def _mounted(pod: PodOverrides, place: FieldPath) -> dict[FieldPath, str]:
+def _mounted_claims(pod: PodOverrides, place: FieldPath) -> dict[FieldPath, str]:
     return {(*place, "pod", "volumes", index, "claimName"): each.claim_name for index, each in enumerate(pod.volumes)}

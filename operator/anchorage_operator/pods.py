@@ -89,7 +89,7 @@ def diagnose(pod: Json | None, name: str, claims: Mapping[str, str] | None, now:
         return _given_up(status)
     containers = {each["name"]: each for each in status.get("containerStatuses", ())}
     container = containers.pop(name, None)
-    if container is not None and (ended := _ended(pod, container)) is not None:
+    if container is not None and (ended := _crash_of(pod, container)) is not None:
         return ended
     if container is None or "waiting" in container.get("state", {}):
         return _not_started(pod, name, container, claims, now)
@@ -101,11 +101,11 @@ def diagnose(pod: Json | None, name: str, claims: Mapping[str, str] | None, now:
 
 def failure_in(text: str) -> tuple[str, str] | None:
     """Find the last line ``ANC-1234 Reason: message`` of a termination message: the reason, and the line."""
-    found = None
+    failure = None
     for match in _FAILURE.finditer(text):
         known = CATALOGUE.get(match[1])
-        found = (known.reason if known else match[2], match[0])
-    return found
+        failure = (known.reason if known else match[2], match[0])
+    return failure
 
 
 def awaits_volumes(pod: Json, now: float) -> bool:
@@ -138,7 +138,7 @@ def _given_up(status: Json) -> PodHealth:
     return PodHealth(False, reasons.POD_FAILED, ": ".join(filter(None, (reason, status.get("message", "")))))
 
 
-def _ended(pod: Json, container: Json) -> PodHealth | None:
+def _crash_of(pod: Json, container: Json) -> PodHealth | None:
     """Report a crashing container; one that was restarted counts as crashed until it is ready."""
     state = container.get("state", {})
     waiting = state.get("waiting", {}).get("reason") == "CrashLoopBackOff"
@@ -171,9 +171,9 @@ def _memory_limit(pod: Json, container: Json) -> str:
 def _of_company(pod: Json, containers: Iterable[Json]) -> PodHealth | None:
     """Report the first of the other containers that is in trouble; nothing that the federation itself failed for."""
     for each in containers:
-        found = _ended(pod, each) or _held_up(pod, each)
-        if found is not None:
-            return PodHealth(False, found.reason, f'container "{each["name"]}": {found.message}')
+        problem = _crash_of(pod, each) or _held_up(pod, each)
+        if problem is not None:
+            return PodHealth(False, problem.reason, f'container "{each["name"]}": {problem.message}')
     return None
 
 
@@ -183,7 +183,7 @@ def _not_started(
     held_up = _held_up(pod, {"name": name, **(container or {})})
     first = _of_company(pod, pod.get("status", {}).get("initContainerStatuses", ()))
     starting = PodHealth(False, reasons.STARTING, "the node is pulling the image or creating the container")
-    return held_up or first or _queued(pod) or _unscheduled(pod, claims, now) or starting
+    return held_up or first or _queueing_of(pod) or _scheduling_failure(pod, claims, now) or starting
 
 
 def _held_up(pod: Json, container: Json) -> PodHealth | None:
@@ -214,7 +214,7 @@ def _configuration_missing(message: str) -> PodHealth:
     return PodHealth(False, reasons.CONTAINER_ERROR, message)
 
 
-def _queued(pod: Json) -> PodHealth | None:
+def _queueing_of(pod: Json) -> PodHealth | None:
     gates = [str(gate["name"]) for gate in pod["spec"].get("schedulingGates", ())]
     if not gates:
         return None
@@ -223,7 +223,7 @@ def _queued(pod: Json) -> PodHealth | None:
     return PodHealth(False, reasons.QUEUED, by_kueue if QUEUE_GATE in gates else f"held by {', '.join(gates)}")
 
 
-def _unscheduled(pod: Json, claims: Mapping[str, str] | None, now: float) -> PodHealth | None:
+def _scheduling_failure(pod: Json, claims: Mapping[str, str] | None, now: float) -> PodHealth | None:
     scheduled: Mapping[str, Any] = next(
         (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "PodScheduled"), {}
     )

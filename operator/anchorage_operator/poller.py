@@ -124,8 +124,8 @@ class Poller:
         answered = {answer["id"] for answer in answers}
         with self._lock:
             if key in self._answers:
-                left = tuple(request for request in self._answers[key].requests if request.id not in answered)
-                self._answers[key] = replace(self._answers[key], requests=left)
+                unanswered = tuple(request for request in self._answers[key].requests if request.id not in answered)
+                self._answers[key] = replace(self._answers[key], requests=unanswered)
 
     def poll(self, key: Key) -> float | None:
         """Poll one server; return the seconds until the next poll, None if none of its pods is running.
@@ -163,9 +163,9 @@ class Poller:
     def _note_defect(self, key: Key, before: Answer | None, error: Exception) -> None:
         """Let the federation's conditions say that its server could not be asked for an error of the operator's own."""
         known = before.report if before and isinstance(before.report, Unreachable) else None
-        found = Unreachable("InternalError", failure_message(error), known.since if known else self.now())
+        failure = Unreachable("InternalError", failure_message(error), known.since if known else self.now())
         with self._lock:
-            self._answers[key] = Answer(found)
+            self._answers[key] = Answer(failure)
         if known is None:
             self.wake(key)
 

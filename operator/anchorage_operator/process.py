@@ -269,7 +269,7 @@ class Operator:
         while (key := self._queue.wait()) is not None:
             begun = time.monotonic()
             try:
-                again = self._reconciler.reconcile(key)
+                requeue_after = self._reconciler.reconcile(key)
             except (ApiError, IncompleteError) as error:
                 self._metrics.reconciled("error", time.monotonic() - begun)
                 pause = self._queue.failed(key, error.retry_after)
@@ -284,7 +284,7 @@ class Operator:
                 self._reconciler.tell_failure(key, error)
             else:
                 self._metrics.reconciled("success", time.monotonic() - begun)
-                self._queue.done(key, again)
+                self._queue.done(key, requeue_after)
 
     def _poll(self) -> None:
         while (key := self._polls.wait()) is not None:

@@ -207,7 +207,7 @@ class Reconciler:
             certificates_undone=undone.message if undone else "",
             server_certificate=self.facts.server_certificate(key, uid, oldest),
             has_tracking_login=self.identity.has_tracking_login(key, uid, oldest),
-            invitations={name: found for name, found in invitations.items() if found is not None},
+            invitations={name: invitation for name, invitation in invitations.items() if invitation is not None},
             report=answer.report if answer else None,
             committed=answer.committed if answer else False,
             members=answer.members if answer else None,
@@ -227,13 +227,13 @@ class Reconciler:
     def _volume_failures(self, pods: Sequence[Json]) -> dict[str, str]:
         """Return why volumes of pods that have a node and do not start are not there."""
         late = [pod for pod in pods if awaits_volumes(pod, self.now())]
-        found = {pod["metadata"]["name"]: volume_failure(self.api, pod) for pod in late}
-        return {name: why for name, why in found.items() if why}
+        failures = {pod["metadata"]["name"]: volume_failure(self.api, pod) for pod in late}
+        return {name: why for name, why in failures.items() if why}
 
     def _carry_out(self, key: Key, observed: Observed, planned: Plan) -> bool:
         """Carry out a plan; return whether to reconcile again at once."""
         causes: list[Exception] = []
-        again = self._carry_out_effects(key, observed.invitations, planned.effects, causes)
+        retry = self._carry_out_effects(key, observed.invitations, planned.effects, causes)
         events = list(planned.events)
         refused: dict[tuple[str, str], str] = {}
         known, self._refused[key] = self._refused.get(key, {}), refused
@@ -266,14 +266,14 @@ class Reconciler:
                 causes.append(error)
         if causes:
             raise IncompleteError(causes)
-        return again
+        return retry
 
     def _may_apply(self, key: Key, observed: Observed, body: Json, events: list[Event]) -> bool:
         """Return whether to apply an object now: less and less often while somebody else, such as a policy, keeps changing it back."""
         kind, name = body["kind"], body["metadata"]["name"]
-        ref, now, found = Ref(kind, key.namespace, name), self.now(), observed.children.get((kind, name))
+        ref, now, live = Ref(kind, key.namespace, name), self.now(), observed.children.get((kind, name))
         last, version, times = self._applied.get(ref), body["metadata"]["annotations"][APPLIED_HASH], 0
-        if last is not None and found is not None and last.version == version:
+        if last is not None and live is not None and last.version == version:
             pause = CONTEST.pause(last.times + 2 - CONTESTED) if last.times + 1 >= CONTESTED else 0.0
             if now < last.time + pause:
                 return False
@@ -281,15 +281,15 @@ class Reconciler:
         self._applied[ref] = _Applied(key, version, times, now)
         if times >= CONTESTED and observed.federation is not None:
             self.contested(kind)
-            where = first_difference({part: value for part, value in body.items() if part != "metadata"}, found)
+            where = first_difference({part: value for part, value in body.items() if part != "metadata"}, live)
             what = f"{where or 'metadata'} of {kind} {name} back whenever the operator writes it"
-            message = f"{self._rival(found)} changes {what}"
+            message = f"{self._rival(live)} changes {what}"
             events.append(Event(involved(observed.federation), "Warning", "ApplyContested", message))
         return True
 
-    def _rival(self, found: Json | None) -> str:
+    def _rival(self, live: Json | None) -> str:
         """Say who changes an object back: another installation where that left its name, else somebody."""
-        by = (found or {}).get("metadata", {}).get("annotations", {}).get(OPERATED_BY, self.installation)
+        by = (live or {}).get("metadata", {}).get("annotations", {}).get(OPERATED_BY, self.installation)
         if by == self.installation:
             return "somebody"
         namespace, _, name = str(by).partition("/")
@@ -311,8 +311,8 @@ class Reconciler:
             if error.status == 404:
                 self.cache.remove(Ref(kind, key.namespace, name))
                 return False
-            if error.status == CONFLICT and (found := self.api.get(kind, key.namespace, name)) is not None:
-                self.cache.renew(found)  # the cache may be behind, or ahead of restored data
+            if error.status == CONFLICT and (current := self.api.get(kind, key.namespace, name)) is not None:
+                self.cache.renew(current)  # the cache may be behind, or ahead of restored data
             causes.append(error)
             return False
         return True
@@ -321,8 +321,8 @@ class Reconciler:
         """Apply a child object, unless somebody else created an object with its name."""
         kind, name = body["kind"], body["metadata"]["name"]
         if (kind, name) not in observed.children:
-            found = self.api.get(kind, observed.namespace, name)
-            if found and found["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != FIELD_MANAGER:
+            live = self.api.get(kind, observed.namespace, name)
+            if live and live["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != FIELD_MANAGER:
                 raise ApiError(
                     403,
                     "NameTaken",
@@ -337,7 +337,7 @@ class Reconciler:
         self, key: Key, invitations: Mapping[str, Invitation], effects: Sequence[Effect], causes: list[Exception]
     ) -> bool:
         """Carry out effects; return whether to reconcile again at once."""
-        again = False
+        retry = False
         answers: list[dict[str, str]] = []
         self._undone.pop(key, None)
         for effect in effects:
@@ -356,9 +356,9 @@ class Reconciler:
                     case _:
                         _log.info("making", extra={"federation": key, "what": type(effect).__name__})
                         self.identity.carry_out(key, effect)
-                again = again or not isinstance(effect, Refuse)
+                retry = retry or not isinstance(effect, Refuse)
             except InvitationChangedError:
-                again = True
+                retry = True
             except AnchorageError as error:
                 causes.append(error)
                 if not isinstance(effect, Sign | PutMembers | GrowClaim):
@@ -368,7 +368,7 @@ class Reconciler:
                 self.poller.put_answers(key, answers)
             except AnchorageError as error:
                 causes.append(error)
-        return again
+        return retry
 
     def _grow(self, key: Key, effect: GrowClaim) -> None:
         """Ask for a larger volume; a refusal is told, and hinders nothing else."""

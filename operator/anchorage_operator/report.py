@@ -67,7 +67,7 @@ def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> 
         Its conditions.
     """
     before, observed = situation.status, situation.observed
-    reported = _reported(situation.report, before) if situation.report is not None else _last_reported(situation)
+    reported = _report_fields(situation.report, before) if situation.report is not None else _last_reported(situation)
     status: dict[str, Any] = {
         "observedGeneration": situation.generation,
         "conditions": conditions(
@@ -111,11 +111,16 @@ def has_news(before: Json, after: Json) -> bool:
 
 def is_silo_write_due(before: Json, after: Json, situation: Situation) -> bool:
     """Return whether to write a Silo's status; `after` does not contain an approval given by a person."""
-    kept = {condition["type"] for condition in after.get("conditions", ())}
-    own = {**before, "conditions": [each for each in before.get("conditions", ()) if each["type"] in kept | _OWN]}
-    if _without_defaults(_without(own, _FAST_OF_SILO)) != _without_defaults(_without(after, _FAST_OF_SILO)):
+    types = {condition["type"] for condition in after.get("conditions", ())}
+    comparable = {
+        **before,
+        "conditions": [each for each in before.get("conditions", ()) if each["type"] in types | _OPERATOR_CONDITIONS],
+    }
+    if _without_defaults(_without(comparable, _FAST_OF_SILO)) != _without_defaults(_without(after, _FAST_OF_SILO)):
         return True
-    if _without_defaults(_without(own, ("lastSeenTime",))) == _without_defaults(_without(after, ("lastSeenTime",))):
+    if _without_defaults(_without(comparable, ("lastSeenTime",))) == _without_defaults(
+        _without(after, ("lastSeenTime",))
+    ):
         return _age(before, after) >= SEEN_SECONDS
     connected = any(each["type"] == "Connected" and each["status"] == "True" for each in after["conditions"])
     return not connected or _age(before, after) >= max(SILO_SECONDS, len(situation.silos) / SILOS_PER_SECOND)
@@ -126,7 +131,7 @@ def progress_seconds(situation: Situation) -> float:
     return situation.settings.poll_seconds * max(1.0, len(situation.silos) / 100)
 
 
-_OWN = {"Accepted", "Enrolled", "AgentAvailable", "Connected", "Ready"}
+_OPERATOR_CONDITIONS = {"Accepted", "Enrolled", "AgentAvailable", "Connected", "Ready"}
 """Conditions of a Silo that only the operator writes."""
 
 
@@ -134,20 +139,24 @@ _IN_SILOS_ALONE = ("packages",)
 """What of a silo only its own Silo has: of all of them it may not fit into one object."""
 
 
-def _reported(report: FederationStatus, before: Json) -> dict[str, Any]:
+def _report_fields(report: FederationStatus, before: Json) -> dict[str, Any]:
     values = report.model_dump(mode="json", by_alias=True, exclude_none=True)
-    kept = {key: values[key] for key in _REPORTED if key in values}
-    told = [_without(silo, _IN_SILOS_ALONE) for silo in kept.get("silos", [])[:MOST_SILOS]]
-    kept["silos"] = _keep_last_seen(told, before.get("silos", ()))
-    return kept
+    report_fields = {key: values[key] for key in _REPORTED if key in values}
+    silo_rows = [_without(silo, _IN_SILOS_ALONE) for silo in report_fields.get("silos", [])[:MOST_SILOS]]
+    report_fields["silos"] = _keep_last_seen(silo_rows, before.get("silos", ()))
+    return report_fields
 
 
 def _last_reported(situation: Situation) -> dict[str, Any]:
     """Return the last reported values; without a running server, no silo is connected and none works."""
-    kept = {key: situation.status[key] for key in _REPORTED if key in situation.status}
+    last_report = {key: situation.status[key] for key in _REPORTED if key in situation.status}
     if situation.server_away:
-        kept |= {"connectedSilos": 0, "step": "", "silos": [_without_task(silo) for silo in kept.get("silos", ())]}
-    return kept
+        last_report |= {
+            "connectedSilos": 0,
+            "step": "",
+            "silos": [_without_task(silo) for silo in last_report.get("silos", ())],
+        }
+    return last_report
 
 
 def _without_task(silo: Json) -> dict[str, Any]:
@@ -189,9 +198,9 @@ def _summary(situation: Situation, connected: int, silos: Sequence[Json]) -> str
 
 
 def _without_progress(status: Json) -> dict[str, Any]:
-    kept = _without(status, _FAST)
-    kept["silos"] = [_without(silo, _FAST_OF_SILO) for silo in status.get("silos", ())]
-    return kept
+    slow_fields = _without(status, _FAST)
+    slow_fields["silos"] = [_without(silo, _FAST_OF_SILO) for silo in status.get("silos", ())]
+    return slow_fields
 
 
 def _without(values: Json, keys: Sequence[str]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Resync:
     """Labels of further namespaces to look after, as long as they have them."""
 
     def __post_init__(self) -> None:
-        self._heard = self._last = self.clock()
+        self._last_answer_time = self._last = self.clock()
         self.denied: dict[Scope, str] = {}
         """What the API server says of each namespace that cannot be read."""
         self.readable: tuple[Scope, ...] = ()
@@ -77,7 +77,7 @@ class Resync:
     @property
     def silence(self) -> float:
         """Seconds since the API server, in the end of a run, said anything at all, if only that it refuses; or since the start."""
-        return self.clock() - self._heard
+        return self.clock() - self._last_answer_time
 
     def run(self) -> int:
         """Compare and correct the cache; return the number of corrected objects, not counting namespaces that are read anew.
@@ -110,13 +110,13 @@ class Resync:
                         self._forget(scope)
         except ApiError as error:
             if error.status not in (0, 401):
-                self._heard = self.clock()
+                self._last_answer_time = self.clock()
             raise
         finally:
             self.readable = tuple(readable)
-        self._heard = self.clock()
+        self._last_answer_time = self.clock()
         if readable or not self.scopes:
-            self._last = self._heard
+            self._last = self._last_answer_time
         if corrected:
             _log.info("the watch was behind", extra={"objects": corrected})
         return corrected
@@ -126,8 +126,8 @@ class Resync:
         if not self.labels:
             return
         try:
-            found = self.api.list_metadata("Namespace", None, self.selector)
-            self._labelled = tuple(sorted(each["name"] for each in found if "deletionTimestamp" not in each))
+            namespaces = self.api.list_metadata("Namespace", None, self.selector)
+            self._labelled = tuple(sorted(each["name"] for each in namespaces if "deletionTimestamp" not in each))
             self.unlisted = ""
         except ApiError as error:
             if error.status not in DENIED:
@@ -155,12 +155,12 @@ class Resync:
 
     def _compare(self, kind: str, labels: str, scope: Scope) -> int:
         known = self.cache.versions(kind, () if scope is None else (scope,))
-        found = {
+        versions = {
             Ref(kind, metadata["namespace"], metadata["name"]): metadata["resourceVersion"]
             for metadata in self.api.list_metadata(kind, scope, labels)
         }
-        changed = [ref for ref, version in found.items() if known.get(ref) != version]
-        gone = [ref for ref in known if ref not in found]
+        changed = [ref for ref, version in versions.items() if known.get(ref) != version]
+        gone = [ref for ref in known if ref not in versions]
         return sum(map(self._correct, [*changed, *gone]))
 
     def _correct(self, ref: Ref) -> bool:

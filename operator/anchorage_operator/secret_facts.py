@@ -21,9 +21,9 @@ from anchorage.transport.retry import RANDOM
 from anchorage_operator.cache import Key
 from anchorage_operator.drift import digest
 from anchorage_operator.names import (
+    ARGOCD_NO_PRUNE,
     FEDERATION_LABEL,
     INSTANCE_LABEL,
-    KEPT,
     authority_name,
     enrolment_name,
     server_tls_name,
@@ -129,7 +129,7 @@ class SecretFacts:
         return facts
 
 
-def require_ours(found: Json) -> None:
+def require_ours(secret: Json) -> None:
     """Refuse a Secret of somebody else's: a Federation's name must not reach what others keep under a name like it.
 
     Raises
@@ -137,7 +137,7 @@ def require_ours(found: Json) -> None:
     ApiError
         It has no label of a federation, which the operator and `fedctl silo invite` set.
     """
-    metadata = found["metadata"]
+    metadata = secret["metadata"]
     if FEDERATION_LABEL not in metadata.get("labels", {}):
         message = f"Secret {metadata['name']} already exists and is of no federation; rename one of them"
         raise ApiError(403, "NameTaken", message)
@@ -194,25 +194,30 @@ def _authority_facts(secret: Json) -> AuthorityFacts:
     pem = decode_value(secret, "ca.pem")
     metadata, text = secret["metadata"], pem.decode(errors="replace")
     owned = any(owner["kind"] == "Federation" for owner in metadata.get("ownerReferences", ()))
-    kept = INSTANCE_LABEL not in metadata.get("labels", {}) and metadata.get("annotations", {}).items() >= KEPT.items()
+    is_retained = (
+        INSTANCE_LABEL not in metadata.get("labels", {})
+        and metadata.get("annotations", {}).items() >= ARGOCD_NO_PRUNE.items()
+    )
     try:
         private = key_from_pem(decode_value(secret, "ca.key"), "ca.key")
         held = certificates_of(pem, "ca.pem") if pem else []
     except AnchorageError as error:
-        return AuthorityFacts("", 0.0, owned, kept, damage=damage_of(metadata["name"], error.message))
+        return AuthorityFacts("", 0.0, owned, is_retained, damage=damage_of(metadata["name"], error.message))
     keys = [key_fingerprint(each.public_bytes(serialization.Encoding.PEM)) for each in held]
     if held and all(private.public_key() != each.public_key() for each in held):
-        found = "ca.key is not the key of the certificate in ca.pem"
-        return AuthorityFacts("", 0.0, owned, kept, damage=damage_of(metadata["name"], found))
+        damage = "ca.key is not the key of the certificate in ca.pem"
+        return AuthorityFacts("", 0.0, owned, is_retained, damage=damage_of(metadata["name"], damage))
     former = keys[1] if len(keys) > 1 and decode_value(secret, PREVIOUS_KEY) else ""
     not_after = held[0].not_valid_after_utc.timestamp() if held else 0.0
     origin = _word(secret, "origin") or digest(text)
-    return AuthorityFacts(text, not_after, owned, kept, key=keys[0] if keys else "", former_key=former, origin=origin)
+    return AuthorityFacts(
+        text, not_after, owned, is_retained, key=keys[0] if keys else "", former_key=former, origin=origin
+    )
 
 
-def damage_of(name: str, found: str) -> str:
+def damage_of(name: str, defect: str) -> str:
     """Say what of an authority's Secret cannot be used, and what to do."""
-    return f"Secret {name}: {found}; restore it from its backup, or delete it to begin with a new authority"
+    return f"Secret {name}: {defect}; restore it from its backup, or delete it to begin with a new authority"
 
 
 def _certificate_facts(secret: Json) -> CertificateFacts | None:

@@ -34,7 +34,7 @@ def silo_status(situation: Situation, name: str, federation: Mapping[str, Findin
     silo = situation.silos[name]
     before: Json = silo.get("status") or {}
     decided = approval(situation, silo)
-    reported = _reported(situation, name)
+    reported = _report_of(situation, name)
     findings = silo_findings(situation, name, decided, reported, federation)
     if decided.by_person:
         del findings["Approved"]
@@ -48,8 +48,8 @@ def silo_status(situation: Situation, name: str, federation: Mapping[str, Findin
         values = reported.model_dump(mode="json", by_alias=True, exclude_none=True)
         status |= {key: values[key] for key in REPORTED if key in values}
     else:
-        kept = REPORTED if situation.report is None and not situation.server_away else LASTING
-        status |= {key: before[key] for key in kept if key in before}
+        carried_fields = REPORTED if situation.report is None and not situation.server_away else LASTING
+        status |= {key: before[key] for key in carried_fields if key in before}
     invitation = situation.observed.invitations.get(name)
     if invitation is not None and invitation.key:
         end = {"notAfter": timestamp(invitation.not_after)} if invitation.not_after else {}
@@ -62,8 +62,8 @@ def silo_findings(
 ) -> dict[str, Finding]:
     """Return the silo's conditions in the order in which they are shown."""
     silo = situation.silos[name]
-    accepted = _accepted(situation, name)
-    enrolled = _enrolled(situation, silo, decided.finding)
+    accepted = _accepted_condition(situation, name)
+    enrolled = _enrolled_condition(situation, silo, decided.finding)
     findings = {"Accepted": accepted, "Approved": decided.finding}
     if is_managed(silo):
         findings["AgentAvailable"] = _agent_available(situation, name, accepted)
@@ -72,18 +72,18 @@ def silo_findings(
     server = federation.get("ServerAvailable")
     unheard = situation.report is None and server is not None and server.holds
     findings["Connected"] = (
-        before if unheard and before is not None else _connected(situation, reported, enrolled, server)
+        before if unheard and before is not None else _connected_condition(situation, reported, enrolled, server)
     )
     findings["Ready"] = _ready(findings)
     return findings
 
 
-def _reported(situation: Situation, name: str) -> SiloStatus | None:
+def _report_of(situation: Situation, name: str) -> SiloStatus | None:
     report = situation.report
     return next((each for each in report.silos if each.name == name), None) if report is not None else None
 
 
-def _accepted(situation: Situation, name: str) -> Finding:
+def _accepted_condition(situation: Situation, name: str) -> Finding:
     if situation.observed.federation is None:
         message = f"Federation {situation.observed.name} does not exist in namespace {situation.observed.namespace}"
         return Finding("False", reasons.FEDERATION_NOT_FOUND, message)
@@ -93,11 +93,11 @@ def _accepted(situation: Situation, name: str) -> Finding:
     silo = situation.verdict.silos.get(name)
     managed = silo.spec.managed if silo is not None else None
     note = volume_note(situation, agent_name(name), managed.storage, "spec.managed.storage") if managed else ""
-    said = [note, situation.refused_change(agent_name(name)) if managed else ""]
-    return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, said)))
+    notes = [note, situation.refused_change(agent_name(name)) if managed else ""]
+    return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, notes)))
 
 
-def _enrolled(situation: Situation, silo: Json, approved: Finding) -> Finding:
+def _enrolled_condition(situation: Situation, silo: Json, approved: Finding) -> Finding:
     name = str(silo["metadata"]["name"])
     invitation = situation.observed.invitations.get(name)
     if approved.status == "False":
@@ -110,7 +110,7 @@ def _enrolled(situation: Situation, silo: Json, approved: Finding) -> Finding:
         )
         return Finding("False", reasons.STARTING if is_managed(silo) else reasons.NOT_INVITED, words)
     if invitation.key:
-        return _signed(situation, invitation)
+        return _signed_condition(situation, invitation)
     asking = {request.key for request in situation.observed.requests if request.silo == name}
     if not approved.holds and asking:
         message = f"the silo requests enrolment with key {join_names(asking)} and waits for `fedctl silo approve`"
@@ -121,7 +121,7 @@ def _enrolled(situation: Situation, silo: Json, approved: Finding) -> Finding:
     return Finding("False", reasons.INVITED, f"the invitation is valid until {end}")
 
 
-def _signed(situation: Situation, invitation: Invitation) -> Finding:
+def _signed_condition(situation: Situation, invitation: Invitation) -> Finding:
     if not invitation.not_after:
         return Finding("True", reasons.CERTIFICATE_SIGNED)
     end = timestamp(invitation.not_after)
@@ -150,7 +150,9 @@ def _agent_available(situation: Situation, name: str, accepted: Finding) -> Find
     return Finding("False", pod.reason, pod.message)
 
 
-def _connected(situation: Situation, reported: SiloStatus | None, enrolled: Finding, server: Finding | None) -> Finding:
+def _connected_condition(
+    situation: Situation, reported: SiloStatus | None, enrolled: Finding, server: Finding | None
+) -> Finding:
     if situation.finished:
         return Finding("False", reasons.SUCCEEDED, "training has finished")
     if server is None:

@@ -115,17 +115,17 @@ class Situation:
     def _outcome(self) -> Finding | None:
         """The condition Succeeded as the server reports it, else as it was written; None where requested rounds are missing."""
         if self.report is not None:
-            own, committed = find_condition(self.report.conditions, "Succeeded"), self.report.round
-            found = Finding(own.status, own.reason, own.message) if own is not None else None
+            condition, committed = find_condition(self.report.conditions, "Succeeded"), self.report.round
+            outcome = Finding(condition.status, condition.reason, condition.message) if condition is not None else None
         else:
-            found, committed = find(self.status, "Succeeded"), int(self.status.get("round", 0))
-        return found if self.spec is not None and committed >= self.spec.rounds else None
+            outcome, committed = find(self.status, "Succeeded"), int(self.status.get("round", 0))
+        return outcome if self.spec is not None and committed >= self.spec.rounds else None
 
     @property
     def finished(self) -> bool:
         """Whether all requested rounds are committed; their results may not be stored yet."""
-        found = self._outcome
-        return found is not None and (found.holds or found.reason == STORING_RESULTS)
+        outcome = self._outcome
+        return outcome is not None and (outcome.holds or outcome.reason == STORING_RESULTS)
 
     @property
     def succeeded(self) -> bool:
@@ -138,8 +138,8 @@ class Situation:
         failed = find(self.status, "Failed")
         conditions = self.status.get("conditions", ())
         generation = next((each.get("observedGeneration") for each in conditions if each["type"] == "Failed"), None)
-        said = failed is not None and failed.holds and failed.reason == DEADLINE_EXCEEDED.reason
-        return said and generation == self.generation and not self.finished
+        is_overdue = failed is not None and failed.holds and failed.reason == DEADLINE_EXCEEDED.reason
+        return is_overdue and generation == self.generation and not self.finished
 
     @property
     def keeps_results(self) -> bool:
@@ -215,6 +215,8 @@ class Situation:
         refused = {**self.observed.refused_pods, **self.observed.refused_changes}
         if not pods and owner in refused:
             return PodHealth(False, reasons.POD_REFUSED, refused[owner])
-        found = diagnose(pods[-1] if pods else None, container, self.observed.claims, self.now)
+        health = diagnose(pods[-1] if pods else None, container, self.observed.claims, self.now)
         why = self.observed.volume_failures.get(pods[-1]["metadata"]["name"]) if pods else None
-        return PodHealth(False, reasons.VOLUME_NOT_MOUNTED, why) if why and found.reason == reasons.STARTING else found
+        return (
+            PodHealth(False, reasons.VOLUME_NOT_MOUNTED, why) if why and health.reason == reasons.STARTING else health
+        )

@@ -27,11 +27,11 @@ def is_same_site(uri: str, trusted: str) -> bool:
     trusted : str
         The address that the credentials were set with.
     """
-    found, wanted = _parts(uri), _parts(trusted)
-    if found is None or wanted is None:
+    parts, wanted = _parts(uri), _parts(trusted)
+    if parts is None or wanted is None:
         return False
-    (*site, path), (*own, prefix) = found, wanted
-    return site == own and path[: len(prefix)] == prefix
+    (*site, path), (*trusted_site, prefix) = parts, wanted
+    return site == trusted_site and path[: len(prefix)] == prefix
 
 
 def credentials_secret(spec: FederationSpec, federation: str, settings: OperatorSettings) -> str | None:
@@ -63,8 +63,8 @@ def tracking_effects(situation: Situation) -> Iterator[MakeTrackingLogin]:
 def has_credentials(situation: Situation, spec: FederationSpec) -> bool:
     """Return whether what the operator itself writes of a server's credentials is there; a pod reads it when it starts."""
     name = situation.observed.name
-    own = credentials_secret(spec, name, situation.settings) == tracking_login_name(name)
-    return situation.observed.has_tracking_login or not own
+    is_generated = credentials_secret(spec, name, situation.settings) == tracking_login_name(name)
+    return situation.observed.has_tracking_login or not is_generated
 
 
 def tracking_note(situation: Situation) -> str:

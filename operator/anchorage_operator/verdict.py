@@ -72,7 +72,7 @@ def judge(observed: Observed, silos: Mapping[str, Json], settings: OperatorSetti
     refused: dict[str, Refusal] = {}
     while True:
         names = [name for name in order if name not in refused]
-        federation, mistakes, made = _checked(observed.federation, [silos[name] for name in names])
+        federation, mistakes, made = _check_documents(observed.federation, [silos[name] for name in names])
         if _has_begun(observed):
             mistakes = [mistake for mistake in mistakes if mistake.failure not in _OF_SILOS]
         faulty = {names[m.silo]: m for m in reversed(mistakes) if m.silo is not None}
@@ -88,12 +88,16 @@ def judge(observed: Observed, silos: Mapping[str, Json], settings: OperatorSetti
             refusal = refusal or refused[name]
             del refused[name]
     for name, silo in sound.items():
-        if found := [*silo_mistakes(silo, observed, settings)]:
-            refused[name] = Refusal(reasons.POD_OVERRIDE_REFUSED, _line(found))
+        if override_mistakes := [*silo_mistakes(silo, observed, settings)]:
+            refused[name] = Refusal(reasons.POD_OVERRIDE_REFUSED, _line(override_mistakes))
     refused |= {name: change for name, silo in sound.items() for change in _immutable_silo_change(silo, observed)}
     sound = {name: sound[name] for name in silos if name in sound and name not in refused}
-    if refusal is None and federation is not None and (found := [*federation_mistakes(federation, observed, settings)]):
-        refusal = Refusal(reasons.POD_OVERRIDE_REFUSED, _line(found))
+    if (
+        refusal is None
+        and federation is not None
+        and (override_mistakes := [*federation_mistakes(federation, observed, settings)])
+    ):
+        refusal = Refusal(reasons.POD_OVERRIDE_REFUSED, _line(override_mistakes))
     if refusal is None and federation is not None:
         refusal = next(_immutable_change(federation, observed), None)
     return Verdict(None if refusal else federation, refusal, sound, refused)
@@ -107,7 +111,9 @@ def _was_accepted_before(silo: Json) -> bool:
     return accepted is not None and accepted["status"] == "True" and accepted.get("observedGeneration") == generation
 
 
-def _checked(federation: Json, silos: Sequence[Json]) -> tuple[Federation | None, list[Mistake], Sequence[Silo | None]]:
+def _check_documents(
+    federation: Json, silos: Sequence[Json]
+) -> tuple[Federation | None, list[Mistake], Sequence[Silo | None]]:
     reading = read_objects(federation, silos)
     mistakes = [*reading.mistakes, *_long_names(federation, silos)]
     members = [silo for silo in reading.silos if silo is not None]

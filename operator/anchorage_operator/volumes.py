@@ -23,20 +23,23 @@ def volume_effects(situation: Situation) -> Iterator[GrowClaim]:
     """Yield the claims that are smaller than their spec."""
     for name, storage, owner in _volumes(situation):
         claim = f"{STATE_VOLUME}-{name}-0"
-        found, asked = parse_quantity(situation.observed.claim_sizes.get(claim, "")), parse_quantity(storage.size)
-        if found is not None and asked is not None and asked > found:
+        current_size, asked = (
+            parse_quantity(situation.observed.claim_sizes.get(claim, "")),
+            parse_quantity(storage.size),
+        )
+        if current_size is not None and asked is not None and asked > current_size:
             yield GrowClaim(claim, storage.size, involved(owner))
 
 
 def volume_note(situation: Situation, name: str, storage: Storage, path: str) -> str:
     """Say what of a StatefulSet's volume is not as its spec says and cannot become so; empty if there is nothing."""
     _, class_name = claim_template(situation.observed, name, storage)
-    found = situation.observed.claim_sizes.get(f"{STATE_VOLUME}-{name}-0")
+    current_size = situation.observed.claim_sizes.get(f"{STATE_VOLUME}-{name}-0")
     if class_name != storage.class_name:
         return f"{path}.className is {storage.class_name}, but the volume was created with {class_name} and keeps it"
-    sizes = [parse_quantity(storage.size), parse_quantity(found or "")]
+    sizes = [parse_quantity(storage.size), parse_quantity(current_size or "")]
     if sizes[0] is not None and sizes[1] is not None and sizes[0] < sizes[1]:
-        return f"{path}.size is {storage.size}, but the volume has {found}, and volumes do not shrink"
+        return f"{path}.size is {storage.size}, but the volume has {current_size}, and volumes do not shrink"
     return ""
 
 

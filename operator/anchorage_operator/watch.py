@@ -59,7 +59,7 @@ class Stream:
     """Set by `end`."""
 
     def __post_init__(self) -> None:
-        self.heard = self.clock()
+        self.last_event_time = self.clock()
         """When an attempt was begun or an event received last."""
         self._version, self._broken = "", False
         self._open: EventStream | None = None
@@ -89,7 +89,7 @@ class Stream:
 
     def _follow(self) -> None:
         """List the objects unless a version is known, and take in events after it until the stream ends."""
-        self.heard = self.clock()
+        self.last_event_time = self.clock()
         labels, back = WATCHED[self.kind], self._broken and self._went_back()
         self._broken = False
         if back:
@@ -128,7 +128,7 @@ class Stream:
         return listed
 
     def _receive(self, change: str, body: Json) -> None:
-        self.heard = self.clock()
+        self.last_event_time = self.clock()
         if change != "BOOKMARK" and not self.ended.is_set():
             self.take_in(change, body)
 
@@ -189,7 +189,9 @@ class Watch:
         """Return whether every stream was heard of recently enough to be open or about to be restarted."""
         latest = time.monotonic() - 2 * (self.silent_seconds + LONGEST_PAUSE_SECONDS)
         with self._lock:
-            return all(thread.is_alive() and stream.heard > latest for stream, thread in self._threads.values())
+            return all(
+                thread.is_alive() and stream.last_event_time > latest for stream, thread in self._threads.values()
+            )
 
     def _begin(self, scope: Scope, kind: str) -> tuple[Stream, Thread]:
         stream = Stream(

@@ -22,7 +22,7 @@ RETRY = RetryPolicy(0.2, 30.0, jitter=JITTER)
 class _Entry:
     due: float = 0.0
     """When to hand it out, on the clock's scale; infinity while nothing asks for it."""
-    taken: float | None = None
+    started_at: float | None = None
     """When a worker took it; None while none has it."""
     failures: int = 0
 
@@ -56,7 +56,7 @@ class WorkQueue(Generic[Key]):
         """Keys that are due now and wait for a worker."""
         with self._changed:
             now = self._clock()
-            return sum(entry.taken is None and entry.due <= now for entry in self._entries.values())
+            return sum(entry.started_at is None and entry.due <= now for entry in self._entries.values())
 
     def add(self, key: Key, delay: float = 0.0) -> None:
         """Hand out a key in `delay` seconds or earlier."""
@@ -67,7 +67,7 @@ class WorkQueue(Generic[Key]):
         """Remove a key and its failures, unless a worker holds it."""
         with self._changed:
             entry = self._entries.get(key)
-            if entry and entry.taken is None:
+            if entry and entry.started_at is None:
                 del self._entries[key]
 
     def take(self) -> Key | None:
@@ -85,12 +85,12 @@ class WorkQueue(Generic[Key]):
                 self._changed.wait(self._heap[0][0] - self._clock() if self._heap and not self._held else None)
             return None
 
-    def done(self, key: Key, again: float | None = None) -> None:
-        """Return a key after success; it is handed out again in about `again` seconds (None: when it is added)."""
+    def done(self, key: Key, retry_after: float | None = None) -> None:
+        """Return a key after success; it is handed out again in about `retry_after` seconds (None: when it is added)."""
         with self._changed:
             entry = self._entries[key]
             entry.failures = 0
-            self._give_back(key, entry, None if again is None else again * (1 - JITTER * self._spread()))
+            self._give_back(key, entry, None if retry_after is None else retry_after * (1 - JITTER * self._spread()))
 
     def failed(self, key: Key, at_least: float = 0.0) -> float:
         """Return a key after a failure; returns the seconds until it is handed out again, at least `at_least`.
@@ -109,9 +109,9 @@ class WorkQueue(Generic[Key]):
         """Longest time in seconds that a due key waited for a worker, or that a worker has been at one."""
         with self._changed:
             now = self._clock()
-            starts = [entry.taken for entry in self._entries.values() if entry.taken is not None]
+            starts = [entry.started_at for entry in self._entries.values() if entry.started_at is not None]
             if not self._held:
-                starts += [max(each.due, self._opened) for each in self._entries.values() if each.taken is None]
+                starts += [max(each.due, self._opened) for each in self._entries.values() if each.started_at is None]
             return max([0.0, *(now - start for start in starts)])
 
     def hold(self) -> None:
@@ -135,23 +135,23 @@ class WorkQueue(Generic[Key]):
         while not self._held and self._heap and self._heap[0][0] <= self._clock():
             due, _, key = heapq.heappop(self._heap)
             entry = self._entries.get(key)
-            if entry and entry.taken is None and entry.due == due:
-                entry.taken, entry.due = self._clock(), float("inf")
+            if entry and entry.started_at is None and entry.due == due:
+                entry.started_at, entry.due = self._clock(), float("inf")
                 return key
         return None
 
     def _schedule(self, key: Key, due: float) -> None:
         entry = self._entries.setdefault(key, _Entry(float("inf")))
-        if entry.failures and entry.taken is None:
+        if entry.failures and entry.started_at is None:
             return  # it waits for its back-off
         if due < entry.due:
             entry.due = due
-            if entry.taken is None:
+            if entry.started_at is None:
                 heapq.heappush(self._heap, (due, next(self._order), key))
                 self._changed.notify()
 
     def _give_back(self, key: Key, entry: _Entry, delay: float | None) -> None:
-        entry.taken = None
+        entry.started_at = None
         due = entry.due if delay is None else min(entry.due, self._clock() + delay)
         if due == float("inf"):
             del self._entries[key]

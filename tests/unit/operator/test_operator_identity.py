@@ -93,9 +93,9 @@ def test_nobody_else_prunes_the_authority(identity, facts, api, authority):
     """Argo CD prunes what has no owner and the label of one of its applications."""
     older = {"metadata": {"labels": {"app.kubernetes.io/instance": "derm", "team": "skin"}}}
     api.store.patch("secrets", "ns", "derm-authority", older)
-    assert not facts.authority(DERM, "u", 0.0).kept
+    assert not facts.authority(DERM, "u", 0.0).is_retained
     identity.own_authority(DERM, OwnAuthority(None, LABELS))
-    assert facts.authority(DERM, "u", 60.0).kept
+    assert facts.authority(DERM, "u", 60.0).is_retained
     metadata = api.store.get("secrets", "ns", "derm-authority")["metadata"]
     assert metadata["annotations"] == {"argocd.argoproj.io/sync-options": "Prune=false"}
     assert metadata["labels"] == {**LABELS, "team": "skin"}

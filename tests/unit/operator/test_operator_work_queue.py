@@ -50,14 +50,14 @@ def test_one_worker_at_a_time_has_a_key_and_what_comes_meanwhile_is_not_lost(que
     assert queue.take() == "a"
     queue.add("a")
     assert queue.take() is None
-    queue.done("a", again=30.0)
+    queue.done("a", retry_after=30.0)
     assert queue.take() == "a"
 
 
 def test_a_key_comes_again_after_the_time_that_was_asked_for_spread_a_little(queue, clock):
     queue.add("a")
     queue.take()
-    queue.done("a", again=30.0)
+    queue.done("a", retry_after=30.0)
     clock.advance(30.0 * (1 - JITTER * 0.5) - 0.01)
     assert queue.take() is None
     clock.advance(0.02)
@@ -84,7 +84,7 @@ def test_success_ends_the_back_off(queue, clock):
         queue.take()
         clock.advance(queue.failed("a"))
     queue.take()
-    queue.done("a", again=0.0)
+    queue.done("a", retry_after=0.0)
     queue.take()
     assert queue.failed("a") == pytest.approx(RETRY.first_seconds * 1.1)
 
