@@ -278,8 +278,8 @@ def own_authority(folder: Path, federation: str) -> Authority:
     """
     authority = Authority.load(folder)
     if authority.federation != federation:
-        found = f"{folder} is the authority of federation {authority.federation!r}, the file's is {federation!r}"
-        raise AnchorageError(identity.AUTHORITY_UNUSABLE, found)
+        message = f"{folder} is the authority of federation {authority.federation!r}, the file's is {federation!r}"
+        raise AnchorageError(identity.AUTHORITY_UNUSABLE, message)
     return authority
 
 

@@ -83,8 +83,8 @@ def read_config(path: Path) -> ServerConfig:
     """
     config = read_document(path, ServerConfig)
     base = path.resolve().parent
-    given = {name: getattr(config, name) for name in ("federation", "state", "data_root", "authority", "tls")}
-    return config.model_copy(update={name: base / path for name, path in given.items() if path is not None})
+    paths = {name: getattr(config, name) for name in ("federation", "state", "data_root", "authority", "tls")}
+    return config.model_copy(update={name: base / path for name, path in paths.items() if path is not None})
 
 
 def read_study(config: ServerConfig) -> Study:
@@ -99,7 +99,7 @@ def read_study(config: ServerConfig) -> Study:
         return validate_study(config.federation)
     documents = [d for d in read_documents(config.federation) if d.value.get("kind") == "Federation"]
     if len(documents) != 1:
-        found = f"found {len(documents)} documents with kind: Federation, allowed is one"
-        raise DocumentError([Mistake(NOT_A_DOCUMENT, (), found, where=str(config.federation))])
+        message = f"found {len(documents)} documents with kind: Federation, allowed is one"
+        raise DocumentError([Mistake(NOT_A_DOCUMENT, (), message, where=str(config.federation))])
     federation, _ = validate_documents(documents[0].value)
     return Study(federation, (), config.federation, tuple(documents))

@@ -168,9 +168,9 @@ class ControlServer(ProbeServer):
         """Return a context of the TLS files as they are now; of the last ones that belonged together where these do not."""
         with self._renewing:
             try:
-                found = _contents(self._credentials)
-                if found != self._files:
-                    self._context, self._files = _context(self._credentials), found
+                contents = _contents(self._credentials)
+                if contents != self._files:
+                    self._context, self._files = _context(self._credentials), contents
             except OSError as error:
                 _log.warning("the TLS files cannot be used; the ones before are kept", extra={"error": str(error)})
             return self._context

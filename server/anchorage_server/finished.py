@@ -80,11 +80,11 @@ class FinishedRun(Document):
     def send_again(self, state: Path, tracking: Tracking, statuses: StatusStore) -> AnchorageError | None:
         """Do as `send`, after the end was noted."""
         statuses.tracked(tracking.under_way())
-        found = tracking.send()
-        update = {"tracking": found.place, "tracked": found.complete, "reported": True}
+        result = tracking.send()
+        update = {"tracking": result.place, "tracked": result.complete, "reported": True}
         self.model_copy(update=update).keep(state)
-        statuses.succeeded(found)
-        return found.missing
+        statuses.succeeded(result)
+        return result.missing
 
 
 def read_finished(state: Path, study: Study) -> FinishedRun | None:
@@ -101,13 +101,13 @@ def read_finished(state: Path, study: Study) -> FinishedRun | None:
     if not content:
         return None
     try:
-        found = FinishedRun.model_validate_json(content)
+        finished_run = FinishedRun.model_validate_json(content)
     except ValidationError as error:
         _log.warning("finished.json is not as it was written", extra={"file": str(file), "error": str(error)})
         return None
-    same = not broken(found.study, frozen_fields(study.federation, resolve))
-    present = Path(found.model.path).exists() and Path(found.best_model.path).exists()
-    return found if same and found.run.rounds == study.federation.spec.rounds and present else None
+    same = not broken(finished_run.study, frozen_fields(study.federation, resolve))
+    present = Path(finished_run.model.path).exists() and Path(finished_run.best_model.path).exists()
+    return finished_run if same and finished_run.run.rounds == study.federation.spec.rounds and present else None
 
 
 def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, clock: Clock) -> None:

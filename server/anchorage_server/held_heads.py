@@ -26,10 +26,10 @@ class HeldHead(Document):
     def head(self) -> SignedHead | None:
         """The head; None where the file was damaged."""
         try:
-            found = SignedHead(self.lines, bytes.fromhex(self.digest), bytes.fromhex(self.signature))
+            head = SignedHead(self.lines, bytes.fromhex(self.digest), bytes.fromhex(self.signature))
         except ValueError:
             return None
-        return found if found.bounded else None
+        return head if head.bounded else None
 
 
 class HeldHeads:

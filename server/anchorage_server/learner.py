@@ -204,8 +204,8 @@ def read_server_images(
     }
     treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"
     images, held_out = kept_apart(decoded, treatment, key)
-    for name, found in images.items():
-        file, fingerprint = state / f"images-{name}.json", Fingerprint.of(found, key)
+    for name, image_set in images.items():
+        file, fingerprint = state / f"images-{name}.json", Fingerprint.of(image_set, key)
         if begun:
             fingerprint.compare(file, f"the server's {name} images", remedy="restore them, or begin a new run")
         else:

@@ -21,9 +21,9 @@ def log_event(event: RunEvent) -> None:
     """Log an event; steps and progress are left out."""
     match event:
         case SiloJoined(silo, profile):
-            said = {"silo": silo, "labels": profile.labels, "samples": profile.samples}
+            fields = {"silo": silo, "labels": profile.labels, "samples": profile.samples}
             others = {"packages": ", ".join(profile.packages)} if profile.packages else {}
-            _log.info("silo connected", extra=said | others)
+            _log.info("silo connected", extra=fields | others)
             if profile.clock:
                 _log.warning("a clock is off", extra={"silo": silo, "code": CLOCK_OFF.code, "found": profile.clock})
         case SiloLeft(silo, reason):

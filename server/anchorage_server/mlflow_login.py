@@ -25,18 +25,18 @@ ADMIN = "admin"
 
 def authenticate() -> Authorization | Response:
     """Return who asks, or the answer that asks for a log-in. MLflow calls it for every request."""
-    given = request.authorization
-    if given is None or given.type != "basic" or given.username is None or given.password is None:
+    login = request.authorization
+    if login is None or login.type != "basic" or login.username is None or login.password is None:
         return auth.make_basic_auth_response()
-    user = given.username
+    user = login.username
     if user == ADMIN:
-        return given if _same(given.password, _read("admin-password")) else auth.make_basic_auth_response()
+        return login if _same(login.password, _read("admin-password")) else auth.make_basic_auth_response()
     if user.startswith(FEDERATION_USERS):
         expected = federation_password(_read("federations-key").encode(), user)
-        if not _same(given.password, expected):
+        if not _same(login.password, expected):
             return auth.make_basic_auth_response()
         _make_user(user)
-        return given
+        return login
     return auth.authenticate_request_basic_auth()
 
 
@@ -51,8 +51,8 @@ def _make_user(user: str) -> None:
             raise
 
 
-def _same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode(), expected.encode())
+def _same(password: str, expected: str) -> bool:
+    return hmac.compare_digest(password.encode(), expected.encode())
 
 
 def _read(name: str) -> str:

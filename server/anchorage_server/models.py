@@ -37,7 +37,7 @@ def describe_models(state: Path, last: RoundRecord | None) -> dict[str, Any]:
     AnchorageError
         A file cannot be read.
     """
-    found: dict[str, Any] = {"final": None, "best": None, "checkpoint": None, "description": None}
+    models: dict[str, Any] = {"final": None, "best": None, "checkpoint": None, "description": None}
     file = state / "model" / DESCRIPTION
     with storage_errors("read the model's description", file):
         if file.exists():
@@ -46,12 +46,12 @@ def describe_models(state: Path, last: RoundRecord | None) -> dict[str, Any]:
             if (
                 last is None or last.round <= stored["final"]["round"]
             ):  # else more rounds were asked for, and are not over
-                found |= {name: _described(state, described) for name, described in stored.items()}
-                found["description"] = values
+                models |= {name: _describe(state, described) for name, described in stored.items()}
+                models["description"] = values
         if last is not None:
             name = checkpoint_name(last.round)
-            found["checkpoint"] = _described(state, {"file": name, "digest": last.digest, "round": last.round})
-    return found
+            models["checkpoint"] = _describe(state, {"file": name, "digest": last.digest, "round": last.round})
+    return models
 
 
 def model_file(state: Path, name: str) -> Path | None:
@@ -61,7 +61,7 @@ def model_file(state: Path, name: str) -> Path | None:
     return state / "checkpoints" / name if _CHECKPOINT.fullmatch(name) else None
 
 
-def _described(state: Path, values: Mapping[str, Any]) -> dict[str, Any] | None:
+def _describe(state: Path, values: Mapping[str, Any]) -> dict[str, Any] | None:
     path = model_file(state, values["file"])
     if path is None or not path.exists():
         return None

@@ -186,7 +186,11 @@ class _Server:
             store=self._store,
             clock=self._clock,
             observer=tell_all(
-                tracking.observer, self._note_tracking(tracking), self._statuses, log_event, *self._spanned(spans)
+                tracking.observer,
+                self._note_tracking(tracking),
+                self._statuses,
+                log_event,
+                *self._span_observers(spans),
             ),
             started=self._start.counted_from,
         )
@@ -256,7 +260,7 @@ class _Server:
             raise failure
         return INTERNAL
 
-    def _spanned(self, spans: "RoundSpans | None") -> Sequence[Observer]:
+    def _span_observers(self, spans: "RoundSpans | None") -> Sequence[Observer]:
         """Return what spans rounds, where there is a collector; asynchronous runs have none to span."""
         if spans is None or self._run.mode != "Synchronous":
             return ()

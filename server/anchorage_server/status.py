@@ -67,7 +67,7 @@ class _Silo:
     total: int = 0
     samples: int = 0
     weight: float = 0.0
-    seen: float | None = None
+    last_seen: float | None = None
     code: str = ""
     message: str = ""
     acceptance: str = ""
@@ -102,7 +102,7 @@ class _Silo:
             acceptance=self.acceptance,
             epsilon=self.epsilon,
             packages=self.packages,
-            last_seen_time=None if self.seen is None else timestamp(self.seen),
+            last_seen_time=None if self.last_seen is None else timestamp(self.last_seen),
             code=self.code,
             message=(self.message or self.clock or self.changed)[:LINE],
         )
@@ -168,7 +168,7 @@ class StatusStore:
         self._best_model: StoredModel | None = None
         self._tracking = TrackingStatus()
         self._travels: Callable[[], Mapping[str, Travel]] = dict
-        self._heard = clock.now()
+        self._last_event_time = clock.now()
         self._started = started
         self._ended: float | None = None
         self._set("Ready", "False", "Starting", "the server does not listen yet")
@@ -199,7 +199,7 @@ class StatusStore:
     def stuck(self) -> str:
         """Return why the engine counts as stuck, empty where it does not."""
         with self._lock:
-            silent = self._clock.now() - self._heard
+            silent = self._clock.now() - self._last_event_time
             if self._ended is not None or silent <= self._longest_silence:
                 return ""
             return f"no word from the engine for {silent:.0f} s, in step {self._step or 'none'}"
@@ -216,18 +216,18 @@ class StatusStore:
             self._model, self._best_model = model, best
             self._write()
 
-    def tracked(self, found: Tracked) -> None:
+    def tracked(self, result: Tracked) -> None:
         """Note what MLflow has of the results, and where."""
         with self._lock:
             before = self._tracking, self._conditions["Tracked"]
-            self._track(found)
+            self._track(result)
             if before != (self._tracking, self._conditions["Tracked"]):
                 self._write()
 
-    def succeeded(self, found: Tracked) -> None:
-        """Note that the results of a run that has ended are stored: `found` is what MLflow has of them in the end."""
+    def succeeded(self, result: Tracked) -> None:
+        """Note that the results of a run that has ended are stored: `result` is what MLflow has of them in the end."""
         with self._lock:
-            self._track(found)
+            self._track(result)
             for kind, condition in list(self._conditions.items()):
                 if condition.reason == STORING_RESULTS:
                     status: Truth = "True" if kind == "Succeeded" else condition.status
@@ -243,7 +243,7 @@ class StatusStore:
     def __call__(self, event: RunEvent) -> None:
         """Note what the engine reports."""
         with self._lock:
-            self._heard = self._clock.now()
+            self._last_event_time = self._clock.now()
             match event:
                 case SiloJoined(silo, profile):
                     known = self._hear(silo)
@@ -271,11 +271,11 @@ class StatusStore:
                 case RunEnded(code, message):
                     self._end(code, message)
 
-    def _track(self, found: Tracked) -> None:
-        self._tracking = found.place
-        if found.missing is not None:
-            self._set("Tracked", "False", found.missing.failure.reason, found.missing.message)
-        elif found.complete:
+    def _track(self, result: Tracked) -> None:
+        self._tracking = result.place
+        if result.missing is not None:
+            self._set("Tracked", "False", result.missing.failure.reason, result.missing.message)
+        elif result.complete:
             self._set("Tracked", "True", "Sent")
         else:
             self._set("Tracked", "Unknown", "Sending")
@@ -289,7 +289,7 @@ class StatusStore:
 
     def _end(self, code: str, message: str) -> None:
         """Note the run's end; a `code` that is not in the catalogue stands for a mistake of ours. Without one, the results are yet to be stored."""
-        self._ended, self._step = self._heard, ""
+        self._ended, self._step = self._last_event_time, ""
         for silo in self._silos.values():
             if silo.state in AT_WORK:
                 silo.enter(SiloState.WAITING)
@@ -303,7 +303,7 @@ class StatusStore:
 
     def _hear(self, silo: str) -> _Silo:
         known = self._silo(silo)
-        known.seen = self._heard
+        known.last_seen = self._last_event_time
         return known
 
     def _silo(self, name: str) -> _Silo:

@@ -85,8 +85,8 @@ class Tracking:
         if missing is not None:
             _log.warning("MLflow has not everything", extra={"code": missing.code, "reason": missing.message})
         version = sent.best_model_version or sent.model_version
-        found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": version}
-        return Tracked(self.place.model_copy(update=found), missing is None, missing)
+        update = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": version}
+        return Tracked(self.place.model_copy(update=update), missing is None, missing)
 
 
 def place_of(state: Path, study: Study) -> TrackingStatus:
