@@ -147,11 +147,11 @@ def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credential
         state.liveness.expect(RUN_CHECK, RUN_CHECK_SECONDS + ATTEMPT_SECONDS)
         time.sleep(RUN_CHECK_SECONDS)
         try:
-            found = describe(config.server, credentials, config.proxy)
+            latest_text = describe(config.server, credentials, config.proxy)
         except AnchorageError as error:  # after a run the server may be gone
             _log.debug("the run's description is not available: %s", error)
         else:
-            if found != text:
+            if latest_text != text:
                 state.liveness.rest(RUN_CHECK)
                 return
 
@@ -257,7 +257,7 @@ def grants_of(config: SiloConfig, policy: Policy) -> Grants | None:
     hidden = (config.state, config.token, config.policy, ledger)
     claim = config.data.claim_name if config.data is not None else None
     return Grants(
-        own=str(trainer_folder(config.state)),
+        trainer_folder=str(trainer_folder(config.state)),
         images=str(config.data_root / claim) if claim else "",
         hidden=tuple(str(path) for path in hidden if path is not None),
         network=config.devices > 1,
@@ -346,13 +346,13 @@ def _feedback(config: SiloConfig, policy: Policy, run: RunDescription) -> ErrorF
     """
     terms = update_terms(config, policy, run.method, run.model_dump_json(exclude={"rounds"}))
     state = config.state
-    own = state / f"feedback-{hashlib.sha256(terms).hexdigest()[:16]}"
+    feedback_folder = state / f"feedback-{hashlib.sha256(terms).hexdigest()[:16]}"
     try:
-        for other in set(state.glob("feedback-*")) - {own}:
+        for other in set(state.glob("feedback-*")) - {feedback_folder}:
             rmtree(other)
     except OSError as error:
         raise state_unusable(state, error) from error
-    return ErrorFeedback(own)
+    return ErrorFeedback(feedback_folder)
 
 
 def _check_approval(approvals: Approvals, review: Review) -> None:

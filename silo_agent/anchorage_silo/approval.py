@@ -28,8 +28,8 @@ class Approvals:
             It has not; the message names the command that approves it.
         """
         if not self.given(review):
-            found = f"federation {review.federation} waits for this hospital: anchorage-silo approve {review.digest} --config FILE"
-            raise AnchorageError(silo.APPROVAL_NEEDED, found)
+            detail = f"federation {review.federation} waits for this hospital: anchorage-silo approve {review.digest} --config FILE"
+            raise AnchorageError(silo.APPROVAL_NEEDED, detail)
 
     def given(self, review: Review) -> bool:
         """Return whether the hospital has approved exactly this."""

@@ -20,7 +20,7 @@ ROLLBACK = "rollback"
 """Kind of an entry that says that the log lacks what the server keeps the head of."""
 
 _COUNTED = ("announce", "evaluation")
-_KEPT = (*_COUNTED, "reveal", ROLLBACK)
+_TRACKED_KINDS = (*_COUNTED, "reveal", ROLLBACK)
 
 
 class SentMessages:
@@ -28,14 +28,14 @@ class SentMessages:
 
     def __init__(self) -> None:
         self._run = ""
-        self._sent: dict[str, set[tuple[str, str, str]]] = {kind: set() for kind in _KEPT}
+        self._sent: dict[str, set[tuple[str, str, str]]] = {kind: set() for kind in _TRACKED_KINDS}
         self._missing = dict.fromkeys(_COUNTED, 0)
         self.missing_run = ""
         """The run that segments which are not here any more ended with; empty where none are missing."""
 
-    def sent(self, kind: str, *, whole: bool) -> frozenset[tuple[str, str]]:
+    def sent(self, kind: str, *, all_runs: bool) -> frozenset[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
-        return frozenset((task, digest) for run, task, digest in self._sent[kind] if whole or run == self._run)
+        return frozenset((task, digest) for run, task, digest in self._sent[kind] if all_runs or run == self._run)
 
     def missing(self, kind: str) -> int:
         """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
@@ -99,10 +99,10 @@ class AuditLog:
         with self._lock:
             return self._log.head
 
-    def sent(self, kind: str, *, whole: bool) -> frozenset[tuple[str, str]]:
+    def sent(self, kind: str, *, all_runs: bool) -> frozenset[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
         with self._lock:
-            return self._messages.sent(kind, whole=whole)
+            return self._messages.sent(kind, all_runs=all_runs)
 
     def missing(self, kind: str) -> int:
         """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
@@ -146,8 +146,8 @@ class AuditLog:
         """
         with self._lock:
             if kind == "join" and digest == self._messages.missing_run != "":
-                found = f"segments of {self.path} with lines of this run were moved away; put them back"
-                raise AnchorageError(silo.AUDIT_BROKEN, found)
+                detail = f"segments of {self.path} with lines of this run were moved away; put them back"
+                raise AnchorageError(silo.AUDIT_BROKEN, detail)
             entry: Entry = {"time": self._now(), "kind": kind, "task": task, "bytes": nbytes}
             entry |= {"auxiliary": sorted(auxiliary), "digest": digest, "code": code, **(facts or {})}
             self._log.continue_in(self._opening, self._segment_bytes)

@@ -44,7 +44,7 @@ class AuditHead:
             head = json.loads(read_regular(self._file))
             lines, last, signature = int(head["lines"]), str(head["hash"]), bytes.fromhex(head["signature"])
             signer = load_key(self._key_file).public_key()
-            signer.verify(signature, _signed(lines, last), ec.ECDSA(hashes.SHA256()))
+            signer.verify(signature, _signed_text(lines, last), ec.ECDSA(hashes.SHA256()))
             if lines < 1:
                 raise ValueError("it has no lines")
         except (
@@ -56,8 +56,8 @@ class AuditHead:
             InvalidSignature,
             AnchorageError,
         ) as error:
-            found = f"{self._file} is damaged, or not signed by {self._key_file.name}: {type(error).__name__}"
-            raise AnchorageError(self._broken, found) from error
+            detail = f"{self._file} is damaged, or not signed by {self._key_file.name}: {type(error).__name__}"
+            raise AnchorageError(self._broken, detail) from error
         return lines, last
 
     def check(self, signed: tuple[int, str] | None, lines: int, signed_hash: str) -> None:
@@ -73,8 +73,8 @@ class AuditHead:
                 raise AnchorageError(self._broken, f"{self._file} is missing")
             return
         if signed[0] > lines:
-            found = f"{self._log} has {lines} lines, and had {signed[0]}"
-            raise AnchorageError(self._broken, f"{found}: lines at its end, or all of it, were removed")
+            detail = f"{self._log} has {lines} lines, and had {signed[0]}"
+            raise AnchorageError(self._broken, f"{detail}: lines at its end, or all of it, were removed")
         if signed[1] != signed_hash:
             raise AnchorageError(self._broken, f"{self._log} was written anew: line {signed[0]} is not the signed one")
 
@@ -89,10 +89,10 @@ class AuditHead:
             The key cannot be read.
         """
         key = load_key(self._key_file) if self._key_file.exists() else new_key(self._key_file)
-        signature = key.sign(_signed(lines, last), ec.ECDSA(hashes.SHA256()))
+        signature = key.sign(_signed_text(lines, last), ec.ECDSA(hashes.SHA256()))
         text = json.dumps({"lines": lines, "hash": last, "signature": signature.hex()})
         write_atomically(self._file, text.encode(), mode=0o600, durable=True)
 
 
-def _signed(lines: int, last: str) -> bytes:
+def _signed_text(lines: int, last: str) -> bytes:
     return f"anchorage audit log: {lines} lines, {last}".encode()

@@ -44,14 +44,14 @@ class AuditWitness:
         AnchorageError
             The log cannot be read or written.
         """
-        found = missing_lines(self.audit.path, held)
-        if held is None or not found:
+        detail = missing_lines(self.audit.path, held)
+        if held is None or not detail:
             return
         if not held.is_by(self.key().public_key(), self.uri):
-            found += "; this agent's key did not sign that head: the silo enrolled with another one before, or the server made it up"
-        _log.warning("%s", AnchorageError(silo.AUDIT_ROLLED_BACK, found))
+            detail += "; this agent's key did not sign that head: the silo enrolled with another one before, or the server made it up"
+        _log.warning("%s", AnchorageError(silo.AUDIT_ROLLED_BACK, detail))
         digest = held.digest.hex()
-        if not any(digest == known for _, known in self.audit.sent(ROLLBACK, whole=True)):
+        if not any(digest == known for _, known in self.audit.sent(ROLLBACK, all_runs=True)):
             self.audit.record(ROLLBACK, digest=digest, code=silo.AUDIT_ROLLED_BACK.code)
 
 
@@ -65,11 +65,11 @@ def missing_lines(log: Path, held: SignedHead | None) -> str:
     """
     if held is None:
         return ""
-    reading, found = verified(log), ""
+    reading, line_hash = verified(log), ""
     for entry in reading:
         if reading.lines == held.lines:
-            found = entry["hash"]
-    if held.lines <= reading.missing or found == held.digest.hex():
+            line_hash = entry["hash"]
+    if held.lines <= reading.missing or line_hash == held.digest.hex():
         return ""
     if held.lines > reading.lines:
         return f"{log} has {reading.lines} lines, and the server keeps the head of {held.lines}"

@@ -31,8 +31,8 @@ def authorities_file(config: SiloConfig) -> Path:
         digest = hashlib.sha256(read_regular(config.authority)).hexdigest()
     except OSError:
         return config.authority
-    kept = config.state / f"authorities-{digest[:16]}.pem"
-    return kept if kept.exists() else config.authority
+    snapshot = config.state / f"authorities-{digest[:16]}.pem"
+    return snapshot if snapshot.exists() else config.authority
 
 
 def keep_authorities(config: SiloConfig) -> None:
@@ -46,11 +46,11 @@ def keep_authorities(config: SiloConfig) -> None:
     if authorities_file(config) != config.authority or not config.authority.exists():
         return
     content = read_regular(config.authority)
-    kept = config.state / f"authorities-{hashlib.sha256(content).hexdigest()[:16]}.pem"
+    snapshot = config.state / f"authorities-{hashlib.sha256(content).hexdigest()[:16]}.pem"
     try:
-        write_atomically(kept, content, mode=0o644, durable=True)
+        write_atomically(snapshot, content, mode=0o644, durable=True)
     except OSError as error:
-        raise state_unusable(kept, error) from error
+        raise state_unusable(snapshot, error) from error
 
 
 @dataclass(eq=False)
@@ -80,16 +80,18 @@ class TrustedAuthorities:
             return
         file = self.credentials.authority
         try:
-            taken = accepted_authorities(read_certificates(file), offered, endorsements, self.federation, self.now())
-            if taken == read_regular(file):
+            certificates = accepted_authorities(
+                read_certificates(file), offered, endorsements, self.federation, self.now()
+            )
+            if certificates == read_regular(file):
                 return
-            self._take(taken)
+            self._take(certificates)
         except OSError as error:
             _log.warning("%s", state_unusable(file, error))
         except AnchorageError as error:
             _log.warning("%s", error)
 
-    def _take(self, taken: bytes) -> None:
+    def _take(self, certificates: bytes) -> None:
         """Write them, where the present certificate is of one of them.
 
         Raises
@@ -102,9 +104,9 @@ class TrustedAuthorities:
         file = self.credentials.authority
         candidate = replace(self.credentials, authority=file.with_name(f"{file.name}.new"))
         try:
-            write_atomically(candidate.authority, taken, mode=0o644, durable=True)
+            write_atomically(candidate.authority, certificates, mode=0o644, durable=True)
             candidate.check(self.uri, self.now)
             candidate.authority.replace(file)
         finally:
             candidate.authority.unlink(missing_ok=True)
-        _log.info("the federation's authorities changed: %d are trusted now", taken.count(b"BEGIN CERTIFICATE"))
+        _log.info("the federation's authorities changed: %d are trusted now", certificates.count(b"BEGIN CERTIFICATE"))

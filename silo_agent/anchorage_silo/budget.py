@@ -60,8 +60,10 @@ class BudgetGuard:
         """
         update = announcement.update
         if update is None or announcement.auxiliary:
-            found = f"task {announcement.task}: an announcement with {', '.join(announcement.auxiliary) or 'no update'}"
-            raise AnchorageError(silo.NOT_ACCOUNTED, found)
+            detail = (
+                f"task {announcement.task}: an announcement with {', '.join(announcement.auxiliary) or 'no update'}"
+            )
+            raise AnchorageError(silo.NOT_ACCOUNTED, detail)
         federation = self.run.federation
         spent = self.ledger.spend(mechanism, federation=federation, task=announcement.task, digest=update.digest)
         metrics = {EPSILON: spent, "delta": self.ledger.delta}

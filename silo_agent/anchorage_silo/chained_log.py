@@ -53,7 +53,7 @@ class ChainedFile:
         """Return the segments that are set aside and here, the oldest first."""
         form = re.compile(rf"{re.escape(self.path.stem)}\.([1-9]\d{{0,8}}){re.escape(self.path.suffix)}")
         names = self.path.parent.iterdir() if self.path.parent.exists() else ()
-        numbers = sorted(int(found[1]) for path in names if (found := form.fullmatch(path.name)))
+        numbers = sorted(int(match[1]) for path in names if (match := form.fullmatch(path.name)))
         return [self.segment(number) for number in numbers]
 
     def unusable(self, error: OSError) -> AnchorageError:
@@ -142,8 +142,8 @@ class Reading:
             raise self._broken(f"{where}: {wrong[0]} is of another kind")
         return entry
 
-    def _broken(self, found: str) -> AnchorageError:
-        return AnchorageError(self._source.broken, found)
+    def _broken(self, detail: str) -> AnchorageError:
+        return AnchorageError(self._source.broken, detail)
 
 
 class ChainedLog:
@@ -168,8 +168,8 @@ class ChainedLog:
         try:
             self._open()
             text = read_regular(file.path)
-            if (whole := text.rfind(b"\n") + 1) < len(text):
-                os.ftruncate(self._file, whole)
+            if (complete_bytes := text.rfind(b"\n") + 1) < len(text):
+                os.ftruncate(self._file, complete_bytes)
             self._read = Reading(file)
             for entry in self._read:
                 each(entry)

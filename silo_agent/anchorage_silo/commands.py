@@ -60,8 +60,8 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
         sys.stdout.write("\n")
         return
     if chosen.digest != review.digest:
-        found = f"the digest is {review.digest} now; read what it stands for with anchorage-silo review"
-        raise AnchorageError(silo.APPROVAL_OUTDATED, found)
+        detail = f"the digest is {review.digest} now; read what it stands for with anchorage-silo review"
+        raise AnchorageError(silo.APPROVAL_OUTDATED, detail)
     Approvals(config.state).give(review)
     sys.stdout.write(f"approved: {review.federation} at {review.silo}; an agent that waits goes on within seconds\n")
 
@@ -110,11 +110,11 @@ def _verify_audit(config: SiloConfig) -> None:
         held = held_head(config.server, credentials_of(config), config.proxy)
     except AnchorageError as error:
         compared = f"not compared with the head that the server keeps: {error}"
-    told, earlier = describe_log(log)
-    sys.stdout.write(f"{told}\n")
-    found = missing_lines(log, held) or earlier
-    if found:
-        raise AnchorageError(silo.AUDIT_ROLLED_BACK, found)
+    description, earlier = describe_log(log)
+    sys.stdout.write(f"{description}\n")
+    detail = missing_lines(log, held) or earlier
+    if detail:
+        raise AnchorageError(silo.AUDIT_ROLLED_BACK, detail)
     if held is not None:
         compared = f"the server keeps the head of {held.lines} lines, which is of this log"
     sys.stdout.write(f"{compared}\n")
@@ -138,10 +138,10 @@ def describe_log(log: Path) -> tuple[str, str]:
         return f"{log} has no lines: this agent has sent nothing, or log, head and key were all removed", ""
     first, last = (datetime.fromtimestamp(times[end], UTC).isoformat(timespec="seconds") for end in (0, -1))
     what = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    told = f"{log} is whole: {kinds.total()} lines from {first} to {last}: {what}"
+    description = f"{log} is whole: {kinds.total()} lines from {first} to {last}: {what}"
     if reading.missing:
-        told += f"\nsegments before number {reading.first} are not here: {reading.missing} lines that nothing was checked of"
-    return told, earlier
+        description += f"\nsegments before number {reading.first} are not here: {reading.missing} lines that nothing was checked of"
+    return description, earlier
 
 
 def current_review(config: SiloConfig) -> Review:
@@ -160,8 +160,8 @@ def enrolled_credentials(config: SiloConfig) -> Credentials:
     """
     credentials = credentials_of(config)
     if not credentials.certificate.exists():
-        found = (
+        detail = (
             f"silo {config.silo} has no certificate in {config.state}; start the agent, which enrols, then ask again"
         )
-        raise AnchorageError(silo.NOT_ENROLLED, found)
+        raise AnchorageError(silo.NOT_ENROLLED, detail)
     return credentials

@@ -40,7 +40,7 @@ LOGS, LOGS_DEFAULT = "CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"
 class Grants:
     """What is granted to a trainer beside the system."""
 
-    own: str
+    trainer_folder: str
     """The trainer's own folder."""
     images: str = ""
     """Folder of the images; empty without one."""
@@ -66,17 +66,19 @@ def runs_as_root() -> bool:
 
 def gaps() -> tuple[str, ...]:
     """Say from what a trainer of this machine is not kept for want of a function of the kernel."""
-    version, found = abi(), []
+    version, descriptions = abi(), []
     if not version:
-        found.append("the silo's key, the audit log and all other files of its user, as this kernel has no Landlock")
+        descriptions.append(
+            "the silo's key, the audit log and all other files of its user, as this kernel has no Landlock"
+        )
     if not seccomp.available():
         but = " but by TCP" if version >= NETWORK_ABI else ""
-        found.append(
+        descriptions.append(
             f"connections{but}, as this kernel or processor has no filter of system calls that this version knows"
         )
     if 0 < version < SCOPES_ABI:
-        found.append("signals to other processes, as this kernel is too old")
-    return tuple(found)
+        descriptions.append("signals to other processes, as this kernel is too old")
+    return tuple(descriptions)
 
 
 def words(*, network: bool) -> str:
@@ -100,18 +102,18 @@ def words(*, network: bool) -> str:
             without.append("sockets by path, by which it finds NVIDIA's multi-process service")
         else:
             does.append("connects to nobody")
-    told = " and ".join(means) or "nothing"
-    told += f": it {', '.join(does)}" if does else ""
-    return told + (f"; not kept from {'; nor from '.join(without)}" if without else "")
+    sentence = " and ".join(means) or "nothing"
+    sentence += f": it {', '.join(does)}" if does else ""
+    return sentence + (f"; not kept from {'; nor from '.join(without)}" if without else "")
 
 
 def shares_devices(environment: Mapping[str, str]) -> bool:
     """Return whether NVIDIA's multi-process service waits for clients, as root or as the agent's user."""
     try:
-        found = Path(environment.get(PIPES, PIPES_DEFAULT), "control").stat()
+        pipe_status = Path(environment.get(PIPES, PIPES_DEFAULT), "control").stat()
     except OSError:
         return False
-    return stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, os.geteuid())
+    return stat.S_ISSOCK(pipe_status.st_mode) and pipe_status.st_uid in (0, os.geteuid())
 
 
 def confine(grants: Grants, environment: Mapping[str, str]) -> dict[str, str]:
@@ -122,7 +124,7 @@ def confine(grants: Grants, environment: Mapping[str, str]) -> dict[str, str]:
     OSError
         The kernel refuses.
     """
-    scratch = Path(grants.own, "tmp")
+    scratch = Path(grants.trainer_folder, "tmp")
     rmtree(scratch, ignore_errors=True)
     scratch.mkdir(mode=0o700, parents=True)
     drop_capabilities()
@@ -152,10 +154,10 @@ def _grant(rules: Ruleset, grants: Grants, environment: Mapping[str, str]) -> No
         rules.allow(path, READ | WRITE_FILE)
     for path in _all_apart_from(written, hidden):
         rules.allow(path, READ | CHANGE)
-    rules.allow(Path(grants.own).resolve(), READ | CHANGE)
-    own = PROC / str(os.getpid())
-    keep_open(own)
-    rules.allow(own, READ | WRITE_FILE)  # a CUDA driver names its threads there
+    rules.allow(Path(grants.trainer_folder).resolve(), READ | CHANGE)
+    process_folder = PROC / str(os.getpid())
+    keep_open(process_folder)
+    rules.allow(process_folder, READ | WRITE_FILE)  # a CUDA driver names its threads there
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
@@ -165,8 +167,8 @@ def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _all_apart_from(paths: Iterable[str], hidden: Sequence[Path]) -> Iterator[Path]:
     """Do `_apart_from` for the paths that are named; the whole file system is none of them."""
-    for found in {Path(each).resolve() for each in paths if each} - {ROOT}:
-        yield from _apart_from(found, hidden)
+    for resolved in {Path(each).resolve() for each in paths if each} - {ROOT}:
+        yield from _apart_from(resolved, hidden)
 
 
 def _apart_from(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:

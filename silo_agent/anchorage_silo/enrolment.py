@@ -139,8 +139,8 @@ def _pending_request(path: Path, key: PrivateKey, uri: str) -> bytes:
 
 def _token(config: SiloConfig) -> str:
     if config.token is None:
-        found = f"silo {config.silo} has no certificate in {config.state} and no token in its configuration"
-        raise AnchorageError(silo.NOT_ENROLLED, found)
+        detail = f"silo {config.silo} has no certificate in {config.state} and no token in its configuration"
+        raise AnchorageError(silo.NOT_ENROLLED, detail)
     try:
         return read_regular(config.token).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -22,17 +22,17 @@ def output_file(state: Path) -> Path:
 
 def keep_output(stream: IO[bytes], state: Path) -> None:
     """Append all that comes out of a stream to the file, to its end; a disk that is full loses it, and the log says so once."""
-    told = False
+    is_warned = False
     with stream:
         while line := stream.readline(LINE_BYTES):
             try:
                 _append(output_file(state), line)
             except OSError as error:
-                if not told:
+                if not is_warned:
                     _log.warning(
                         "what the trainer process prints is lost: %s", state_unusable(output_file(state), error)
                     )
-                told = True
+                is_warned = True
 
 
 def _append(file: Path, line: bytes) -> None:

@@ -86,13 +86,13 @@ class KnownImages:
             images = tuple(_image(line) for line in lines if "remark" not in line)
             return cls(images, tuple(str(line["remark"]) for line in lines if "remark" in line))
         except FileNotFoundError:
-            found = f"{file} is not there: the agent has read no images yet; start it, and ask again"
-            raise AnchorageError(silo.FINGERPRINT_UNKNOWN, found) from None
+            detail = f"{file} is not there: the agent has read no images yet; start it, and ask again"
+            raise AnchorageError(silo.FINGERPRINT_UNKNOWN, detail) from None
         except OSError as error:
             raise state_unusable(file, error) from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            found = f"{file} is not as it was written ({type(error).__name__}); remove it and start the agent"
-            raise AnchorageError(silo.STATE_UNUSABLE, found) from error
+            detail = f"{file} is not as it was written ({type(error).__name__}); remove it and start the agent"
+            raise AnchorageError(silo.STATE_UNUSABLE, detail) from error
 
     def of(self, fingerprint: str) -> "KnownImages":
         """Return the images whose fingerprints begin like this.
@@ -103,20 +103,20 @@ class KnownImages:
             FINGERPRINT_UNKNOWN: there is none.
         """
         beginning = fingerprint.strip().casefold()
-        found = tuple(image for image in self.images if beginning and image.fingerprint.startswith(beginning))
-        if not found:
+        matches = tuple(image for image in self.images if beginning and image.fingerprint.startswith(beginning))
+        if not matches:
             message = f"none of the {len(self.images)} images that are known has a fingerprint that begins with {printable(fingerprint)[:80]!r}; "
             message += "without a fingerprint the command shows them all"
             raise AnchorageError(silo.FINGERPRINT_UNKNOWN, message)
-        return KnownImages(found, ())
+        return KnownImages(matches, ())
 
     def words(self) -> Sequence[str]:
         """Return a line for each image, then each remark."""
-        told = [
+        lines = [
             f"{each.fingerprint}  image {each.place} of {each.of}  {each.reason}  {each.id}: {each.detail}"
             for each in self.images
         ]
-        return [printable(line) for line in (*told, *self.remarks)] or ["no image that messages or logs speak of"]
+        return [printable(line) for line in (*lines, *self.remarks)] or ["no image that messages or logs speak of"]
 
     def to_json(self) -> str:
         """Return the same for programs."""

@@ -79,12 +79,12 @@ class PrivacyLedger:
             It does not fit into the budget; or the ledger is not as it was written, or cannot be written. The update must not leave.
         """
         entries: list[Entry] = []
-        with self._locked(), closing(ChainedLog(self._file, entries.append)) as log:
+        with self._lock(), closing(ChainedLog(self._file, entries.append)) as log:
             if any(entry["digest"] == digest for entry in entries):
                 return epsilon(_mechanisms(entries), self.delta)
             total = self._fitting(entries, mechanism)
-            told = {"time": self.now(), "federation": federation, "task": task, "digest": digest}
-            log.append(told | asdict(mechanism))
+            entry_fields = {"time": self.now(), "federation": federation, "task": task, "digest": digest}
+            log.append(entry_fields | asdict(mechanism))
             return total
 
     def lasts(self, mechanism: Mechanism, most: int) -> int:
@@ -108,7 +108,7 @@ class PrivacyLedger:
         return epsilon_after(_mechanisms(entries), mechanism, self.epsilon, self.delta)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(self.folder / "privacy.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -131,8 +131,8 @@ def epsilon_after(spent: Sequence[Mechanism], mechanism: Mechanism, most: float,
     """
     total = epsilon([*spent, mechanism], delta)
     if total > most:
-        found = f"epsilon {epsilon(spent, delta):.4g} of {most:g} is spent (delta {delta:g}), and would be {total:.4g}"
-        raise AnchorageError(silo.PRIVACY_BUDGET_SPENT, found)
+        detail = f"epsilon {epsilon(spent, delta):.4g} of {most:g} is spent (delta {delta:g}), and would be {total:.4g}"
+        raise AnchorageError(silo.PRIVACY_BUDGET_SPENT, detail)
     return total
 
 

@@ -79,8 +79,8 @@ class MappedBuffers:
     def kept(self, task: str) -> Announcement | None:
         """Return the stored announcement of a task if its update is still complete in the file, else None."""
         try:
-            found = read_regular(self._announced)
-            seal, content = found[:SEAL_BYTES], found[SEAL_BYTES:]
+            sealed = read_regular(self._announced)
+            seal, content = sealed[:SEAL_BYTES], sealed[SEAL_BYTES:]
             if seal != self._seal(content):
                 return None
             announcement = decode_announcement(content)
@@ -89,8 +89,8 @@ class MappedBuffers:
         update = announcement.update
         if announcement.task != task:
             return None
-        whole = update is None or Manifest.of(update.layout, self.update(update.nbytes)) == update
-        return announcement if whole else None
+        is_complete = update is None or Manifest.of(update.layout, self.update(update.nbytes)) == update
+        return announcement if is_complete else None
 
     def _seal(self, content: bytes) -> bytes:
         """Return what stands before an announcement on disk: a digest of it and of the terms."""

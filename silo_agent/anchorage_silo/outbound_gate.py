@@ -98,7 +98,7 @@ class OutboundGate:
         except ProtocolError as error:
             raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, f"{task.id}: {error}") from error
         name, digest = f"{task.round}.reveal", hashlib.sha256(" ".join(survivors).encode()).hexdigest()
-        if any(known == name and other != digest for known, other in self.audit.sent("reveal", whole=False)):
+        if any(known == name and other != digest for known, other in self.audit.sent("reveal", all_runs=False)):
             found = f"{task.id}: the sum of round {task.round} was revealed for other silos"
             raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, found)
         self._steps[task.id] = ("reveal", name, digest)

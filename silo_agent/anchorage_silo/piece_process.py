@@ -61,31 +61,37 @@ def unpack(content: bytes) -> Answer:
 def declared(asked: Question, arrays: Arrays) -> Answer:
     """Return what a piece says of itself, as `anchorage_silo.stand_ins.Declared` reads it."""
     piece = _piece(asked)
-    found: dict[str, Any] = {"facts": sorted(piece.facts()), "auxiliary": [asdict(each) for each in piece.auxiliary()]}
+    declaration: dict[str, Any] = {
+        "facts": sorted(piece.facts()),
+        "auxiliary": [asdict(each) for each in piece.auxiliary()],
+    }
     if isinstance(piece, AggregationHooks):
-        found |= {"bound": piece.bound, "server_noise": piece.server_noise}
+        declaration |= {"bound": piece.bound, "server_noise": piece.server_noise}
     if isinstance(piece, WeightingEngineHooks):
-        found |= {"repeats": piece.repeats}
+        declaration |= {"repeats": piece.repeats}
     if isinstance(piece, EncodingHooks) and (coding := piece.coding()) is not None:
-        found |= {"coding": {"words": coding.words, "feedback": coding.feedback}}
+        declaration |= {"coding": {"words": coding.words, "feedback": coding.feedback}}
     if isinstance(piece, Task):
-        told = [asdict(each) for each in piece.tally_arrays()]
-        found |= {"task": {"outputs": list(piece.outputs), "gives_maps": piece.gives_maps, "tally": told}}
-    return found, NOTHING
+        tally_arrays = [asdict(each) for each in piece.tally_arrays()]
+        declaration |= {"task": {"outputs": list(piece.outputs), "gives_maps": piece.gives_maps, "tally": tally_arrays}}
+    return declaration, NOTHING
 
 
 def preset(asked: Question, arrays: Arrays) -> Answer:
     """Return what a preset says of itself: what fills its slots, in every task, and what it reveals."""
-    found = PRESETS[asked["name"]]
-    by_task = {task: {slot: write_piece(each) for slot, each in own.items()} for task, own in found.by_task.items()}
-    words = {name: getattr(found, name) for name in ("summary", "reveals_to_server", "reveals_to_silos")}
-    return {"slots": found.slots.model_dump(mode="json", by_alias=True), "by_task": by_task, **words}, NOTHING
+    named_preset = PRESETS[asked["name"]]
+    by_task = {
+        task: {slot: write_piece(each) for slot, each in pieces.items()}
+        for task, pieces in named_preset.by_task.items()
+    }
+    words = {name: getattr(named_preset, name) for name in ("summary", "reveals_to_server", "reveals_to_silos")}
+    return {"slots": named_preset.slots.model_dump(mode="json", by_alias=True), "by_task": by_task, **words}, NOTHING
 
 
 def weigher(asked: Question, arrays: Arrays) -> Answer:
     """Return what a weigher needs."""
-    found = _weigher(asked)
-    return {"evaluated": found.evaluated, "repetitions": found.repetitions}, NOTHING
+    piece_weigher = _weigher(asked)
+    return {"evaluated": piece_weigher.evaluated, "repetitions": piece_weigher.repetitions}, NOTHING
 
 
 def most(asked: Question, arrays: Arrays) -> Answer:
@@ -113,14 +119,14 @@ def tally_suppressed(asked: Question, arrays: Arrays) -> Answer:
 
 def chosen(asked: Question, arrays: Arrays) -> Answer:
     """Return which numbers of a tensor a coding sends."""
-    found = _coding(asked).chosen(arrays["update"], arrays["base"])
-    return None, NOTHING if found is None else {"chosen": found}
+    mask = _coding(asked).chosen(arrays["update"], arrays["base"])
+    return None, NOTHING if mask is None else {"chosen": mask}
 
 
 def encoded(asked: Question, arrays: Arrays) -> Answer:
     """Return what stands for the change of numbers."""
-    found = _coding(asked).encode(arrays["update"], arrays["base"])
-    return None, NOTHING if found is None else {"code": np.frombuffer(found, np.uint8)}
+    code = _coding(asked).encode(arrays["update"], arrays["base"])
+    return None, NOTHING if code is None else {"code": np.frombuffer(code, np.uint8)}
 
 
 def decoded(asked: Question, arrays: Arrays) -> Answer:
@@ -170,8 +176,8 @@ def answer(content: bytes) -> bytes:
     asked, arrays = unpack(content)
     try:
         with naming_pieces():
-            result, found = CALLS[asked["call"]](asked, arrays)
-        return pack({"result": result}, found)
+            result, result_arrays = CALLS[asked["call"]](asked, arrays)
+        return pack({"result": result}, result_arrays)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))

@@ -38,7 +38,7 @@ class PieceQuestions:
         self._config = config
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._own: TemporaryDirectory[str] | None = None
+        self._temporary_folder: TemporaryDirectory[str] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -56,12 +56,12 @@ class PieceQuestions:
             Its package cannot be loaded, or PIECE_WRONG: it raised an exception, ended the process, or did not answer in time.
         """
         with self._turn:
-            head, found = self._exchange(str(asked.get("name")), pack({"call": call, **asked}, arrays))
+            head, answer_arrays = self._exchange(str(asked.get("name")), pack({"call": call, **asked}, arrays))
         if "invalid" in head:
             raise ValueError(printable(str(head["invalid"])[:LINE_BYTES]))
         if "code" in head:
             raise AnchorageError(CATALOGUE.get(head["code"], PIECE_WRONG), printable(str(head["message"])[:LINE_BYTES]))
-        return head["result"], found
+        return head["result"], answer_arrays
 
     def close(self) -> None:
         """End the process."""
@@ -80,7 +80,7 @@ class PieceQuestions:
             frame = read_frame(process.stdout)
             if frame is None or frame[0] is not Kind.ANSWER:
                 raise ValueError("no answer")
-            head, found = unpack(frame[1])
+            head, answer_arrays = unpack(frame[1])
             if not isinstance(head, dict) or not head.keys() & {"result", "invalid", "code"}:
                 raise ValueError("no answer")
         except (OSError, ValueError, AnchorageError) as error:
@@ -91,23 +91,23 @@ class PieceQuestions:
             raise AnchorageError(PIECE_WRONG, f"{found_out}; trainer.log has what it printed") from error
         finally:
             late.cancel()
-        return head, found
+        return head, answer_arrays
 
     def _start(self) -> subprocess.Popen[bytes]:
         config, environment = self._config, trainer_environment(os.environ)
         command: tuple[str, ...] = COMMAND
         try:
-            self._own = TemporaryDirectory(prefix="pieces-", dir=config.state, ignore_cleanup_errors=True)
+            self._temporary_folder = TemporaryDirectory(prefix="pieces-", dir=config.state, ignore_cleanup_errors=True)
         except OSError as error:
             raise state_unusable(config.state, error) from error
         if confinable():
             hidden = (config.state, config.token, config.policy)
-            grants = Grants(self._own.name, hidden=tuple(str(path) for path in hidden if path is not None))
+            grants = Grants(self._temporary_folder.name, hidden=tuple(str(path) for path in hidden if path is not None))
             command, environment = grants.command(COMMAND), dict(os.environ)
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
-        told = (self._process.stderr, Path(config.state))
-        threading.Thread(target=keep_output, args=told, name="pieces-output", daemon=True).start()
+        output_arguments = (self._process.stderr, Path(config.state))
+        threading.Thread(target=keep_output, args=output_arguments, name="pieces-output", daemon=True).start()
         return self._process
 
     def _end(self) -> None:
@@ -121,6 +121,6 @@ class PieceQuestions:
                         pipe.close()
                     except OSError:  # it had not read the question
                         continue
-        if self._own is not None:
-            self._own.cleanup()
-            self._own = None
+        if self._temporary_folder is not None:
+            self._temporary_folder.cleanup()
+            self._temporary_folder = None

@@ -166,8 +166,8 @@ class Policy(Document):
     def bound(self, method: ResolvedMethod) -> float | None:
         """Return the norm to which an update's change is scaled down: the lesser of the policy's and the method's; None: neither has one."""
         asked = expect(method.aggregation, AggregationHooks).bound
-        own = None if self.clip_norm is None else float(self.clip_norm)
-        return min((norm for norm in (own, asked) if norm is not None), default=None)
+        policy_norm = None if self.clip_norm is None else float(self.clip_norm)
+        return min((norm for norm in (policy_norm, asked) if norm is not None), default=None)
 
     def protection(self, method: ResolvedMethod) -> Protection:
         """Return what is done to updates of a method before they leave."""

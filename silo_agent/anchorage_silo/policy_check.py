@@ -81,8 +81,8 @@ class PolicyCheck(Document):
             Something would have been refused.
         """
         if self.refused:
-            found = f"{self.refused} of {len(self.requests)} requests in {self.log} would have been refused"
-            raise AnchorageError(silo.POLICY_WOULD_REFUSE, found)
+            detail = f"{self.refused} of {len(self.requests)} requests in {self.log} would have been refused"
+            raise AnchorageError(silo.POLICY_WOULD_REFUSE, detail)
 
     def words(self) -> Iterator[str]:
         """Yield it line by line, safe to show."""
@@ -136,14 +136,14 @@ class _Replay:
             return None
         request = self._request(entry)
         if request is None:
-            return _judged(entry, line, Verdict(), known=False)
-        fits = self._budget.check if self._budget else _unlimited
+            return _judge(entry, line, Verdict(), known=False)
+        fits = self._budget.check if self._budget else _admit
         verdict = judge(self._policy, request, Past(self._sent, fits, self._approved))
         if verdict.refusal is None and entry["kind"] == request.kind and request.kind is not RequestKind.JOIN:
             self._sent.note(entry)
             if self._budget is not None and request.kind is RequestKind.UPDATE:
                 self._budget.spend(entry["task"], entry["digest"])
-        return _judged(entry, line, verdict)
+        return _judge(entry, line, verdict)
 
     def _request(self, entry: Entry) -> Request | None:
         """Return what an entry asked for; None where it does not say."""
@@ -197,11 +197,11 @@ class _SpentBudget:
         self._asked = None
 
 
-def _unlimited(mechanism: Mechanism, task: str) -> None:
+def _admit(mechanism: Mechanism, task: str) -> None:
     """Admit any mechanism: there is no budget."""
 
 
-def _judged(entry: Entry, line: int, verdict: Verdict, *, known: bool = True) -> JudgedRequest:
+def _judge(entry: Entry, line: int, verdict: Verdict, *, known: bool = True) -> JudgedRequest:
     return JudgedRequest(
         line=line,
         time=_time(entry),

@@ -64,14 +64,14 @@ class PrivateLearner:
         if announcement.update is None or not announcement.trained:
             if not self.protection.always:
                 return announcement
-            whole, scale = out(self.up.nbytes), 0.0
+            payload, scale = out(self.up.nbytes), 0.0
         else:
-            whole = out(announcement.update.nbytes)
-            scale = self._scale(model, whole[: self.up.nbytes])
-        self._change(task, model, whole[: self.up.nbytes], scale)
-        told = {NOISE_RATIO: self.protection.noise_ratio} if self.protection.noise_ratio else {}
+            payload = out(announcement.update.nbytes)
+            scale = self._scale(model, payload[: self.up.nbytes])
+        self._change(task, model, payload[: self.up.nbytes], scale)
+        noise_metrics = {NOISE_RATIO: self.protection.noise_ratio} if self.protection.noise_ratio else {}
         return replace(
-            announcement, update=Manifest.of(self.up.digest, whole), metrics={**announcement.metrics, **told}
+            announcement, update=Manifest.of(self.up.digest, payload), metrics={**announcement.metrics, **noise_metrics}
         )
 
     def evaluate(self, task: Task, model: Bytes) -> Evaluation:

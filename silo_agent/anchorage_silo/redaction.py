@@ -24,7 +24,7 @@ _IMAGES_HINT = "`anchorage-silo images` tells more at the hospital, `fedctl data
 _HINT = "the whole message is in trainer.log of the agent's state folder"
 IMAGE_LIBRARIES = ("PIL", "pydicom", "nibabel", "gdcm", "pylibjpeg", "openjpeg", "highdicom")
 """Loggers of libraries that read images; they write tags, values and paths."""
-_OWN = frozenset({"anchorage", "anchorage_silo"})
+_PRODUCT_PACKAGES = frozenset({"anchorage", "anchorage_silo"})
 _FRAMES = 12
 """Innermost places of an exception that are told."""
 _LONGEST = 4000
@@ -35,15 +35,15 @@ def redacted_message(error: AnchorageError) -> str:
     from anchorage.api.piece_faults import without_text  # a null trainer imports no pydantic
 
     if error.redacted is not None:
-        told = error.redacted
+        text = error.redacted
     elif error.failure in _CLEAR or error.code.startswith(CLEAR_CODES):
-        told = without_text(error.message)
+        text = without_text(error.message)
     else:
-        told = error.failure.title.rstrip(".")
-    if told == error.message or error.code.startswith(CLEAR_CODES):
-        return told
+        text = error.failure.title.rstrip(".")
+    if text == error.message or error.code.startswith(CLEAR_CODES):
+        return text
     of_images = error.code.startswith(_OF_IMAGES) and error.failure is not WEIGHTS_UNUSABLE
-    return f"{told}; {_IMAGES_HINT if of_images else _HINT}"
+    return f"{text}; {_IMAGES_HINT if of_images else _HINT}"
 
 
 def places_of(error: BaseException) -> str:
@@ -84,13 +84,13 @@ class TrainerLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send or print one record."""
         try:
-            if record.name.partition(".")[0] not in _OWN:
+            if record.name.partition(".")[0] not in _PRODUCT_PACKAGES:
                 sys.stderr.write(f"{record.name}: {record.getMessage()}\n")
                 return
-            said = record.getMessage()
+            message = record.getMessage()
             if record.exc_info and record.exc_info[1] is not None:
-                said += f": {places_of(record.exc_info[1])}"
-            self._writer.write_json(Kind.LOG, level=record.levelno, message=said[:_LONGEST])
+                message += f": {places_of(record.exc_info[1])}"
+            self._writer.write_json(Kind.LOG, level=record.levelno, message=message[:_LONGEST])
         except (OSError, ValueError):  # the agent has ended
             self.handleError(record)
 
@@ -111,5 +111,5 @@ def report_exception(error: BaseException, writer: FrameWriter) -> None:
     """Print an exception with all that it says, and send the agent its types and places for the log."""
     traceback.print_exception(error)
     sys.stderr.flush()
-    told = f"an exception in the trainer process: {places_of(error)}"
-    writer.write_json(Kind.LOG, level=logging.ERROR, message=told[:_LONGEST])
+    message = f"an exception in the trainer process: {places_of(error)}"
+    writer.write_json(Kind.LOG, level=logging.ERROR, message=message[:_LONGEST])

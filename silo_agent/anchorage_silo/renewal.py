@@ -101,10 +101,10 @@ class CertificateRenewal:
         try:
             self.learn(False)
             self.change_key()
-            left = self._due() - self.now()
-            if left > 0:
+            remaining = self._due() - self.now()
+            if remaining > 0:
                 self._request = b""
-                return max(min(left, CHECK_SECONDS), LEAST_PAUSE_SECONDS)
+                return max(min(remaining, CHECK_SECONDS), LEAST_PAUSE_SECONDS)
             self._install(self._certificate_over(load_key(self.credentials.key)))
         except AnchorageError as error:
             return self._pause_after(self.clock.explain(error))
@@ -170,8 +170,8 @@ class CertificateRenewal:
             expires = self._candidate.expires()
             later = expires > self.credentials.expires() or not _is_signed_now(self.credentials)
             if not later or not _is_signed_now(self._candidate):
-                found = "the received certificate does not expire later than the present one, or is of an authority before the present one"
-                raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found)
+                detail = "the received certificate does not expire later than the present one, or is of an authority before the present one"
+                raise AnchorageError(identity.CREDENTIALS_UNUSABLE, detail)
             self._candidate.certificate.replace(self.credentials.certificate)
         except OSError as error:
             raise state_unusable(self.credentials.certificate, error) from error

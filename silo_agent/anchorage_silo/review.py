@@ -122,10 +122,10 @@ class Review(Document):
         limits = policy.limits(needed)
         packages, image = _versions(), os.environ.get(IMAGE_VARIABLE, "")
         outside = used_packages(run, config)
-        versions = [f"{name} {found}" for name, found in (*packages.items(), *outside.items())]
-        told = "\0".join((text, authority, image, *versions))
+        versions = [f"{name} {package_version}" for name, package_version in (*packages.items(), *outside.items())]
+        reviewed_text = "\0".join((text, authority, image, *versions))
         return cls(
-            digest=hashlib.sha256(told.encode()).hexdigest(),
+            digest=hashlib.sha256(reviewed_text.encode()).hexdigest(),
             federation=run.federation,
             silo=config.silo,
             labels=config.labels,
@@ -190,9 +190,9 @@ class Review(Document):
         yield f"Differential privacy here: {self.privacy or 'none (no privacyBudget in the policy)'}"
         rules = ", ".join(f"{name}: {value}" for name, value in self.policy.items()) or "none, only the limits above"
         yield f"Policy: {rules}"
-        versions = ", ".join(f"{name} {found}" for name, found in self.packages.items())
+        versions = ", ".join(f"{name} {package_version}" for name, package_version in self.packages.items())
         yield f"Software: {versions}{f', image {self.image}' if self.image else ''}"
-        others = ", ".join(f"{name} {found}" for name, found in self.outside.items())
+        others = ", ".join(f"{name} {package_version}" for name, package_version in self.outside.items())
         yield f"Packages of other authors: {f'{others}; the trainer loads them, and the agent does not' if others else 'none'}"
         yield f"Digest: {self.digest}"
 
@@ -236,8 +236,10 @@ def _stage(
         name: str, size: str, when: str, reveals: str, *sent: str, kind: RequestKind = RequestKind.UPDATE
     ) -> Leaving:
         refusal = judge(policy, replace(asked, kind=kind, auxiliary=frozenset(sent)), Past()).refusal
-        found = "" if refusal is None else str(refusal)
-        return Leaving(name=name, size=size, when=when, reveals=reveals, refused=bool(found), reason=found)
+        refusal_reason = "" if refusal is None else str(refusal)
+        return Leaving(
+            name=name, size=size, when=when, reveals=reveals, refused=bool(refusal_reason), reason=refusal_reason
+        )
 
     coding = expect(method.encoding, EncodingHooks).coding()
     size = f"{layout.nbytes:,} bytes, {len(layout.tensors)} arrays" + (f", {coding.words}" if coding else "")
@@ -275,9 +277,9 @@ def _stage(
 
 
 def _training(method: ResolvedMethod, labels: str, repetitions: int) -> str:
-    local, own = method.local, method.local.unlabelled
-    epochs = (own.epochs if labels == "None" else None) or local.epochs
-    batch = (own.batch_size if labels == "None" else None) or local.batch_size
+    local, unlabelled = method.local, method.local.unlabelled
+    epochs = (unlabelled.epochs if labels == "None" else None) or local.epochs
+    batch = (unlabelled.batch_size if labels == "None" else None) or local.batch_size
     passes = f"up to {local.cycle.max_epochs}" if local.cycle else str(epochs)
     work = f"{passes} epochs" if local.steps is None or local.cycle else f"{local.steps} steps"
     often = f", up to {repetitions} times" if repetitions > 1 else ""
@@ -293,9 +295,9 @@ def _protection(policy: Policy, method: ResolvedMethod) -> str:
             else "as the method asks"
         )
         parts.append(f"an update's change is scaled down to the norm {norm:g} ({rule})")
-    if policy.privacy_budget is not None and (own := policy.privacy_budget.dp_sgd) is not None:
+    if policy.privacy_budget is not None and (dp_sgd := policy.privacy_budget.dp_sgd) is not None:
         parts.append(
-            f"DP-SGD: each image's gradient is scaled down to the norm {own.clip_norm}, with {own.noise_multiplier} times that as noise"
+            f"DP-SGD: each image's gradient is scaled down to the norm {dp_sgd.clip_norm}, with {dp_sgd.noise_multiplier} times that as noise"
         )
     if noisy := float(policy.noise_std or 0) > 0:
         parts.append(f"noise of standard deviation {policy.noise_std} is added to every number")
@@ -326,19 +328,21 @@ def _privacy(guard: BudgetGuard | None, updates: int) -> str:
         return ""
     ledger, image = guard.ledger, guard.budget.dp_sgd is not None
     unit = "one image more or less" if image else "all images of the silo exchanged for others"
-    told = f"epsilon {ledger.spent():.4g} of {ledger.epsilon:g} is spent, at delta {ledger.delta:g}; protected: {unit}"
+    spent_budget = (
+        f"epsilon {ledger.spent():.4g} of {ledger.epsilon:g} is spent, at delta {ledger.delta:g}; protected: {unit}"
+    )
     if image:
-        return f"{told}; what an update costs depends on the number of images, and one beyond the budget is refused before training"
+        return f"{spent_budget}; what an update costs depends on the number of images, and one beyond the budget is refused before training"
     each = guard.mechanism(1, 0)
     fits = ledger.lasts(each, updates)
-    return f"{told}; a first update costs {epsilon([each], ledger.delta):.4g}, and {fits} of at most {updates} fit into what is left"
+    return f"{spent_budget}; a first update costs {epsilon([each], ledger.delta):.4g}, and {fits} of at most {updates} fit into what is left"
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

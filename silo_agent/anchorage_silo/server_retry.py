@@ -70,7 +70,7 @@ class ServerRetry:
             The answer is a final refusal, or the server did not answer in time.
         """
         end, backoff = self._clock() + self._limit, Backoff(_RETRY)
-        told, told_at = None, 0.0
+        logged_failure, told_at = None, 0.0
         try:
             while True:
                 pause = backoff.next()
@@ -83,8 +83,8 @@ class ServerRetry:
                     elif error.failure not in self._passing or self._clock() + pause > end:
                         raise
                     self._state.waiting = str(error)
-                    if error.failure is not told or self._clock() - told_at >= TOLD_AGAIN_SECONDS:
-                        told, told_at = error.failure, self._clock()
+                    if error.failure is not logged_failure or self._clock() - told_at >= TOLD_AGAIN_SECONDS:
+                        logged_failure, told_at = error.failure, self._clock()
                         _log.info("waiting: %s", error)
                 self._sleep(pause)
         finally:

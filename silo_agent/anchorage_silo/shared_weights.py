@@ -68,13 +68,13 @@ class SharedWeights:
         return self._usable and nbytes <= self._most_bytes and self._try(lambda: self._remove_beyond(nbytes))
 
     def _remove_beyond(self, nbytes: int) -> None:
-        found = []
+        chunk_files = []
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
                 facts = path.stat()
-                found.append((facts.st_mtime, facts.st_size, path))
-        held = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+                chunk_files.append((facts.st_mtime, facts.st_size, path))
+        held = sum(size for _, size, _ in chunk_files)
+        for _, size, path in sorted(chunk_files):
             if held + nbytes <= self._most_bytes:
                 break
             path.unlink(missing_ok=True)
@@ -115,8 +115,8 @@ class SharingBuffer(ModelBuffer):
                 self.write(index, data)
         lacking = [index for index in self.missing() if index < len(manifest.fixed)]
         if wanted:
-            found = len(wanted) - len(lacking)
-            _log.info("%d of %d chunks of frozen weights were in the shared folder", found, len(wanted))
+            shared_count = len(wanted) - len(lacking)
+            _log.info("%d of %d chunks of frozen weights were in the shared folder", shared_count, len(wanted))
         self._gives = bool(lacking) and self._shared.make_room(manifest.front)
 
     def write(self, index: int, data: bytes) -> None:

@@ -63,8 +63,8 @@ class SiloPart:
     def step(self, name: str, *, task: str | None = None, model: Manifest | None = None) -> Iterator[None]:
         """Span the block, if it is about the task at hand: its id, or its model."""
         with self._lock:
-            own = self._task is not None and (self._task.id == task or self._task.model == model)
-            parent = self._span if own else None
+            is_current_task = self._task is not None and (self._task.id == task or self._task.model == model)
+            parent = self._span if is_current_task else None
         if parent is None:
             yield
             return

@@ -163,19 +163,21 @@ class StandInWeighting(StandIn, WeightingEngineHooks):
 class _StandInWeigher(BaseWeigher):
     def __init__(self, weighting: StandInWeighting, task: Task) -> None:
         self._weighting, self._task = weighting, write_piece(task)
-        found = _read(_WEIGHER, weighting.ask("weigher", {}, task=self._task)[0], weighting.name)
-        self.evaluated, self.repetitions = found.evaluated, found.repetitions
+        declaration = _read(_WEIGHER, weighting.ask("weigher", {}, task=self._task)[0], weighting.name)
+        self.evaluated, self.repetitions = declaration.evaluated, declaration.repetitions
 
     def most(self, images: int) -> float | None:
-        found = self._weighting.ask("most", {}, task=self._task, images=images)[0]
-        return None if found is None else _number(found, self._weighting)
+        most_weight = self._weighting.ask("most", {}, task=self._task, images=images)[0]
+        return None if most_weight is None else _number(most_weight, self._weighting)
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         return {silo: self._weight(replace(each, update=_EMPTY, audit_head=None)) for silo, each in active.items()}
 
     def _weight(self, announcement: Announcement) -> float:
-        told = base64.b64encode(encode_announcement(announcement)).decode()
-        return _number(self._weighting.ask("weigh", {}, task=self._task, announcement=told)[0], self._weighting)
+        encoded_announcement = base64.b64encode(encode_announcement(announcement)).decode()
+        return _number(
+            self._weighting.ask("weigh", {}, task=self._task, announcement=encoded_announcement)[0], self._weighting
+        )
 
 
 class StandInEncoding(StandIn, EncodingHooks):
@@ -183,38 +185,42 @@ class StandInEncoding(StandIn, EncodingHooks):
 
     def coding(self) -> Coding | None:
         """Return what asks the coding of the piece."""
-        found = self._declared.coding
-        if found is None:
+        coding = self._declared.coding
+        if coding is None:
             return None
         piece = json.dumps(self.asked(), sort_keys=True)
-        return _StandInCoding(feedback=found.feedback, told=found.words, piece=piece, encoding=self)
+        return _StandInCoding(feedback=coding.feedback, declared_words=coding.words, piece=piece, encoding=self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _StandInCoding(Coding):
-    told: str
+    declared_words: str
     piece: str
     """By which codings of one piece are one, as `encoding_of` remembers them."""
     encoding: StandInEncoding = field(compare=False)
 
     @property
     def words(self) -> str:
-        return self.told
+        return self.declared_words
 
     def chosen(self, update: Floats, base: Floats) -> NDArray[np.bool_] | None:
-        found = self.encoding.ask("chosen", {"update": update, "base": base})[1]
-        return _like({"chosen": np.empty(update.shape, np.bool_)}, found, self.encoding)["chosen"] if found else None
+        answer_arrays = self.encoding.ask("chosen", {"update": update, "base": base})[1]
+        return (
+            _like({"chosen": np.empty(update.shape, np.bool_)}, answer_arrays, self.encoding)["chosen"]
+            if answer_arrays
+            else None
+        )
 
     def encode(self, update: Floats, base: Floats) -> bytes | None:
-        found = self.encoding.ask("encoded", {"update": update, "base": base})[1]
-        return found["code"].tobytes() if "code" in found else None
+        answer_arrays = self.encoding.ask("encoded", {"update": update, "base": base})[1]
+        return answer_arrays["code"].tobytes() if "code" in answer_arrays else None
 
     def decode(self, data: bytes, start: int, base: Floats, update: Floats) -> int:
         code = np.frombuffer(data, np.uint8)
-        at, found = self.encoding.ask("decoded", {"code": code, "base": base}, start=start)
+        at, answer_arrays = self.encoding.ask("decoded", {"code": code, "base": base}, start=start)
         if not isinstance(at, int) or not start <= at <= len(data):
             raise ValueError("no coding writes these bytes")
-        update[:] = _like({"update": update}, found, self.encoding)["update"]
+        update[:] = _like({"update": update}, answer_arrays, self.encoding)["update"]
         return at
 
 
@@ -279,21 +285,21 @@ class PackagesApart:
 
     def preset(self, name: str) -> Preset:
         """Return what stands for a preset; errors as of `PieceQuestions.ask`."""
-        found = self.questions.ask("preset", {"name": name})[0]
+        description = self.questions.ask("preset", {"name": name})[0]
         try:
             by_task = {
-                task: {slot: read_piece(slot, each) for slot, each in own.items()}
-                for task, own in found["by_task"].items()
+                task: {slot: read_piece(slot, each) for slot, each in pieces.items()}
+                for task, pieces in description["by_task"].items()
             }
-            slots = ResolvedMethod.model_validate_json(json.dumps(found["slots"]))
+            slots = ResolvedMethod.model_validate_json(json.dumps(description["slots"]))
             return Preset(
                 slots=slots,
                 by_task=by_task,
-                summary=str(found["summary"]),
+                summary=str(description["summary"]),
                 setting="",
                 labels=(),
-                reveals_to_server=str(found["reveals_to_server"]),
-                reveals_to_silos=str(found["reveals_to_silos"]),
+                reveals_to_server=str(description["reveals_to_server"]),
+                reveals_to_silos=str(description["reveals_to_silos"]),
                 source="",
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -312,8 +318,8 @@ class PackagesApart:
 
     def _ask(self, slot: str, name: str, options: str) -> Declared:
         asked = {"slot": slot, "name": name, "options": json.loads(options)}
-        found: Declared = _read(_DECLARED, self.questions.ask("declared", asked)[0], name)
-        return found
+        declaration: Declared = _read(_DECLARED, self.questions.ask("declared", asked)[0], name)
+        return declaration
 
 
 @contextmanager
@@ -328,28 +334,28 @@ def packages_apart() -> Iterator[PackagesApart]:
         apart.close()
 
 
-def _read(kind: TypeAdapter[Any], found: Any, name: str) -> Any:
+def _read(kind: TypeAdapter[Any], answer: Any, name: str) -> Any:
     try:
-        return kind.validate_json(json.dumps(found), strict=True)
+        return kind.validate_json(json.dumps(answer), strict=True)
     except ValidationError as error:
         raise _wrong(name, "what it says of itself cannot be read") from error
 
 
-def _number(found: Any, piece: Piece) -> float:
-    if isinstance(found, bool) or not isinstance(found, int | float):
+def _number(answer: Any, piece: Piece) -> float:
+    if isinstance(answer, bool) or not isinstance(answer, int | float):
         raise _wrong(piece.name, "a weight is no number")
-    return float(found)
+    return float(answer)
 
 
 def _like(
-    due: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]], piece: Piece
+    due: Mapping[str, NDArray[Any]], answer_arrays: Mapping[str, NDArray[Any]], piece: Piece
 ) -> Mapping[str, NDArray[Any]]:
     """Return arrays that are named, shaped and typed as those that are due; raises AnchorageError where they are not."""
-    forms = [{name: (array.shape, array.dtype) for name, array in arrays.items()} for arrays in (due, found)]
+    forms = [{name: (array.shape, array.dtype) for name, array in arrays.items()} for arrays in (due, answer_arrays)]
     if forms[0] != forms[1]:
         raise _wrong(piece.name, "it returned arrays of another form")
-    return found
+    return answer_arrays
 
 
-def _wrong(name: str, found: str) -> AnchorageError:
-    return AnchorageError(PIECE_WRONG, f"{name} of another package: {found}")
+def _wrong(name: str, detail: str) -> AnchorageError:
+    return AnchorageError(PIECE_WRONG, f"{name} of another package: {detail}")

@@ -104,7 +104,7 @@ class Trainer:
             self._state = setup.folder
             self._further.start(setup)
             learner, samples, self._fingerprint = build_learner(setup)
-            self._learner = MeasuredLearner(learner) if _measured(setup) else learner
+            self._learner = MeasuredLearner(learner) if _is_usage_reported(setup) else learner
         except AnchorageError as error:
             report_failure(self._writer, "", error)
         else:
@@ -208,7 +208,7 @@ def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Finge
     return staged(run, build), len(images.ids), fingerprint
 
 
-def _measured(setup: Setup) -> bool:
+def _is_usage_reported(setup: Setup) -> bool:
     """Return whether the policy lets the server learn what training uses."""
     if setup.policy == NO_POLICY:
         return False
@@ -290,9 +290,9 @@ def read_images(
     if config.data is None:
         raise AssertionError("a configuration without images trains nothing")
     if run.model.volume is not None and store is None:
-        found = "volumes are learnt from the agent's disk, but the policy has storePictures: false"
+        detail = "volumes are learnt from the agent's disk, but the policy has storePictures: false"
         remedy = "allow it, or leave this federation"
-        raise AnchorageError(IMAGES_EXCEED_MEMORY, f"{found}; {remedy}", redacted=f"{found}; {remedy}")
+        raise AnchorageError(IMAGES_EXCEED_MEMORY, f"{detail}; {remedy}", redacted=f"{detail}; {remedy}")
     labelled = config.labels != "None"
     images, _ = read(
         config.data, config.data_root, run.model, run.seed, labelled=labelled, store=store, pseudonyms=pseudonyms

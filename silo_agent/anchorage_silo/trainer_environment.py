@@ -15,17 +15,21 @@ CACHES = {
 """Variables that name a library's cache folder, and the folder used if the user has no writable home."""
 
 
-def trainer_environment(environment: Mapping[str, str], own: Path | None = None) -> dict[str, str]:
+def trainer_environment(environment: Mapping[str, str], temporary_folder: Path | None = None) -> dict[str, str]:
     """Return the trainer's environment: the agent's, completed by a user name and, without a writable home, by writable cache folders.
 
     Variables that the agent's environment sets are kept, except for a home that is not writable. A trainer that is confined has its caches and
-    temporary files in `own` whatever its home.
+    temporary files in `temporary_folder` whatever its home.
     """
     named = {"USER": "anchorage", "LOGNAME": "anchorage"} | dict(environment)
     home = environment.get("HOME", "")
     writable = bool(home) and os.access(home, os.W_OK | os.X_OK)
-    if own is None and writable:
+    if temporary_folder is None and writable:
         return named
-    scratch = own or Path(tempfile.gettempdir())
-    found = {name: str(scratch / folder) for name, folder in CACHES.items()} | named
-    return found | ({} if writable else {"HOME": str(scratch)}) | ({} if own is None else {"TMPDIR": str(own)})
+    scratch = temporary_folder or Path(tempfile.gettempdir())
+    variables = {name: str(scratch / folder) for name, folder in CACHES.items()} | named
+    return (
+        variables
+        | ({} if writable else {"HOME": str(scratch)})
+        | ({} if temporary_folder is None else {"TMPDIR": str(temporary_folder)})
+    )

@@ -321,8 +321,8 @@ class TrainerProcess:
 
 def _log_line(content: bytes) -> None:
     """Log what the trainer process says."""
-    said = json.loads(content)
-    _log.log(int(said["level"]), "trainer: %s", printable(str(said["message"])[:LINE_BYTES]))
+    record = json.loads(content)
+    _log.log(int(record["level"]), "trainer: %s", printable(str(record["message"])[:LINE_BYTES]))
 
 
 def _content_of(frame: Frame) -> bytes:

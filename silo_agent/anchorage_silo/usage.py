@@ -28,11 +28,11 @@ class MeasuredLearner:
         started, used = time.perf_counter(), time.process_time()
         announcement = self.learner.train(task, model, out, progress)
         share = (time.process_time() - used) / max(time.perf_counter() - started, 1e-9)
-        found = {"cpu_percent": 100 * share, "memory_mb": psutil.Process().memory_info().rss / 1e6}
+        usage = {"cpu_percent": 100 * share, "memory_mb": psutil.Process().memory_info().rss / 1e6}
         torch = sys.modules.get("torch")  # a null trainer has none
         if torch is not None and torch.cuda.is_initialized():
-            found["gpu_memory_mb"] = torch.cuda.max_memory_allocated() / 1e6
-        system = {SYSTEM + name: value for name, value in found.items()}
+            usage["gpu_memory_mb"] = torch.cuda.max_memory_allocated() / 1e6
+        system = {SYSTEM + name: value for name, value in usage.items()}
         return replace(announcement, metrics={**announcement.metrics, **system})
 
     def evaluate(self, task: Task, model: Bytes) -> Evaluation:

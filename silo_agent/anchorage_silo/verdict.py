@@ -73,10 +73,10 @@ class RunTerms:
 
     def entry(self) -> Mapping[str, Any]:
         """Return them as JSON, for the audit log."""
-        found: Mapping[str, Any] = _TERMS.dump_python(
+        entry: Mapping[str, Any] = _TERMS.dump_python(
             self, mode="json", by_alias=True, exclude_none=True, context=TOLD_TO_SILOS
         )
-        return found
+        return entry
 
     def method(self, round_number: int) -> ResolvedMethod:
         """Return the method of a round."""
@@ -123,7 +123,7 @@ class Request:
 class Sent(Protocol):
     """What was sent before, by which limits are counted: an audit log, or entries of one."""
 
-    def sent(self, kind: str, *, whole: bool) -> Collection[tuple[str, str]]:
+    def sent(self, kind: str, *, all_runs: bool) -> Collection[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind: of the whole log that is here, or of the last run."""
 
     def missing(self, kind: str) -> int:
@@ -183,7 +183,7 @@ def _masked_updates(policy: Policy, request: Request, past: Past) -> Verdict:
         return Verdict(unjudged=("requireSecureAggregation",))
     if request.terms.secure:
         return _ADMITTED
-    return _refused(silo.SECURE_AGGREGATION_MISSING, "updates would leave unmasked (requireSecureAggregation)")
+    return _refuse(silo.SECURE_AGGREGATION_MISSING, "updates would leave unmasked (requireSecureAggregation)")
 
 
 def _methods(policy: Policy, request: Request, past: Past) -> Verdict:
@@ -195,13 +195,11 @@ def _methods(policy: Policy, request: Request, past: Past) -> Verdict:
     for method in request.terms.methods:
         if method.name not in policy.allowed_methods or method.name not in PRESETS:
             allowed = ", ".join(policy.allowed_methods) or "none"
-            return _refused(
-                silo.METHOD_REFUSED, f"method {method.name} is not allowed here (allowedMethods: {allowed})"
-            )
+            return _refuse(silo.METHOD_REFUSED, f"method {method.name} is not allowed here (allowedMethods: {allowed})")
         sent = {array.name for array in auxiliary_arrays(method, up=True)}
         if further := sorted(sent - PRESETS[method.name].sent):
-            found = f"under the name {method.name} the run also sends {', '.join(further)}"
-            return _refused(silo.METHOD_REFUSED, f"{found}, which that method does not (allowedMethods)")
+            detail = f"under the name {method.name} the run also sends {', '.join(further)}"
+            return _refuse(silo.METHOD_REFUSED, f"{detail}, which that method does not (allowedMethods)")
     return _ADMITTED
 
 
@@ -209,20 +207,20 @@ def _auxiliary_data(policy: Policy, request: Request, past: Past) -> Verdict:
     names = {*(request.auxiliary or ()), *(request.terms.extras if request.terms is not None else ())}
     if refused := sorted(filter(policy.refuses, names)):
         allowed = ", ".join(policy.allowed_auxiliary_data or ()) or "none"
-        found = f"auxiliary data {', '.join(refused)} is not allowed here (allowedAuxiliaryData: {allowed})"
-        return _refused(silo.AUXILIARY_DATA_REFUSED, found)
+        detail = f"auxiliary data {', '.join(refused)} is not allowed here (allowedAuxiliaryData: {allowed})"
+        return _refuse(silo.AUXILIARY_DATA_REFUSED, detail)
     known = request.terms is not None and request.auxiliary is not None
     return _ADMITTED if known else Verdict(unjudged=("allowedAuxiliaryData",))
 
 
-def _declared(policy: Policy, request: Request, past: Past) -> Verdict:
+def _undeclared_data(policy: Policy, request: Request, past: Past) -> Verdict:
     """Refuse auxiliary data that no piece of the run's methods declares: the hospital could not have known of it."""
     if request.terms is None or request.auxiliary is None:
         return _ADMITTED
     declared = {array.name for method in request.terms.methods for array in auxiliary_arrays(method, up=True)}
     if unknown := sorted(name for name in request.auxiliary if not any(fnmatchcase(name, each) for each in declared)):
-        found = f"auxiliary data {', '.join(unknown)} is declared by no piece of the run's methods"
-        return _refused(silo.AUXILIARY_DATA_REFUSED, found)
+        detail = f"auxiliary data {', '.join(unknown)} is declared by no piece of the run's methods"
+        return _refuse(silo.AUXILIARY_DATA_REFUSED, detail)
     return _ADMITTED
 
 
@@ -230,13 +228,13 @@ def _updates(policy: Policy, request: Request, past: Past) -> Verdict:
     """Count updates, and trainings for one update."""
     terms = request.terms
     if terms is not None and request.repetitions > terms.needed.repetitions:
-        found = f"task {request.task} asks for {request.repetitions} trainings, the run's description for {terms.needed.repetitions} at most"
-        return _refused(silo.ROUNDS_USED_UP, found)
+        detail = f"task {request.task} asks for {request.repetitions} trainings, the run's description for {terms.needed.repetitions} at most"
+        return _refuse(silo.ROUNDS_USED_UP, detail)
     unasked = policy.unasked_updates / (terms.needed.repetitions if terms is not None else 1)
-    if not past.approved and _would_exceed(unasked, request, past, whole=True):
-        found = "an update was announced before, and relative noise protects no second one"
-        return _refused(
-            silo.ROUNDS_USED_UP, f"{found}: a person approves the run (anchorage-silo review), or sets maximumRounds"
+    if not past.approved and _would_exceed(unasked, request, past, all_runs=True):
+        detail = "an update was announced before, and relative noise protects no second one"
+        return _refuse(
+            silo.ROUNDS_USED_UP, f"{detail}: a person approves the run (anchorage-silo review), or sets maximumRounds"
         )
     return _count(policy.maximum_rounds, "maximumRounds", "updates were announced", policy, request, past)
 
@@ -249,27 +247,29 @@ def _scores(policy: Policy, request: Request, past: Past) -> Verdict:
 
 def _count(stated: int | None, rule: str, what: str, policy: Policy, request: Request, past: Past) -> Verdict:
     """Refuse what would be one too many."""
-    most, whole = stated, stated is not None
+    most, is_policy_limit = stated, stated is not None
     if most is None:
         if request.terms is None:
             return Verdict(unjudged=(rule,))
         limits = policy.limits(request.terms.needed)
         most = limits.updates if request.kind is RequestKind.UPDATE else limits.evaluations
-    if not _would_exceed(most, request, past, whole=whole):
+    if not _would_exceed(most, request, past, all_runs=is_policy_limit):
         return _ADMITTED
-    of = rule if whole else f"the run's description; {rule} of the policy sets another limit"
-    return _refused(silo.ROUNDS_USED_UP, f"{_number_sent(request, past, whole=whole)} {what} ({of}: {most})")
+    of = rule if is_policy_limit else f"the run's description; {rule} of the policy sets another limit"
+    return _refuse(
+        silo.ROUNDS_USED_UP, f"{_number_sent(request, past, all_runs=is_policy_limit)} {what} ({of}: {most})"
+    )
 
 
-def _would_exceed(most: float, request: Request, past: Past, *, whole: bool) -> bool:
+def _would_exceed(most: float, request: Request, past: Past, *, all_runs: bool) -> bool:
     """Return whether it would be one too many; a server may give two tasks the same name, but what is sent for them differs."""
-    sent, known = past.sent.sent(request.kind, whole=whole), request.digest is not None
-    again = (request.task, request.digest) in sent if known else any(request.task == name for name, _ in sent)
-    return _number_sent(request, past, whole=whole) + 1 > most and not again
+    sent, known = past.sent.sent(request.kind, all_runs=all_runs), request.digest is not None
+    is_repetition = (request.task, request.digest) in sent if known else any(request.task == name for name, _ in sent)
+    return _number_sent(request, past, all_runs=all_runs) + 1 > most and not is_repetition
 
 
-def _number_sent(request: Request, past: Past, *, whole: bool) -> int:
-    return len(past.sent.sent(request.kind, whole=whole)) + (past.sent.missing(request.kind) if whole else 0)
+def _number_sent(request: Request, past: Past, *, all_runs: bool) -> int:
+    return len(past.sent.sent(request.kind, all_runs=all_runs)) + (past.sent.missing(request.kind) if all_runs else 0)
 
 
 def _reported_images(policy: Policy, request: Request, past: Past) -> Verdict:
@@ -280,8 +280,8 @@ def _reported_images(policy: Policy, request: Request, past: Past) -> Verdict:
         return Verdict(unjudged=("minimumSamples",))
     if request.fewest >= policy.minimum_samples:
         return _ADMITTED
-    found = f"the message would report on fewer than {policy.minimum_samples} images (minimumSamples)"
-    return _refused(silo.TOO_FEW_SAMPLES, found)
+    detail = f"the message would report on fewer than {policy.minimum_samples} images (minimumSamples)"
+    return _refuse(silo.TOO_FEW_SAMPLES, detail)
 
 
 def _trained_images(policy: Policy, request: Request, past: Past) -> Verdict:
@@ -292,8 +292,8 @@ def _trained_images(policy: Policy, request: Request, past: Past) -> Verdict:
         return Verdict(unjudged=("minimumSamples",))
     if request.trained >= policy.least_images:
         return _ADMITTED
-    found = f"the update would come from fewer than {policy.least_images} images (the policy states neither noise nor minimumSamples)"
-    return _refused(silo.TOO_FEW_SAMPLES, found)
+    detail = f"the update would come from fewer than {policy.least_images} images (the policy states neither noise nor minimumSamples)"
+    return _refuse(silo.TOO_FEW_SAMPLES, detail)
 
 
 def _budget(policy: Policy, request: Request, past: Past) -> Verdict:
@@ -302,15 +302,15 @@ def _budget(policy: Policy, request: Request, past: Past) -> Verdict:
     if budget is None:
         return _ADMITTED
     if request.kind is RequestKind.SCORES:
-        return _refused(
+        return _refuse(
             silo.NOT_ACCOUNTED, "a model's score on the images is asked for: not accounted under privacyBudget"
         )
     if budget.dp_sgd is not None and request.terms is not None and not request.terms.per_image:
-        found = "DP-SGD hides each image by its own loss, but the loss of this task (Dice) is of a batch of images together (privacyBudget.dpSgd)"
-        return _refused(silo.NOT_ACCOUNTED, found)
+        detail = "DP-SGD hides each image by its own loss, but the loss of this task (Dice) is of a batch of images together (privacyBudget.dpSgd)"
+        return _refuse(silo.NOT_ACCOUNTED, detail)
     if request.auxiliary:
-        found = f"an announcement with {', '.join(sorted(request.auxiliary))} is asked for: not accounted under privacyBudget"
-        return _refused(silo.NOT_ACCOUNTED, found)
+        detail = f"an announcement with {', '.join(sorted(request.auxiliary))} is asked for: not accounted under privacyBudget"
+        return _refuse(silo.NOT_ACCOUNTED, detail)
     if request.terms is None or request.round is None:
         return Verdict(unjudged=("privacyBudget",))
     method = request.terms.method(request.round)
@@ -318,8 +318,8 @@ def _budget(policy: Policy, request: Request, past: Past) -> Verdict:
     if Fact.PLAIN_WEIGHTS not in method.facts():
         asked.append("weights that are not by numbers of images")
     if asked:
-        found = f"method {method.name} asks for {', '.join(asked)}: not accounted under privacyBudget"
-        return _refused(silo.NOT_ACCOUNTED, found)
+        detail = f"method {method.name} asks for {', '.join(asked)}: not accounted under privacyBudget"
+        return _refuse(silo.NOT_ACCOUNTED, detail)
     if request.images is None and budget.dp_sgd is not None:
         return Verdict(unjudged=("privacyBudget",))
     try:
@@ -331,15 +331,15 @@ def _budget(policy: Policy, request: Request, past: Past) -> Verdict:
     return _ADMITTED
 
 
-def _refused(failure: Failure, found: str) -> Verdict:
-    return Verdict(AnchorageError(failure, found))
+def _refuse(failure: Failure, detail: str) -> Verdict:
+    return Verdict(AnchorageError(failure, detail))
 
 
 _Rule = Callable[[Policy, Request, Past], Verdict]
 _RUN: tuple[_Rule, ...] = (_masked_updates, _methods, _auxiliary_data)
 _RULES: Mapping[RequestKind, tuple[_Rule, ...]] = {
     RequestKind.JOIN: (_reported_images,),
-    RequestKind.UPDATE: (*_RUN, _declared, _updates, _reported_images, _trained_images, _budget),
+    RequestKind.UPDATE: (*_RUN, _undeclared_data, _updates, _reported_images, _trained_images, _budget),
     RequestKind.SCORES: (*_RUN, _scores, _reported_images, _budget),
     RequestKind.STEP: _RUN,
 }

@@ -23,5 +23,5 @@ def told_in_one_line() -> Iterator[None]:
         yield
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        found = shorten(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-        raise AnchorageError(WRONG_FORM, found, redacted=found) from error
+        detail = shorten(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        raise AnchorageError(WRONG_FORM, detail, redacted=detail) from error

@@ -295,7 +295,7 @@ def _audit(data: bytes, folder: Path) -> None:
         _restore(folder, kept)
         _file(folder, name, data)
         with suppress(AnchorageError), closing(AuditLog(folder / "audit.jsonl")) as log:
-            log.sent("announce", whole=True)
+            log.sent("announce", all_runs=True)
     _restore(folder, kept)
     (folder / "audit.1.jsonl").unlink()
     _file(folder, "audit.jsonl", _chain_anew(data))
@@ -304,7 +304,7 @@ def _audit(data: bytes, folder: Path) -> None:
         list(reading)
     AuditHead(folder / "audit.jsonl", silo.AUDIT_BROKEN).sign(reading.lines, reading.last)
     with closing(AuditLog(folder / "audit.jsonl")) as log:
-        log.sent("announce", whole=True)
+        log.sent("announce", all_runs=True)
 
 
 def _chain_anew(data: bytes) -> bytes:

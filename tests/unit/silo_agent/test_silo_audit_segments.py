@@ -45,7 +45,7 @@ def test_segments_are_one_log(folder: Path) -> None:
     assert kinds == {"join": 2, "announce": 12, "segment": 2}
     assert (reading.lines, reading.segment, reading.missing) == (16, 3, 0)
     with closing(opened(folder)) as log:
-        assert len(log.sent("announce", whole=True)) == 12 and len(log.sent("announce", whole=False)) == 6
+        assert len(log.sent("announce", all_runs=True)) == 12 and len(log.sent("announce", all_runs=False)) == 6
         assert log.head == (reading.lines, reading.last)
     assert "not here" not in describe_log(folder / "audit.jsonl")[0]
 
@@ -105,7 +105,7 @@ def test_segments_that_were_moved_away_are_named_and_still_counted(folder: Path)
     assert "segments before number 3 are not here" in describe_log(folder / "audit.jsonl")[0]
     with closing(opened(folder)) as log:
         log.record("join", digest="three")
-        here = len(log.sent("announce", whole=True))
+        here = len(log.sent("announce", all_runs=True))
         assert log.missing("announce") == 12 - here > 0
         update_of(Policy(maximum_rounds=13), log, "9.train", "new")
         log.record("announce", "9.train", digest="new")
@@ -116,7 +116,7 @@ def test_segments_that_were_moved_away_are_named_and_still_counted(folder: Path)
             log.record("announce", f"{number}.train", digest=f"three{number}")
     (folder / "audit.3.jsonl").unlink()
     with closing(opened(folder)) as log:
-        assert log.missing("announce") + len(log.sent("announce", whole=True)) == 19
+        assert log.missing("announce") + len(log.sent("announce", all_runs=True)) == 19
 
 
 def test_a_run_whose_lines_were_moved_away_does_not_go_on(folder: Path) -> None:

@@ -341,7 +341,7 @@ class TestAuditLog:
         after = self.write(path)
         assert after[:3] == before and len(after) == 6
         log = AuditLog(path)
-        assert log.sent("announce", whole=True) == {("0.train", "d"), ("1.train", "d"), ("2.train", "d")}
+        assert log.sent("announce", all_runs=True) == {("0.train", "d"), ("1.train", "d"), ("2.train", "d")}
         log.close()
         assert path.stat().st_mode & 0o777 == 0o600
 
