@@ -63,16 +63,16 @@ def read_expectation(path: Path) -> Expectation:
     section = values.get("enrolment") if isinstance(values, dict) else None
     if isinstance(section, dict):
         addresses = tuple(str(section[key]) for key in ("server", "enrolment") if section.get(key))
-        found = Expectation(str(section.get("authority", "")), str(section.get("federation", "")), addresses)
+        expectation = Expectation(str(section.get("authority", "")), str(section.get("federation", "")), addresses)
     else:
-        found = Expectation(text)
+        expectation = Expectation(text)
     try:
-        x509.load_pem_x509_certificates(found.authority.encode())
+        x509.load_pem_x509_certificates(expectation.authority.encode())
     except ValueError as error:
         raise AnchorageError(
             cluster.ENROLMENT_FILE_UNUSABLE, f"{path} holds no certificate (PEM); name ca.pem or enrolment.yaml"
         ) from error
-    return found
+    return expectation
 
 
 def address_checks(address: str, expected: Expectation, proxy: str | None) -> Iterator[Check]:
@@ -136,15 +136,15 @@ def certificate_check(certificate: x509.Certificate, address: str, federation: s
     """Check the certificate's owner and its validity."""
     name, uris = f"certificate {address}", uris_of(certificate)
     if federation and uris != [server_uri(federation)]:
-        found = f"it is of {', '.join(uris) or 'nobody'}, not of the server of {federation}"
-        return Check(name, Level.FAIL, found, "the address leads to another server; compare it with the invitation")
-    left = certificate.not_valid_after_utc.timestamp() - now
-    found = f"{', '.join(uris) or 'no federation'}, valid until {certificate.not_valid_after_utc:%Y-%m-%d}"
-    if left <= 0:
-        return Check(name, Level.FAIL, f"{found}: expired", _REMEDIES[10])
-    if left < EXPIRES_SOON_SECONDS:
-        return Check(name, Level.WARN, found, "it should have been renewed; see that the operator runs")
-    return Check(name, Level.OK, found)
+        detail = f"it is of {', '.join(uris) or 'nobody'}, not of the server of {federation}"
+        return Check(name, Level.FAIL, detail, "the address leads to another server; compare it with the invitation")
+    remaining_seconds = certificate.not_valid_after_utc.timestamp() - now
+    detail = f"{', '.join(uris) or 'no federation'}, valid until {certificate.not_valid_after_utc:%Y-%m-%d}"
+    if remaining_seconds <= 0:
+        return Check(name, Level.FAIL, f"{detail}: expired", _REMEDIES[10])
+    if remaining_seconds < EXPIRES_SOON_SECONDS:
+        return Check(name, Level.WARN, detail, "it should have been renewed; see that the operator runs")
+    return Check(name, Level.OK, detail)
 
 
 def _through(proxy: str, host: str, port: int) -> socket.socket:

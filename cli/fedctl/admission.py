@@ -82,8 +82,8 @@ def _decide_here(run: Workdir, name: str, *, approved: bool, reason: str) -> Non
 
 
 def _message(command: str, reason: str) -> str:
-    said = f"by fedctl silo {command}" + (f": {printable(reason)}" if reason else "")
-    return said[:LONGEST_MESSAGE]
+    message = f"by fedctl silo {command}" + (f": {printable(reason)}" if reason else "")
+    return message[:LONGEST_MESSAGE]
 
 
 def _key(status: SiloCrStatus) -> str:

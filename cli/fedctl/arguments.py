@@ -69,14 +69,14 @@ Model = Annotated[
 ]
 
 
-def refuse_options(what: str, given: Mapping[str, object]) -> None:
+def refuse_options(what: str, options: Mapping[str, object]) -> None:
     """Refuse options that mean nothing for a kind of file.
 
     Parameters
     ----------
     what : str
         The kind, such as ``a study``.
-    given : mapping
+    options : mapping
         Values by the option; None and an empty list stand for options that were not given.
 
     Raises
@@ -84,7 +84,7 @@ def refuse_options(what: str, given: Mapping[str, object]) -> None:
     BadParameter
         One of them was given.
     """
-    for option, value in given.items():
+    for option, value in options.items():
         if value is not None and value != []:
             raise typer.BadParameter(f"found {option}, which is not for {what}; leave it out")
 

@@ -25,20 +25,20 @@ def read_bound(folder: Path, card: ModelCard) -> Mapping[str, float]:
         There is no card of a finished run, it is no bound, or it was scored on other images.
     """
     places = (Workdir(folder).model / CARD, folder / "models" / str(card.seed) / CARD, folder / CARD)
-    bound = next((found for place in places if (found := read_card_at(place)) is not None), None)
+    bound = next((card_at for place in places if (card_at := read_card_at(place)) is not None), None)
     if bound is None:
         raise AnchorageError(commands.NO_RESULTS, f"{folder} has no model card of a finished run of seed {card.seed}")
     if any(silo.labels != "All" for silo in bound.silos) or not bound.silos:
         message = f"{folder} is no supervised bound: that has labels: All at every silo"
         raise AnchorageError(commands.NO_RESULTS, message)
-    own, other = card.final.assessment, bound.final.assessment
-    if own is None or other is None or _scored_on(own) != _scored_on(other):
+    assessment, other = card.final.assessment, bound.final.assessment
+    if assessment is None or other is None or _scored_on(assessment) != _scored_on(other):
         message = f"{folder} was not scored on the images of this run: part, classes or their numbers of images differ"
         raise AnchorageError(commands.NO_RESULTS, message)
     return other.metrics
 
 
 def _scored_on(scored: Assessment) -> tuple[str, list[tuple[str, int]]]:
-    return scored.part, [(found.name, found.images) for found in scored.classes] + [
-        (found.name, found.positives) for found in scored.findings
+    return scored.part, [(result.name, result.images) for result in scored.classes] + [
+        (result.name, result.positives) for result in scored.findings
     ]

@@ -73,8 +73,8 @@ def local_run(name: str | None, place: Place) -> Workdir | None:
             commands.NO_RUN_HERE,
             f"found {', '.join(runs)} in {DEFAULT_PARENT.resolve()}; name one, or a cluster's with --namespace",
         )
-    found = runs.get(name) if name is not None else next(iter(runs.values()), None)
-    return Workdir(found.resolve()) if found is not None else None
+    run_folder = runs.get(name) if name is not None else next(iter(runs.values()), None)
+    return Workdir(run_folder.resolve()) if run_folder is not None else None
 
 
 def connect(place: Place) -> KubeClient:
@@ -107,10 +107,10 @@ def in_cluster(name: str | None, place: Place) -> ClusterSource:
         ) from error
     if name is not None:
         return ClusterSource(api, name)
-    found = [item["metadata"]["name"] for item in api.list("Federation", api.namespace)]
+    federations = [item["metadata"]["name"] for item in api.list("Federation", api.namespace)]
     where = f"namespace {api.namespace!r} of context {api.access.context!r}"
-    if not found:
+    if not federations:
         raise AnchorageError(cluster.NO_SUCH_FEDERATION, f"{where} has no federation; name its namespace with -n")
-    if len(found) > 1:
-        raise AnchorageError(cluster.SEVERAL_FEDERATIONS, f"{where} has {', '.join(found)}; name one")
-    return ClusterSource(api, found[0])
+    if len(federations) > 1:
+        raise AnchorageError(cluster.SEVERAL_FEDERATIONS, f"{where} has {', '.join(federations)}; name one")
+    return ClusterSource(api, federations[0])

@@ -30,15 +30,15 @@ class ChosenModel:
 
     def values(self) -> dict[str, Any]:
         """Return role, round and score as JSON values; a round that was not scored has the score null."""
-        found = best_metric(self.weights.metrics)
-        score = None if found is None else {"metric": found[0], "value": found[1], "images": self._images}
+        metric = best_metric(self.weights.metrics)
+        score = None if metric is None else {"metric": metric[0], "value": metric[1], "images": self._images}
         return {"role": self.role, "round": self.weights.round, "score": score}
 
     def __str__(self) -> str:
         """Return such as ``the best model: round 12, balanced accuracy 0.812 on the validation images``."""
-        found, number = best_metric(self.weights.metrics), f"round {self.weights.round}"
-        if found is not None:
-            name, value = found
+        metric, number = best_metric(self.weights.metrics), f"round {self.weights.round}"
+        if metric is not None:
+            name, value = metric
             return f"{_TITLES[self.role]}: {number}, {name.replace('_', ' ')} {value:.3f} on the {self._images}"
         if self.role == "best":
             return f"{_TITLES['final']}: {number}, as no validation images chose a better one"
@@ -60,6 +60,6 @@ def chosen_of(described: Mapping[str, Any], role: str) -> ChosenModel:
     try:
         return ChosenModel(role, Weights.model_validate(described[role]))
     except ValidationError as error:
-        found = error.errors()[0]
-        where = ".".join(map(str, (role, *found["loc"])))
-        raise AnchorageError(MODEL_UNUSABLE, f"{DESCRIPTION}: {where}: {found['msg']}") from error
+        first_error = error.errors()[0]
+        where = ".".join(map(str, (role, *first_error["loc"])))
+        raise AnchorageError(MODEL_UNUSABLE, f"{DESCRIPTION}: {where}: {first_error['msg']}") from error

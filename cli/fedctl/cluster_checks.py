@@ -67,8 +67,8 @@ def server_checks(api: KubeClient) -> Iterator[Check]:
 
 def version_check(version: str) -> Check:
     """Check a version such as ``v1.34.4``."""
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    number = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    number = (int(match[1]), int(match[2])) if match else (0, 0)
     if number < OLDEST_VERSION:
         return Check("version", Level.FAIL, f"Kubernetes {version}", "upgrade the cluster to 1.29 or later")
     if number < SELECTABLE_FIELDS_VERSION:
@@ -87,12 +87,12 @@ def clock_check(ahead: float, uncertain: float) -> Check:
     uncertain : float
         Seconds by which that may be wrong: the header has whole seconds, and the answer took its time.
     """
-    found = f"the API server's clock differs from this machine's by {round(ahead)} s"
+    detail = f"the API server's clock differs from this machine's by {round(ahead)} s"
     sure = abs(ahead) - uncertain
     if sure < CLOCK_WARNS_SECONDS:
-        return Check("clock", Level.OK, found)
+        return Check("clock", Level.OK, detail)
     level = Level.WARN if sure < CLOCK_FAILS_SECONDS else Level.FAIL
-    return Check("clock", level, found, "set both clocks by NTP: certificates are refused by a clock that is wrong")
+    return Check("clock", level, detail, "set both clocks by NTP: certificates are refused by a clock that is wrong")
 
 
 def definitions_check(api: KubeClient) -> Check:
@@ -103,9 +103,9 @@ def definitions_check(api: KubeClient) -> Check:
         return Check("CRDs", Level.OK, "not installed yet; the chart brings them (crds.enabled)")
     different = [name for name, known in ours.items() if schemas_digest(present[name]) != known]
     if different:
-        found = f"{', '.join(different)} differ from this fedctl's"
+        detail = f"{', '.join(different)} differ from this fedctl's"
         remedy = "upgrade the chart (crds.enabled=true), or use the fedctl of its version"
-        return Check("CRDs", Level.WARN, found, remedy)
+        return Check("CRDs", Level.WARN, detail, remedy)
     return Check("CRDs", Level.OK, f"{', '.join(ours)} as this fedctl knows them")
 
 
@@ -120,8 +120,8 @@ def nodes_checks(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     """Check for ready nodes and their GPUs."""
     ready = [node for node in nodes if _is_ready(node) and not node.get("spec", {}).get("unschedulable")]
     if not ready:
-        found = f"{len(nodes)} nodes, none ready for pods"
-        yield Check("nodes", Level.FAIL, found, "`kubectl describe nodes` says why; no pod can start")
+        detail = f"{len(nodes)} nodes, none ready for pods"
+        yield Check("nodes", Level.FAIL, detail, "`kubectl describe nodes` says why; no pod can start")
     else:
         yield Check("nodes", Level.OK, f"{len(ready)} of {len(nodes)} ready for pods")
     gpus = sum(int(node.get("status", {}).get("allocatable", {}).get(GPU, 0)) for node in ready)
@@ -160,19 +160,19 @@ def dns_check(api: KubeClient) -> Check:
     ready = sum(endpoint.get("conditions", {}).get("ready") is not False for endpoint in endpoints)
     if ready:
         return Check("DNS", Level.OK, f"{ready} endpoints of kube-system/kube-dns are ready")
-    found = "no ready endpoint of kube-system/kube-dns" if slices else "no Service kube-system/kube-dns"
-    return Check("DNS", Level.WARN, found, "see that the cluster resolves names: pods reach the server by its name")
+    detail = "no ready endpoint of kube-system/kube-dns" if slices else "no Service kube-system/kube-dns"
+    return Check("DNS", Level.WARN, detail, "see that the cluster resolves names: pods reach the server by its name")
 
 
 def namespace_check(api: KubeClient) -> Check:
     """Check the namespace's Pod Security Standard."""
-    found = api.get("Namespace", "", api.namespace)
-    if found is None:
+    namespace_object = api.get("Namespace", "", api.namespace)
+    if namespace_object is None:
         remedy = f"helm install … -n {api.namespace} --create-namespace makes it"
         return Check("namespace", Level.WARN, f"{api.namespace} does not exist", remedy)
-    if found.get("status", {}).get("phase") == "Terminating":
+    if namespace_object.get("status", {}).get("phase") == "Terminating":
         return Check("namespace", Level.FAIL, f"{api.namespace} is being deleted", "wait, or use another one")
-    enforced = found["metadata"].get("labels", {}).get(ENFORCED)
+    enforced = namespace_object["metadata"].get("labels", {}).get(ENFORCED)
     if enforced == "restricted":
         return Check("namespace", Level.OK, f"{api.namespace} enforces the restricted Pod Security Standard")
     remedy = f"every pod meets the restricted standard: kubectl label namespace {api.namespace} {ENFORCED}=restricted"

@@ -78,10 +78,10 @@ class ClusterSource:
         AnchorageError
             There is none, or the cluster cannot be asked.
         """
-        found = self.api.get("Federation", self.api.namespace, self.name)
-        if found is None:
+        federation_object = self.api.get("Federation", self.api.namespace, self.name)
+        if federation_object is None:
             raise AnchorageError(cluster.NO_SUCH_FEDERATION, f"{self.name!r} is not in {self._where()}")
-        return found
+        return federation_object
 
     def silo_objects(self) -> Sequence[Json]:
         """Return the Silo objects of the federation, by name."""
@@ -99,8 +99,10 @@ class ClusterSource:
         now = self.observe().status.round
         if self._rounds is None or self._rounds[0] != now:
             entries = self._once_there(lambda: self._read_json("rounds"))
-            kept = [{key: value for key, value in entry.items() if key not in BOOKKEEPING} for entry in entries]
-            self._rounds = (now, kept)
+            entries_shown = [
+                {key: value for key, value in entry.items() if key not in BOOKKEEPING} for entry in entries
+            ]
+            self._rounds = (now, entries_shown)
         return self._rounds[1]
 
     def events(self) -> Sequence[Event]:
@@ -110,12 +112,12 @@ class ClusterSource:
         for silo in self.silo_objects():
             name = silo["metadata"]["name"]
             mine |= {("Silo", name)} | _children(name, "silo")
-        found = []
+        events = []
         for item in self.api.list("Event", self.api.namespace):
             about = item.get("involvedObject", {})
             if (about.get("kind"), about.get("name")) in mine:
-                found.append(_event(item))
-        return sorted(found, key=lambda event: event.time)
+                events.append(_event(item))
+        return sorted(events, key=lambda event: event.time)
 
     def processes(self) -> Sequence[str]:
         """Return the server and the managed silos."""
@@ -133,7 +135,7 @@ class ClusterSource:
         pod, container = (self.server_pod, "server") if process == "server" else (f"{process}-silo-0", "agent")
         try:
             if follow:
-                return self._followed(pod, container, tail)
+                return self._follow_log(pod, container, tail)
             return self.api.logs(self.api.namespace, pod, container, tail=tail, follow=False)
         except AnchorageError as error:
             raise self._with_reason(error, process) from error
@@ -154,13 +156,13 @@ class ClusterSource:
         self.federation()
         known = self._once_there(lambda: self._read_json("model"))
         stored = known.get("best" if best else "final")
-        found = stored or known.get("checkpoint")
-        if not found or (not stored and found["round"] == 0):
+        stored_file = stored or known.get("checkpoint")
+        if not stored_file or (not stored and stored_file["round"] == 0):
             raise no_model(self.name)
         with tempfile.TemporaryDirectory(prefix="fedctl-") as folder:
             path = Path(folder) / "model.safetensors"
-            self._once_there(lambda: self._copy(found["file"], path))
-            yield ModelFile(path, found["digest"], found["round"], _description(known))
+            self._once_there(lambda: self._copy(stored_file["file"], path))
+            yield ModelFile(path, stored_file["digest"], stored_file["round"], _description(known))
 
     def silo(self, name: str) -> Json:
         """Return a Silo object of the federation.
@@ -177,7 +179,7 @@ class ClusterSource:
             )
         return silo
 
-    def _followed(self, pod: str, container: str, tail: int) -> Iterator[str]:
+    def _follow_log(self, pod: str, container: str, tail: int) -> Iterator[str]:
         """Return a pod's log, which goes on indefinitely, across restarts of the container and broken streams."""
         began = self._container_start(pod, container)
         first = self.api.logs(self.api.namespace, pod, container, tail=tail, follow=True)
@@ -194,8 +196,8 @@ class ClusterSource:
 
     def _container_start(self, pod: str, container: str) -> str:
         """Return the start time of a pod's container, empty while it is not running."""
-        found = self.api.get("Pod", self.api.namespace, pod) or {}
-        for each in found.get("status", {}).get("containerStatuses", []):
+        pod_object = self.api.get("Pod", self.api.namespace, pod) or {}
+        for each in pod_object.get("status", {}).get("containerStatuses", []):
             if each["name"] == container:
                 return str(each.get("state", {}).get("running", {}).get("startedAt", ""))
         return ""
@@ -222,9 +224,9 @@ class ClusterSource:
 
     def _is_coming(self) -> bool:
         status = typed_status(self.federation(), FederationStatus)
-        found = find_condition(status.conditions, "ServerAvailable")
-        kept = found is not None and found.reason == "Halted" and status.round > 0
-        return found is None or found.reason in _COMING or kept
+        condition = find_condition(status.conditions, "ServerAvailable")
+        is_halted = condition is not None and condition.reason == "Halted" and status.round > 0
+        return condition is None or condition.reason in _COMING or is_halted
 
     def _available(self, process: str) -> Condition | None:
         """Return the condition that says whether a process runs."""
@@ -236,11 +238,11 @@ class ClusterSource:
         """Return the error that a pod does not run with what the status says of it, where it says anything."""
         if error.failure is not cluster.POD_UNREACHABLE:
             return error
-        found = self._available(process)
-        if found is None or found.reason == "Available":
+        condition = self._available(process)
+        if condition is None or condition.reason == "Available":
             return error
-        why = f"{found.reason}: {found.message}" if found.message else found.reason
-        message = f"{error.message.rstrip('.')}; {found.type}: {why}; docs/conditions.md says what to do"
+        why = f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+        message = f"{error.message.rstrip('.')}; {condition.type}: {why}; docs/conditions.md says what to do"
         return AnchorageError(error.failure, message)
 
     def _copy(self, name: str, path: Path) -> None:
@@ -260,8 +262,8 @@ class ClusterSource:
         try:
             yield from self.api.execute(self.api.namespace, self.server_pod, "server", (*READ, *what))
         except CommandError as error:
-            if (said := _FAILURE.search(error.stderr)) and said[1] in CATALOGUE:
-                raise AnchorageError(CATALOGUE[said[1]], said[2]) from error
+            if (failure := _FAILURE.search(error.stderr)) and failure[1] in CATALOGUE:
+                raise AnchorageError(CATALOGUE[failure[1]], failure[2]) from error
             if error.status == 403:
                 raise AnchorageError(
                     cluster.CLUSTER_FORBIDDEN, f"this user may not run commands in pods: {error.stderr}"

@@ -57,10 +57,10 @@ class Comparison:
 
     def start(self) -> None:
         """Start the training, unless it was started or measured before, or is not wanted."""
-        left = self._left()
-        if self._wanted and not self._started and left:
+        remaining = self._remaining_trainings()
+        if self._wanted and not self._started and remaining:
             self._started = True
-            self._say(f"training {left}, for comparison; --no-compare leaves it out")
+            self._say(f"training {remaining}, for comparison; --no-compare leaves it out")
             self._child.start()
 
     @property
@@ -73,17 +73,17 @@ class Comparison:
         self.start()
         status = self._child.wait()
         if status:
-            self._say(f"training {self._left()} failed: {self._child.failure(status)}")
+            self._say(f"training {self._remaining_trainings()} failed: {self._child.failure(status)}")
         if self._anchors:
             return AloneScores(read_json(self._run.anchors_alone))
         return AloneScores.read(self._run.sites_alone) if self._trainings else AloneScores()
 
-    def _left(self) -> str:
+    def _remaining_trainings(self) -> str:
         """Say where or on what is still to be trained; empty: nothing is."""
         if self._anchors:
             return "" if self._run.anchors_alone.exists() else "on the anchors alone"
-        left = unmeasured(self._trainings, AloneScores.read(self._run.sites_alone))
-        sites = [each.site for each in left if each.site]
+        remaining = unmeasured(self._trainings, AloneScores.read(self._run.sites_alone))
+        sites = [each.site for each in remaining if each.site]
         parts = [f"at {'each of ' if len(sites) > 1 else ''}{list_some(sites)} alone"] if sites else []
-        parts += ["on the labels alone"] if len(sites) < len(left) else []
+        parts += ["on the labels alone"] if len(sites) < len(remaining) else []
         return " and ".join(parts)

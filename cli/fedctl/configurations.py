@@ -92,9 +92,9 @@ def write_silo_config(
     """
     folder = workdir.silo(silo.name)
     token = folder / "token"
-    own = dict(silo.settings)
-    if "policy" not in own:
-        own["policy"] = str(_write(folder / "policy.yaml", TRUSTING_POLICY))
+    settings = dict(silo.settings)
+    if "policy" not in settings:
+        settings["policy"] = str(_write(folder / "policy.yaml", TRUSTING_POLICY))
     _write_private(token, Tokens(workdir.authority / "tokens").create(silo.name))
     return _write(
         folder / "silo.yaml",
@@ -107,7 +107,7 @@ def write_silo_config(
             "token": str(token),
             "state": str(folder / "state"),
             "dataRoot": str(data_root),
-            **own,
+            **settings,
         },
     )
 

@@ -57,8 +57,8 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
     sections = sections_of(study)
     if silo is not None:
         if silo not in sections:
-            found = f"found --silo {silo}, allowed are {', '.join(sections)}"
-            raise AnchorageError(UNKNOWN_CHOICE, found)
+            detail = f"found --silo {silo}, allowed are {', '.join(sections)}"
+            raise AnchorageError(UNKNOWN_CHOICE, detail)
         sections = {silo: sections[silo]}
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
     intensity = shades_of(spec.model)
@@ -76,15 +76,15 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
     else:
         emit({name: _document(name, report, shared) for name, report in reports.items()}, output)
     warn_about(study)
-    told = spec.model.intensity
-    advice = _advised_intensity(reports) if told is None else None
-    scales = _differing_scales(reports) if told is None or told.name in _SAME_FOR_ALL else None
+    stated_intensity = spec.model.intensity
+    advice = _advised_intensity(reports) if stated_intensity is None else None
+    scales = _differing_scales(reports) if stated_intensity is None or stated_intensity.name in _SAME_FOR_ALL else None
     for text in (scales, advice):
         if text:
             warn(text)
     failures = list(_failures(reports, {silo.metadata.name: silo.spec.labels for silo in study.silos}))
     if spec.evaluation is not None and spec.evaluation.on_leakage == "Refuse":
-        failures += [_leakage(*pair, found) for pair, found in shared.items() if found.identical]
+        failures += [_leakage(*pair, detail) for pair, detail in shared.items() if detail.identical]
     try:
         if silo is None:
             initial_of(spec, root)
@@ -100,37 +100,39 @@ def _held_out(contents: Mapping[str, Contents]) -> Iterator[tuple[tuple[str, str
     """Yield what each section has in common with the parts that the federation is scored on, where it has anything."""
     for part in (part for part in ("test", "validation") if part in contents):
         for name in contents:
-            if name not in ("test", part) and (found := overlap(contents[name], contents[part])):
-                yield (name, part), found
+            if name not in ("test", part) and (shared_images := overlap(contents[name], contents[part])):
+                yield (name, part), shared_images
 
 
-def _leakage(name: str, part: str, found: Overlap) -> AnchorageError:
-    one, other = found.identical[0]
-    message = f"found {counted(len(found.identical), f'{part} image')} among the images of {name}, such as {one} ({other} there)"
+def _leakage(name: str, part: str, shared_images: Overlap) -> AnchorageError:
+    one, other = shared_images.identical[0]
+    message = f"found {counted(len(shared_images.identical), f'{part} image')} among the images of {name}, such as {one} ({other} there)"
     return AnchorageError(HELD_OUT_TRAINED, f"{message}; remove them, or set spec.evaluation.onLeakage")
 
 
 def _document(name: str, report: DataReport, shared: Mapping[tuple[str, str], Overlap]) -> dict[str, Any]:
-    held_out = {part: found.as_document() for (owner, part), found in shared.items() if owner == name}
+    held_out = {part: shared_images.as_document() for (owner, part), shared_images in shared.items() if owner == name}
     return {**report.as_document(), "heldOut": held_out}
 
 
 def _overlap_lines(shared: Mapping[tuple[str, str], Overlap]) -> Iterator[RenderableType]:
-    for (name, part), found in shared.items():
-        if found.identical:
-            pair = " = ".join(found.identical[0])
+    for (name, part), shared_images in shared.items():
+        if shared_images.identical:
+            pair = " = ".join(shared_images.identical[0])
             yield Text(
-                f"{name} and {part}: {counted(len(found.identical), 'equal image')}, such as {pair}", style="red"
+                f"{name} and {part}: {counted(len(shared_images.identical), 'equal image')}, such as {pair}",
+                style="red",
             )
-        if found.near:
-            pair = " and ".join(found.near[0])
+        if shared_images.near:
+            pair = " and ".join(shared_images.near[0])
             yield Text(
-                f"{name} and {part}: {counted(len(found.near), 'pair')} of images that look the same, such as {pair}",
+                f"{name} and {part}: {counted(len(shared_images.near), 'pair')} of images that look the same, such as {pair}",
                 style="yellow",
             )
-        if found.groups:
-            who = counted(len(found.groups), "name")
-            text = f"{name} and {part}: {who} of patients or lesions in both, such as {found.groups[0]} (at different sites perhaps by chance)"
+        if shared_images.groups:
+            who = counted(len(shared_images.groups), "name")
+            text = f"{name} and {part}: {who} of patients or lesions in both, such as {shared_images.groups[0]}"
+            text += " (at different sites perhaps by chance)"
             yield Text(text, style="yellow")
 
 
@@ -172,7 +174,7 @@ def _reports_table(reports: dict[str, DataReport]) -> RenderableType:
         if report.findings:
             lines.append(_findings_table(name, report))
         elif any(report.counts):
-            lines.append(Text(f"{name}: {_counted(report)}"))
+            lines.append(Text(f"{name}: {_class_counts(report)}"))
         alike: dict[tuple[str, str], list[str]] = {}
         for bad in report.bad:
             alike.setdefault((bad.reason, bad.detail), []).append(bad.id)
@@ -222,17 +224,17 @@ def _differing_scales(reports: Mapping[str, DataReport]) -> str | None:
             sections.setdefault(_scale(report), []).append(name)
     if len(sections) < 2:
         return None
-    found = "; ".join(f"{scale}: {list_some(names)}" for scale, names in sections.items())
+    descriptions = "; ".join(f"{scale}: {list_some(names)}" for scale, names in sections.items())
     return (
-        f"sections differ in what most of their images are ({found}), so a model may tell sites apart by their greys; bring all images to "
+        f"sections differ in what most of their images are ({descriptions}), so a model may tell sites apart by their greys; bring all images to "
         "one scale"
     )
 
 
 def _advised_intensity(reports: Mapping[str, DataReport]) -> str | None:
     """Say which intensity suits images of scanners, whose values seldom fill the bits of their files; None: there are none."""
-    found = {fact.removeprefix("modality ") for report in reports.values() for fact in report.facts}
-    advice = next((text for modalities, text in _INTENSITIES.items() if found & {*modalities}), None)
+    report_modalities = {fact.removeprefix("modality ") for report in reports.values() for fact in report.facts}
+    advice = next((text for modalities, text in _INTENSITIES.items() if report_modalities & {*modalities}), None)
     return (
         advice
         and f"without spec.model.intensity, the largest value that a file's bits can hold is white, and scanners seldom use it; {advice}"
@@ -249,7 +251,7 @@ def _scale(report: DataReport) -> str:
     return (deep + Counter({"8 bits in colour" if colour else "8 bits of grey": flat})).most_common(1)[0][0]
 
 
-def _counted(report: DataReport) -> str:
+def _class_counts(report: DataReport) -> str:
     """Write how many images each class has, such as ``MEL 12, NV 30``."""
     named = [f"{name} {count}" for name, count in zip(report.strata, report.counts, strict=True)]
     more = f" and {len(named) - SHOWN_CLASSES} more" if len(named) > SHOWN_CLASSES else ""

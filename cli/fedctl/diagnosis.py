@@ -38,14 +38,14 @@ def diagnose(method: MethodSpec, rounds: Sequence[Round]) -> list[str]:
     AnchorageError
         No preset has the method's name.
     """
-    found = [
+    hints = [
         silo
         for entry in rounds[-LAST:]
         for silo in entry["silos"]
         if silo["state"] in (SiloState.COUNTED, SiloState.INACTIVE)
     ]
     by_silo: dict[str, list[Round]] = {}
-    for silo in found:
+    for silo in hints:
         by_silo.setdefault(silo["name"], []).append(silo)
     labelled_by_model = Fact.PSEUDO_LABELS in resolve(method).facts()
     return [*(_acceptance(by_silo) if labelled_by_model else ()), *_weights(by_silo)]
@@ -72,7 +72,7 @@ def accuracy_of(silo: Round) -> float | None:
 
 
 def _acceptance(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
-    accepted, right = _known(by_silo, acceptance_of), _known(by_silo, accuracy_of)
+    accepted, right = _known_shares(by_silo, acceptance_of), _known_shares(by_silo, accuracy_of)
     everything = [name for name, each in accepted.items() if min(each) >= NEARLY_ALL]
     nothing = [name for name, each in accepted.items() if max(each) == 0]
     if accepted and len(everything) == len(accepted) and not (right and min(map(min, right.values())) >= RIGHT):
@@ -87,14 +87,16 @@ def _acceptance(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
     if timid:
         yield f"{list_some(list(timid))}: {_span(timid)} of the accepted pseudo-labels are right, but few are accepted; lower the threshold"
     if nothing:
-        told = "no pseudo-label is accepted, so nothing is learnt there"
-        yield f"{list_some(nothing)}: {told}; lower the threshold, or train longer at the server first"
+        consequence = "no pseudo-label is accepted, so nothing is learnt there"
+        yield f"{list_some(nothing)}: {consequence}; lower the threshold, or train longer at the server first"
 
 
-def _known(by_silo: Mapping[str, Sequence[Round]], share_of: Callable[[Round], float | None]) -> dict[str, list[float]]:
+def _known_shares(
+    by_silo: Mapping[str, Sequence[Round]], share_of: Callable[[Round], float | None]
+) -> dict[str, list[float]]:
     """Return each silo's shares of the rounds that have one; silos without any are left out."""
-    found = {name: [s for part in parts if (s := share_of(part)) is not None] for name, parts in by_silo.items()}
-    return {name: shares for name, shares in found.items() if shares}
+    known_shares = {name: [s for part in parts if (s := share_of(part)) is not None] for name, parts in by_silo.items()}
+    return {name: shares for name, shares in known_shares.items() if shares}
 
 
 def _span(shares: Mapping[str, Sequence[float]]) -> str:

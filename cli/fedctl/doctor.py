@@ -42,16 +42,18 @@ def examine(
         A finding has the level FAIL.
     """
     expected = read_expectation(authority) if authority else Expectation()
-    found = [*_of_cluster(place, site)]
+    checks = [*_of_cluster(place, site)]
     for address in dict.fromkeys([*expected.addresses, *addresses]):
-        found += address_checks(address, expected, proxy)
+        checks += address_checks(address, expected, proxy)
     if output.for_people:
-        _print(found)
+        _print(checks)
     else:
-        emit([asdict(check) for check in found], output)
-    failed = [check.name for check in found if check.level is Level.FAIL]
+        emit([asdict(check) for check in checks], output)
+    failed = [check.name for check in checks if check.level is Level.FAIL]
     if failed:
-        raise AnchorageError(cluster.CHECKS_FAILED, f"{len(failed)} of {len(found)} checks failed: {', '.join(failed)}")
+        raise AnchorageError(
+            cluster.CHECKS_FAILED, f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}"
+        )
 
 
 def _of_cluster(place: Place, site: Site) -> Iterator[Check]:

@@ -24,8 +24,10 @@ def explain_failure(code: str, output: Format) -> None:
     if entry is None:
         near = dict.fromkeys(f"{names[n].code} {names[n].reason}" for n in get_close_matches(code.lower(), names))
         meant = f"did you mean {' or '.join(near)}? " if near else ""
-        found = f"found {code!r}, {meant}allowed is the code or the reason that a message begins with, such as ANC-1203"
-        raise AnchorageError(UNKNOWN_CHOICE, found)
+        detail = (
+            f"found {code!r}, {meant}allowed is the code or the reason that a message begins with, such as ANC-1203"
+        )
+        raise AnchorageError(UNKNOWN_CHOICE, detail)
     if output.for_people:
         typer.echo(entry.explained(), nl=False)
     else:

@@ -94,7 +94,7 @@ def begin_study(wanted: InitRequest) -> None:
     wanted_places = {role: places[role] for role in wanting_masks}
     task = _task_of(request)
     volumes = masked_volumes(wanted_places, root, columns) if task is None or task.gives_maps else {}
-    values = {role: found.values for role, found in volumes.items()}
+    values = {role: masked.values for role, masked in volumes.items()}
     if not volumes and not request.task:
         values = _mask_values(wanted_places, root)
     if values and task is None:
@@ -112,8 +112,8 @@ def begin_study(wanted: InitRequest) -> None:
         wanting = [*request.server, *(name for name, (_, labelled) in silos.items() if labelled)]
         sites |= {role: _ask_column(sites[role], places[role], root, task) for role in wanting}
     if values and task is not None:
-        for role, found in values.items():
-            if named := named_values(found, task.outputs):
+        for role, masked in values.items():
+            if named := named_values(masked, task.outputs):
                 section = sites[role].section.model_copy(update={"mask_values": named})
                 sites[role] = replace(sites[role], section=section)
     if volumes and task is not None:
@@ -122,12 +122,12 @@ def begin_study(wanted: InitRequest) -> None:
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
     if task is None and not (request.classes or request.class_maps or columns) and (several := recognised(read, root)):
         findings, fields = several
-        again = {site.role: relisted(site, root, findings, fields.get(site.role, {})) for site in read}
-        if all(site.names for site in again.values()):  # else some are of other labels, and are refused below
+        relisted_sites = {site.role: relisted(site, root, findings, fields.get(site.role, {})) for site in read}
+        if all(site.names for site in relisted_sites.values()):  # else some are of other labels, and are refused below
             task = findings
             typer.echo(f"images have several findings each, so the task is multiLabel: {', '.join(task.outputs)}")
-            sites |= again
-            read = [*again.values()]
+            sites |= relisted_sites
+            read = [*relisted_sites.values()]
             labels |= {name: _labels_of(sites[name], True) for name, labelled in labels.items() if labelled != "None"}
     if not any(site.names for site in read if site.role not in ("validation", "test")):
         raise AnchorageError(LABELS_MISSING, _no_labels(read))
@@ -137,10 +137,10 @@ def begin_study(wanted: InitRequest) -> None:
     if task is not None:
         document, task_name = write_piece(task), task.name
     else:
-        told = _class_maps(request.class_maps, sites)
-        _refuse_several(read, request.classes, told)
-        given = request.classes or (_ask_classes(read) if asking else ())
-        classes, class_maps = agree(read, given, told, _ask if asking else None)
+        wanted_maps = _class_maps(request.class_maps, sites)
+        _refuse_several(read, request.classes, wanted_maps)
+        class_names = request.classes or (_ask_classes(read) if asking else ())
+        classes, class_maps = agree(read, class_names, wanted_maps, _ask if asking else None)
         _warn_missing(server, classes, class_maps)
         document, task_name = {"classification": {"classes": classes}}, "classification"
     name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
@@ -161,15 +161,15 @@ def begin_study(wanted: InitRequest) -> None:
 
 def _mask_values(places: Mapping[str, Path], root: Path) -> dict[str, tuple[int, ...]]:
     """Return the values of the masks of each folder; empty unless the images of every one have masks."""
-    found: dict[str, tuple[int, ...]] = {}
+    values_by_role: dict[str, tuple[int, ...]] = {}
     for role, place in places.items():
         if (
             not place.is_dir()
             or (values := values_at(SiloData.model_validate(plain_section(place, root)), root)) is None
         ):
             return {}
-        found[role] = values
-    return found
+        values_by_role[role] = values
+    return values_by_role
 
 
 def _task_of(request: InitRequest) -> TaskHooks | None:
@@ -187,15 +187,18 @@ def _task_of(request: InitRequest) -> TaskHooks | None:
     try:
         return expect(read_piece("task", yaml.safe_load(request.task)), TaskHooks)
     except (yaml.YAMLError, ValidationError) as error:
-        found = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else "it is no YAML"
+        detail = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else "it is no YAML"
         form = "'{plugin: {name: acme.Regression, options: {quantity: age}}}'"
         raise typer.BadParameter(
-            f"found --task {request.task}: {found}; write it as spec.task has it, such as {form}"
+            f"found --task {request.task}: {detail}; write it as spec.task has it, such as {form}"
         ) from error
 
 
 def agree(
-    sites: Sequence[SiteFolder], given: Sequence[str], told: Mapping[tuple[str, str], str], ask: Asked | None
+    sites: Sequence[SiteFolder],
+    class_names: Sequence[str],
+    class_maps_by_site: Mapping[tuple[str, str], str],
+    ask: Asked | None,
 ) -> tuple[list[str], dict[str, dict[str, str]]]:
     """Find the classes, and what each site calls them.
 
@@ -203,9 +206,9 @@ def agree(
     ----------
     sites : sequence of SiteFolder
         Those whose labels are read.
-    given : sequence of str
+    class_names : sequence of str
         The classes; empty takes the names of the site that has most.
-    told : mapping
+    class_maps_by_site : mapping
         Class by role and local name.
     ask : callable or None
         Answers for a name that is spelt like no class.
@@ -228,15 +231,19 @@ def agree(
             )
             raise AnchorageError(CLASSES_DIFFER, f"{message}; name a folder below it for each section")
     richest = _richest(sites)
-    classes = list(given) or list(dict.fromkeys(told.get((richest.role, name), name) for name in richest.names))
-    if astray := sorted(set(told.values()) - set(classes)):
+    classes = list(class_names) or list(
+        dict.fromkeys(class_maps_by_site.get((richest.role, name), name) for name in richest.names)
+    )
+    if astray := sorted(set(class_maps_by_site.values()) - set(classes)):
         raise typer.BadParameter(f"--class-map leads to {', '.join(astray)}; the classes are {', '.join(classes)}")
     maps: dict[str, dict[str, str]] = {}
     open_names: list[tuple[SiteFolder, str]] = []
     for site in sites:
         for local in site.names:
             folded = {fold(name): name for name in reversed(classes)}
-            meant = told.get((site.role, local)) or (local if local in classes else folded.get(fold(local)))
+            meant = class_maps_by_site.get((site.role, local)) or (
+                local if local in classes else folded.get(fold(local))
+            )
             if meant is None and ask is not None:
                 meant = ask(site, local, classes)
                 classes += [] if meant in classes else [meant]
@@ -249,7 +256,9 @@ def agree(
     return classes, maps
 
 
-def _refuse_several(sites: Sequence[SiteFolder], given: Sequence[str], told: Mapping[tuple[str, str], str]) -> None:
+def _refuse_several(
+    sites: Sequence[SiteFolder], class_names: Sequence[str], maps_by_site: Mapping[tuple[str, str], str]
+) -> None:
     """Refuse labels that name several findings, unless they are classes, or mapped to one.
 
     Raises
@@ -257,16 +266,16 @@ def _refuse_several(sites: Sequence[SiteFolder], given: Sequence[str], told: Map
     AnchorageError
         TASK_UNSUPPORTED: there are such labels, or more ones than images in columns of zeros and ones.
     """
-    known = {*given, *(name for site in sites for name in site.names)}
+    known = {*class_names, *(name for site in sites for name in site.names)}
     remedy = (
         "name the column of one finding with --label-column, or make combinations classes with --classes or --class-map"
     )
     for site in sites:
         place = f"{site.role} ({site.section.manifest or site.section.path})"
-        open_names = [name for name in site.names if name not in given and (site.role, name) not in told]
-        found = {name: site.names[name] for name in several_findings(open_names, known)}
-        refuse_several(place, found, remedy)
-        ones = {name: count for name, count in site.names.items() if not given or name in given}
+        open_names = [name for name in site.names if name not in class_names and (site.role, name) not in maps_by_site]
+        counts = {name: site.names[name] for name in several_findings(open_names, known)}
+        refuse_several(place, counts, remedy)
+        ones = {name: count for name, count in site.names.items() if not class_names or name in class_names}
         if sum(ones.values()) > site.images:
             columns = ", ".join(list(ones)[:5])
             message = (
@@ -290,11 +299,11 @@ def fold(name: str) -> str:
 
 
 def _differ(names: Sequence[tuple[SiteFolder, str]], classes: Sequence[str]) -> str:
-    found = ", ".join(f'"{name}" of {site.role} ({site.names[name]} images)' for site, name in names)
+    descriptions = ", ".join(f'"{name}" of {site.role} ({site.names[name]} images)' for site, name in names)
     options = " ".join(f"--class-map {shlex.quote(f'{site.role}:{name}=CLASS')}" for site, name in names)
     every = ",".join(dict.fromkeys([*classes, *(name for _, name in names)]))
     return (
-        f"{found}: spelt like none of the classes {', '.join(classes)}; say which class each is: {options} "
+        f"{descriptions}: spelt like none of the classes {', '.join(classes)}; say which class each is: {options} "
         f"(classMap in the file), or that it is one of its own: --classes {shlex.quote(every)}"
     )
 
@@ -312,26 +321,26 @@ def _silo_of(text: str) -> tuple[str, tuple[Path, bool]]:
 
 
 def _class_maps(texts: Sequence[str], sites: Mapping[str, SiteFolder]) -> dict[tuple[str, str], str]:
-    told = {}
+    maps_by_site = {}
     for text in texts:
         role, _, rest = text.partition(":")
         local, _, name = rest.rpartition("=")
         if role not in sites or local not in sites[role].names:
             known = ", ".join(f"{role}:{name}" for role, site in sites.items() for name in site.names)
             raise typer.BadParameter(f"found --class-map {text}, allowed is ROLE:LOCAL=CLASS; found are {known}")
-        told[role, local] = name
-    return told
+        maps_by_site[role, local] = name
+    return maps_by_site
 
 
 def _label_columns(texts: Sequence[str], roles: Collection[str]) -> dict[str, str]:
-    told = {}
+    columns = {}
     for text in texts:
         role, _, column = text.partition(":")
         if role not in roles or not column:
             form = f"ROLE:COLUMN, with one of the roles {', '.join(roles)}"
             raise typer.BadParameter(f"found --label-column {text}, allowed is {form}")
-        told[role] = column
-    return told
+        columns[role] = column
+    return columns
 
 
 def _labels_of(site: SiteFolder, labelled: bool) -> Labels:
@@ -346,8 +355,10 @@ def _labels_of(site: SiteFolder, labelled: bool) -> Labels:
 def _remedy(site: SiteFolder) -> str:
     if not site.columns:
         return "put them in a folder per class, or in a table with a column of labels"
-    found = ", ".join(site.columns)
-    return f"name the column of {site.section.manifest} that has them with --label-column {site.role}:COLUMN ({found})"
+    columns = ", ".join(site.columns)
+    return (
+        f"name the column of {site.section.manifest} that has them with --label-column {site.role}:COLUMN ({columns})"
+    )
 
 
 def _no_labels(read: Sequence[SiteFolder]) -> str:
@@ -387,17 +398,17 @@ def _refuse_existing(out: Path) -> None:
 
 def _refuse_shared(places: Mapping[str, Path]) -> None:
     """Refuse folders of which one is, or holds, another: its images would be in two sections."""
-    seen: list[tuple[str, Path]] = []
+    earlier: list[tuple[str, Path]] = []
     for role, place in places.items():
         here = place.resolve()
-        for other, there in seen:
+        for other, there in earlier:
             if (
                 here == there
                 or (here.is_dir() and there.is_relative_to(here))
                 or (there.is_dir() and here.is_relative_to(there))
             ):
                 raise typer.BadParameter(f"{role} and {other} share images: {place} and {there}; give each its own")
-        seen.append((role, here))
+        earlier.append((role, here))
 
 
 def _require_valid(text: str, out: Path) -> None:
@@ -414,8 +425,10 @@ def _require_valid(text: str, out: Path) -> None:
         try:
             validate_study(draft)
         except DocumentError as error:
-            found = "; ".join(f"{dotted(mistake.path)}: {mistake.message}" for mistake in error.mistakes)
-            raise AnchorageError(error.failure, f"{out} is not written, as it would not be valid: {found}") from error
+            mistakes = "; ".join(f"{dotted(mistake.path)}: {mistake.message}" for mistake in error.mistakes)
+            raise AnchorageError(
+                error.failure, f"{out} is not written, as it would not be valid: {mistakes}"
+            ) from error
 
 
 def _write(out: Path, text: str) -> None:
@@ -425,11 +438,11 @@ def _write(out: Path, text: str) -> None:
             file.write(text)
 
 
-def _interview(given: InitRequest) -> InitRequest:
+def _interview(request: InitRequest) -> InitRequest:
     """Ask for what the options do not say."""
-    out = given.out or Path(typer.prompt("File to write", default=str(DEFAULT_OUT)))
+    out = request.out or Path(typer.prompt("File to write", default=str(DEFAULT_OUT)))
     _refuse_existing(out)
-    server = dict(given.server)
+    server = dict(request.server)
     questions = {
         "anchors": "The coordinating site's labelled images to train on",
         "validation": "Labelled images by which the best round is chosen",
@@ -452,7 +465,7 @@ def _interview(given: InitRequest) -> InitRequest:
         except typer.BadParameter as error:
             typer.echo(error.message)
             del silos[-1]
-    return replace(given, out=out, server=server, silos=tuple(silos))
+    return replace(request, out=out, server=server, silos=tuple(silos))
 
 
 def _folder(question: str) -> str:
@@ -473,9 +486,9 @@ def _ask_column(site: SiteFolder, place: Path, root: Path, task: TaskHooks | Non
 
 def _ask_classes(sites: Sequence[SiteFolder]) -> tuple[str, ...]:
     """Ask for the classes; none where those of the folders are accepted."""
-    found = ", ".join(_richest(sites).names)
-    answer = str(typer.prompt("Classes, in the order of the model's outputs", default=found))
-    return () if answer == found else tuple(name.strip() for name in answer.split(",") if name.strip())
+    names = ", ".join(_richest(sites).names)
+    answer = str(typer.prompt("Classes, in the order of the model's outputs", default=names))
+    return () if answer == names else tuple(name.strip() for name in answer.split(",") if name.strip())
 
 
 def _ask(site: SiteFolder, name: str, classes: Sequence[str]) -> str:

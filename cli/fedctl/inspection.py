@@ -37,21 +37,21 @@ ROOMY = 90
 def show_status(source: Source, output: Format, watch: bool) -> None:
     """Print the federation with its status."""
     if output.for_people:
-        show(source.observe, lambda seen: _status_table(seen, output is Format.WIDE), output, watch=watch)
+        show(source.observe, lambda observation: _status_table(observation, output is Format.WIDE), output, watch=watch)
     else:
         show(lambda: source.observe().document, str, output, watch=watch)
 
 
-def _status_table(seen: Observation, wide: bool) -> RenderableType:
-    status, spec = seen.status, seen.document["spec"]
+def _status_table(observation: Observation, wide: bool) -> RenderableType:
+    status, spec = observation.status, observation.document["spec"]
     true = next((c for c in status.conditions if c.type in ("Succeeded", "Failed") and c.status == "True"), None)
     refused = next((c for c in status.conditions if c.type == "Accepted" and c.status == "False"), None)
     ready = find_condition(status.conditions, "Ready")
     waiting = next((c for c in status.conditions if c.type == "QuorumMet" and c.status == "False"), None)
-    state = true or refused or (waiting if seen.live else None) or ready
+    state = true or refused or (waiting if observation.live else None) or ready
     columns = ["federation", "state", "reason", "round", "silos", "method"]
     cells = [
-        seen.document["metadata"]["name"],
+        observation.document["metadata"]["name"],
         f"{state.type}={state.status}" if state else "Unknown",
         state.reason if state else "",
         f"{status.round}/{status.rounds or spec['rounds']}",
@@ -64,7 +64,7 @@ def _status_table(seen: Observation, wide: bool) -> RenderableType:
     table = plain_table(*columns)
     table.add_row(*cells)
     lines: list[RenderableType] = [table]
-    if unseen := _unseen(seen, time()):
+    if unseen := _unseen(observation, time()):
         lines.append(Text(unseen, style="yellow"))
     if state and state.message:
         lines.append(Text(state.message, style="yellow"))
@@ -76,16 +76,16 @@ def _status_table(seen: Observation, wide: bool) -> RenderableType:
     return Group(*lines)
 
 
-def _unseen(seen: Observation, now: float) -> str:
+def _unseen(observation: Observation, now: float) -> str:
     """Say that the operator of a cluster has not looked at what there is now, so that the figures are old; empty where it has."""
-    generation, status = seen.document["metadata"].get("generation"), seen.status
+    generation, status = observation.document["metadata"].get("generation"), observation.status
     if generation is None:  # no cluster
         return ""
     look = "`kubectl get deployments -A -l app.kubernetes.io/name=anchorage-operator` shows whether it runs"
     written = status.last_updated_time
     if written is None or not status.observed_generation:
         return f"no operator has looked at this yet; {look}"
-    runs = seen.live and not is_true(status.conditions, "Succeeded", "Failed")
+    runs = observation.live and not is_true(status.conditions, "Succeeded", "Failed")
     if generation > status.observed_generation or (runs and now - seconds_of(written) > UNSEEN_SECONDS):
         counted = f"(generation {generation}, seen {status.observed_generation})"
         return f"the operator has not looked at this since {written} {counted}; {look}"
@@ -127,8 +127,8 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
 def _progress(silo: Mapping[str, Any]) -> str:
     """Format how far a silo's task is, or the pace of its model or update while that travels."""
     if silo["rate"]:
-        left = silo["secondsLeft"]
-        return f"{amount(silo['rate'])}/s" + ("" if left is None else f", {duration(left)} left")
+        seconds_left = silo["secondsLeft"]
+        return f"{amount(silo['rate'])}/s" + ("" if seconds_left is None else f", {duration(seconds_left)} left")
     return f"{silo['progress']} %" if silo["task"] else ""
 
 
@@ -143,8 +143,8 @@ def show_rounds(source: Source, output: Format, watch: bool) -> None:
 
 
 def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
-    found = ordered(dict.fromkeys(name for record in rounds for name in record["metrics"]))
-    names = found if wide else shown_first(found)[: 3 if people().width < ROOMY else None]
+    names_by_order = ordered(dict.fromkeys(name for record in rounds for name in record["metrics"]))
+    names = names_by_order if wide else shown_first(names_by_order)[: 3 if people().width < ROOMY else None]
     table = plain_table(
         "round",
         "committed",
@@ -222,17 +222,17 @@ def show_logs(source: Source, process: str | None, lines: int, follow: bool) -> 
 
 
 Log = Callable[[], Iterator[str]]
-Said = tuple[str, str | AnchorageError]
+Line = tuple[str, str | AnchorageError]
 """A process, and a line of its log or why that cannot be read on."""
 
 
-def in_order(logs: Mapping[str, Log]) -> Iterator[Said]:
+def in_order(logs: Mapping[str, Log]) -> Iterator[Line]:
     """Yield the lines of several logs in the order of their times; a line without one, as of a traceback, follows the line before it."""
-    for _, name, line in merge(*(_timed(name, log) for name, log in logs.items()), key=itemgetter(0)):
+    for _, name, line in merge(*(_timed_lines(name, log) for name, log in logs.items()), key=itemgetter(0)):
         yield name, line
 
 
-def _timed(name: str, log: Log) -> Iterator[tuple[str, *Said]]:
+def _timed_lines(name: str, log: Log) -> Iterator[tuple[str, *Line]]:
     """Yield a log's lines with times that never decrease (RFC 3339 in UTC), then why it cannot be read on."""
     time = ""
     try:
@@ -250,26 +250,26 @@ def _time_of(line: str) -> str:
         return ""
 
 
-def interleave(logs: Mapping[str, Log]) -> Iterator[Said]:
+def interleave(logs: Mapping[str, Log]) -> Iterator[Line]:
     """Yield the lines of several logs as they arrive, until all logs have ended; what arrives at once is put in the order of its times."""
-    said: SimpleQueue[tuple[str, *Said] | None] = SimpleQueue()
+    lines_queue: SimpleQueue[tuple[str, *Line] | None] = SimpleQueue()
 
     def pump(name: str, log: Log) -> None:
-        for line in _timed(name, log):
-            said.put(line)
-        said.put(None)
+        for line in _timed_lines(name, log):
+            lines_queue.put(line)
+        lines_queue.put(None)
 
     for name, log in logs.items():
         Thread(target=pump, args=(name, log), daemon=True).start()
-    left = len(logs)
-    while left:
-        arrived = [said.get()]
+    open_logs = len(logs)
+    while open_logs:
+        lines = [lines_queue.get()]
         end = monotonic() + TOGETHER_SECONDS
         with suppress(Empty):
             while (seconds := end - monotonic()) > 0:
-                arrived.append(said.get(timeout=seconds))
-        left -= arrived.count(None)
-        for _, name, line in sorted(filter(None, arrived), key=itemgetter(0)):
+                lines.append(lines_queue.get(timeout=seconds))
+        open_logs -= lines.count(None)
+        for _, name, line in sorted(filter(None, lines), key=itemgetter(0)):
             yield name, line
 
 

@@ -64,10 +64,10 @@ def invite(name: str, place: Place, request: InvitationRequest) -> None:
     authority = _authority(api, name)
     held = api.get("Secret", api.namespace, secret_name(request.silo))
     if held is not None and FEDERATION_LABEL not in held["metadata"].get("labels", {}):
-        found = (
+        detail = (
             f"the Secret {secret_name(request.silo)} is of no federation; name the silo otherwise, or rename the Secret"
         )
-        raise AnchorageError(cluster.SILO_TAKEN, found)
+        raise AnchorageError(cluster.SILO_TAKEN, detail)
     if held is not None and "key" in held.get("data", {}) and not request.replace:
         raise AnchorageError(
             cluster.SILO_TAKEN,
@@ -117,8 +117,8 @@ def parse_span(text: str) -> int:
     typer.BadParameter
         It is none, or longer than a year.
     """
-    found = _SPAN.match(text)
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    match = _SPAN.match(text)
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not 0 < seconds <= 366 * 86_400:
         raise typer.BadParameter(
             f"--valid {text!r}: allowed are minutes, hours or days up to a year, such as 12h or 7d"
@@ -159,10 +159,10 @@ def address_parts(text: str) -> tuple[str, int]:
     typer.BadParameter
         It is not ``host:port``.
     """
-    found = _ADDRESS.match(text)
-    if not found or not 0 < int(found[2]) < 65_536:
+    match = _ADDRESS.match(text)
+    if not match or not 0 < int(match[2]) < 65_536:
         raise typer.BadParameter(f"{text!r} is no address; allowed is host:port")
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def secret_name(silo: str) -> str:
@@ -192,8 +192,8 @@ def _acceptable(silo: Json | None, federation: str, request: InvitationRequest) 
 
 
 def _authority(api: KubeClient, federation: str) -> str:
-    found = api.get("ConfigMap", api.namespace, f"{federation}-authority") or {}
-    certificate = found.get("data", {}).get("ca.pem")
+    authority_object = api.get("ConfigMap", api.namespace, f"{federation}-authority") or {}
+    certificate = authority_object.get("data", {}).get("ca.pem")
     if not certificate:
         raise AnchorageError(
             cluster.AUTHORITY_NOT_READY,

@@ -341,7 +341,7 @@ def _accept_changes(run: Workdir, study: Study, federation: Federation) -> None:
         _begin_anew(run)  # such as documents of an earlier version
         return
     changes = find_changes(before.federation, federation, resolve, before.silos, study.silos)
-    refused = _refused(run, before.federation, federation, changes)
+    refused = _refusals(run, before.federation, federation, changes)
     if refused:
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         message = f"{run.root} holds a run: {refused[0]}{more}; restore it, or name another --workdir"
@@ -358,16 +358,16 @@ def _begin_anew(run: Workdir) -> None:
     run.server.mkdir(exist_ok=True)
 
 
-def _refused(run: Workdir, before: Federation, after: Federation, changes: Sequence[Change]) -> list[str]:
+def _refusals(run: Workdir, before: Federation, after: Federation, changes: Sequence[Change]) -> list[str]:
     """Say what changed and cannot."""
     if before.metadata.name != after.metadata.name:  # its authority vouches for this name alone
         return [f"its federation is {before.metadata.name}, not {after.metadata.name}"]
     # what arrived is kept for the open round
-    arrived = {silo.name for silo in last_status(run).silos if silo.state == SiloState.ARRIVED}
+    arrived_silos = {silo.name for silo in last_status(run).silos if silo.state == SiloState.ARRIVED}
     counted = {
         silo["name"] for record in read_journal(run) for silo in record["silos"] if silo["state"] == SiloState.COUNTED
     }
-    return refusals(changes, _last_round(run) or None, arrived | counted)
+    return refusals(changes, _last_round(run) or None, arrived_silos | counted)
 
 
 def _last_round(run: Workdir) -> int:

@@ -56,16 +56,16 @@ class LocalSource:
         """Return committed rounds, failures of silos in them, and the status's conditions."""
         status, _ = observe(self.run)
         about = f"Federation/{read_federation_of(self.run)['metadata']['name']}"
-        found: list[Event] = []
+        events: list[Event] = []
         for record in self.rounds():
             time = timestamp(record["time"])
             metrics = ", ".join(f"{name} {value:.4g}" for name, value in record["metrics"].items() if value is not None)
             message = f"round {record['round']}" + (f", {metrics}" if metrics else "")
-            found.append(Event(time, "Normal", "RoundCommitted", about, message))
+            events.append(Event(time, "Normal", "RoundCommitted", about, message))
             for silo in record["silos"]:
                 if silo["code"]:
-                    said = f"{silo['code']} {silo['message']}, round {record['round']}"
-                    found.append(Event(time, "Warning", f"Silo{silo['state']}", f"Silo/{silo['name']}", said))
+                    detail = f"{silo['code']} {silo['message']}, round {record['round']}"
+                    events.append(Event(time, "Warning", f"Silo{silo['state']}", f"Silo/{silo['name']}", detail))
         for condition in status.conditions:
             if condition.status == "Unknown":
                 continue
@@ -73,8 +73,8 @@ class LocalSource:
             bad = not expected and condition.status == ("True" if condition.type == "Failed" else "False")
             message = f"{condition.type}={condition.status} {condition.message}".strip()
             time = condition.last_transition_time
-            found.append(Event(time, "Warning" if bad else "Normal", condition.reason, about, message))
-        return sorted(found, key=lambda event: event.time)
+            events.append(Event(time, "Warning" if bad else "Normal", condition.reason, about, message))
+        return sorted(events, key=lambda event: event.time)
 
     def processes(self) -> Sequence[str]:
         """Return the processes that have written a log."""
@@ -85,8 +85,8 @@ class LocalSource:
         """Return the lines of a log file."""
         path = self.run.log(process)
         if not path.exists():
-            found = ", ".join(self.processes()) or "none"
-            raise AnchorageError(commands.NO_RUN_HERE, f"{self.run.root} has no log of {process}; there are: {found}")
+            logs = ", ".join(self.processes()) or "none"
+            raise AnchorageError(commands.NO_RUN_HERE, f"{self.run.root} has no log of {process}; there are: {logs}")
         return _lines(path, tail, follow)
 
     def card(self) -> ModelCard | None:
@@ -98,14 +98,14 @@ class LocalSource:
         """Return the stored model; for an unfinished run, the last committed checkpoint."""
         status, _ = observe(self.run)
         stored = status.best_model if best else status.model
-        found = stored or status.last_checkpoint
-        if found is None or (stored is None and found.round == 0):
+        checkpoint = stored or status.last_checkpoint
+        if checkpoint is None or (stored is None and checkpoint.round == 0):
             raise no_model(str(self.run.root))
-        path = Path(found.path)
+        path = Path(checkpoint.path)
         if not path.exists():
             raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")
         description = read_json(self.run.model / DESCRIPTION) if stored is not None else None
-        yield ModelFile(path, found.digest, found.round, description or {})
+        yield ModelFile(path, checkpoint.digest, checkpoint.round, description or {})
 
 
 def read_card_at(file: Path) -> ModelCard | None:

@@ -114,10 +114,10 @@ def init(
     from fedctl.init import InitRequest, begin_study
 
     server = {"anchors": anchors, "validation": validation, "test": test}
-    found = {role: folder for role, folder in server.items() if folder is not None}
+    folders = {role: folder for role, folder in server.items() if folder is not None}
     names = tuple(name.strip() for name in (classes or "").split(",") if name.strip())
     silos, maps, columns = (tuple(texts or ()) for texts in (silo, class_map, label_column))
-    begin_study(InitRequest(out, names, found, silos, maps, columns, task))
+    begin_study(InitRequest(out, names, folders, silos, maps, columns, task))
 
 
 @app.command(rich_help_panel=DOCUMENTS)

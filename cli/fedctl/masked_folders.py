@@ -30,20 +30,20 @@ def values_at(section: SiloData, root: Path) -> tuple[int, ...] | None:
     files = [] if listing.masks is None else [file for file in listing.masks.files if file is not None]
     if not files or 2 * len(files) <= len(listing) or len(class_folders(listing)) > 1:
         return None
-    found: set[int] = set()
+    values_seen: set[int] = set()
     for row in np.unique(np.linspace(0, len(files) - 1, SAMPLED).astype(int)):
         try:
-            found |= set(np.unique(mask_values(files[row])).tolist())
+            values_seen |= set(np.unique(mask_values(files[row])).tolist())
         except RefusedImageError:  # which `fedctl data check` names
             continue
-    values = tuple(sorted(found - {0}))
+    values = tuple(sorted(values_seen - {0}))
     return values if 0 < len(values) <= _MOST_VALUES else None
 
 
-def classes_of(values: Sequence[Sequence[int]], given: Sequence[str]) -> Sequence[str]:
+def classes_of(values: Sequence[Sequence[int]], wanted_classes: Sequence[str]) -> Sequence[str]:
     """Return the names of the classes, background first, of what `values_at` returned for each site, unless names are given."""
-    if given:
-        return given
+    if wanted_classes:
+        return wanted_classes
     most = max(map(len, values))
     return ("background", "foreground") if most == 1 else ("background", *(f"class {n}" for n in range(1, most + 1)))
 

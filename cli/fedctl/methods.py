@@ -38,17 +38,17 @@ def list_methods(output: Format) -> None:
     columns = ["method", "labels", "protocols", "beside the model", "the server learns", "other silos learn"]
     table = plain_table(*columns, *(["what it does", "source"] if wide else []))
     for name, preset in PRESETS.items():
-        cells = [name, preset.setting, ", ".join(preset.protocols), _beside(preset)]
+        cells = [name, preset.setting, ", ".join(preset.protocols), _auxiliary_words(preset)]
         cells += [preset.reveals_to_server, preset.reveals_to_silos]
         table.add_row(*cells, *([preset.summary, preset.source] if wide else []))
     console.print(table)
 
 
 def _lines(preset: Preset) -> RenderableType:
-    told = [f"{preset.setting}; {' or '.join(preset.protocols)}"]
-    told += [f"beside the model: {_beside(preset)}"] if preset.down or preset.up else []
-    told += [f"the server learns {preset.reveals_to_server}", f"other silos learn {preset.reveals_to_silos}"]
-    return Group(Text(preset.name, style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in told))
+    lines = [f"{preset.setting}; {' or '.join(preset.protocols)}"]
+    lines += [f"beside the model: {_auxiliary_words(preset)}"] if preset.down or preset.up else []
+    lines += [f"the server learns {preset.reveals_to_server}", f"other silos learn {preset.reveals_to_silos}"]
+    return Group(Text(preset.name, style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
 
 
 def describe_method(name: str, output: Format) -> None:
@@ -87,18 +87,18 @@ def _document(preset: Preset) -> dict[str, Any]:
         "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
         "variants": {name: asdict(variant) for name, variant in variants_of(preset.name).items()},
         "source": preset.source,
-        "published": [_published(result) for result in published_of(preset.name)],
+        "published": [_published_values(result) for result in published_of(preset.name)],
         "snippet": snippet(preset),
     }
 
 
-def _published(result: PublishedResult) -> dict[str, Any]:
+def _published_values(result: PublishedResult) -> dict[str, Any]:
     std = float(result.std) if result.std else None
-    told = {"source": result.source, "dataset": result.dataset, "setting": result.setting, "model": result.model}
-    return {**told, "method": result.method, "metric": result.metric, "value": float(result.value), "std": std}
+    columns = {"source": result.source, "dataset": result.dataset, "setting": result.setting, "model": result.model}
+    return {**columns, "method": result.method, "metric": result.metric, "value": float(result.value), "std": std}
 
 
-def _beside(preset: Preset) -> str:
+def _auxiliary_words(preset: Preset) -> str:
     ways = [f"↓ {channel.name}" for channel in preset.down] + [f"↑ {channel.name}" for channel in preset.up]
     return ", ".join(ways) or "nothing"
 

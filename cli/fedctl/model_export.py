@@ -38,33 +38,33 @@ def export_model(where: str, out: Path, form: ModelFormat, best: bool, force: bo
     """
     if not force:
         refuse_existing(out)
-    found = open_model(where, best=best)
+    trained = open_model(where, best=best)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        _WRITERS[form](found, out)
+        _WRITERS[form](trained, out)
         size = out.stat().st_size
-    digest = found.weights.digest
+    digest = trained.weights.digest
     if output.for_people:
-        typer.echo(f"{out}: {form.value}, {amount(size)}; {found.chosen}, digest {digest}")
+        typer.echo(f"{out}: {form.value}, {amount(size)}; {trained.chosen}, digest {digest}")
     else:
         facts = {"path": str(out), "format": form.value, "bytes": size, "digest": digest}
-        emit({**facts, **found.chosen.values()}, output)
+        emit({**facts, **trained.chosen.values()}, output)
 
 
-def _write_torchscript(found: TrainedModel, out: Path) -> None:
+def _write_torchscript(trained: TrainedModel, out: Path) -> None:
     from anchorage.learning.exporting import save_torchscript
 
-    save_torchscript(found.image_model(), out, found.text)
+    save_torchscript(trained.image_model(), out, trained.text)
 
 
-def _write_onnx(found: TrainedModel, out: Path) -> None:
+def _write_onnx(trained: TrainedModel, out: Path) -> None:
     from anchorage.learning.exporting import save_onnx
 
-    save_onnx(found.image_model(), out, found.text)
+    save_onnx(trained.image_model(), out, trained.text)
 
 
-def _write_weights(found: TrainedModel, out: Path) -> None:
-    write_safetensors(out, found.weights, metadata={"format": "pt", DESCRIPTION: found.text})
+def _write_weights(trained: TrainedModel, out: Path) -> None:
+    write_safetensors(out, trained.weights, metadata={"format": "pt", DESCRIPTION: trained.text})
 
 
 _WRITERS: dict[ModelFormat, Callable[[TrainedModel, Path], None]] = {

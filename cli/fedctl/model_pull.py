@@ -52,13 +52,13 @@ def pull_model(source: Source, out: Path, best: bool, force: bool, output: Forma
     """
     if not force:
         refuse_existing(out / WEIGHTS, out / DESCRIPTION)
-    found = read_model(source, best=best)
+    pulled = read_model(source, best=best)
     path = str(out / WEIGHTS)
-    _write(found, out)
+    _write(pulled, out)
     if output.for_people:
-        typer.echo(f"{path}: {found.chosen}, digest {found.model.digest}")
+        typer.echo(f"{path}: {pulled.chosen}, digest {pulled.model.digest}")
     else:
-        emit({"path": path, "digest": found.model.digest, **found.chosen.values()}, output)
+        emit({"path": path, "digest": pulled.model.digest, **pulled.chosen.values()}, output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +77,22 @@ class FoundModel:
 
 def read_model(source: Source, *, best: bool) -> FoundModel:
     """Return the best model of a federation, or the last. Errors as of `pull_model`."""
-    with source.model(best=best) as found:
-        model, metadata = _read(found)
-        role = ("best" if best else "final") if found.description else "checkpoint"
+    with source.model(best=best) as model_file:
+        model, metadata = _read(model_file)
+        role = ("best" if best else "final") if model_file.description else "checkpoint"
         shapes = {tensor.name: tensor.shape for tensor in model.layout.tensors}
-        description = _described(source, found, role, model.digest, shapes)
+        description = _describe(source, model_file, role, model.digest, shapes)
         return FoundModel(model, metadata, description, chosen_of(description, role))
 
 
-def _described(
-    source: Source, found: ModelFile, role: str, digest: str, shapes: Mapping[str, Sequence[int]]
+def _describe(
+    source: Source, model_file: ModelFile, role: str, digest: str, shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
     """Return the content of ``model.json``: the server's, of this model alone; before the run's end, what the documents say."""
-    stored = {**found.description.get(role, {}), "file": WEIGHTS, "digest": digest, "round": found.round}
-    if found.description:
-        return {**{key: item for key, item in found.description.items() if key not in ROLES}, role: stored}
-    scores = (record["metrics"] for record in source.rounds() if record["round"] == found.round)
+    stored = {**model_file.description.get(role, {}), "file": WEIGHTS, "digest": digest, "round": model_file.round}
+    if model_file.description:
+        return {**{key: item for key, item in model_file.description.items() if key not in ROLES}, role: stored}
+    scores = (record["metrics"] for record in source.rounds() if record["round"] == model_file.round)
     stored["metrics"] = next(scores, {})
     document = {key: item for key, item in source.observe().document.items() if key != "status"}
     federation, _ = check_document(RawDocument(document), Federation)
@@ -104,9 +104,9 @@ def _described(
     return {**describe(model, name, classifier_trained=True), **of_head, role: stored}
 
 
-def _read(found: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:
+def _read(model_file: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:
     """Return the network of a file whose digest is checked, and the file's metadata."""
-    path, digest = found.path, found.digest
+    path, digest = model_file.path, model_file.digest
     layout, metadata = read_description(path)
     model = read_safetensors(path, layout.select(name for name in layout.by_name if not name.startswith(STATE))).model
     if model.digest != digest:
@@ -115,8 +115,8 @@ def _read(found: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:
     return network, {**metadata, **({"digest": network.digest} if "digest" in metadata else {})}
 
 
-def _write(found: FoundModel, out: Path) -> None:
+def _write(pulled: FoundModel, out: Path) -> None:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        write_safetensors(out / WEIGHTS, found.model, metadata={**found.metadata, "format": "pt"})
-        (out / DESCRIPTION).write_text(json.dumps(found.description, indent=2) + "\n")
+        write_safetensors(out / WEIGHTS, pulled.model, metadata={**pulled.metadata, "format": "pt"})
+        (out / DESCRIPTION).write_text(json.dumps(pulled.description, indent=2) + "\n")

@@ -45,8 +45,8 @@ def finish(name: str | None, place: Place) -> None:
         typer.echo(f"the former authority is dropped when no silo needs it; fedctl status {federation} names who does")
         return
     if waiting := _without_certificate(run):
-        found = f"{', '.join(waiting)} of {run.root} have no certificate of the new authority yet"
-        raise AnchorageError(identity.AUTHORITY_IN_USE, found)
+        detail = f"{', '.join(waiting)} of {run.root} have no certificate of the new authority yet"
+        raise AnchorageError(identity.AUTHORITY_IN_USE, detail)
     drop_previous_authority(run.authority)
     typer.echo("the former authority is trusted no more; the server has a certificate of the new one within a second")
 
@@ -56,8 +56,8 @@ def _ask_operator(name: str | None, place: Place, asked: str | None) -> str:
     source = in_cluster(name, place)
     annotations = source.federation()["metadata"].get("annotations", {})
     if asked is None and NEW_AUTHORITY not in annotations:
-        found = f"nobody has asked for a new authority of {source.name}, or it is being finished; fedctl status tells"
-        raise AnchorageError(identity.AUTHORITY_UNUSABLE, found)
+        detail = f"nobody has asked for a new authority of {source.name}, or it is being finished; fedctl status tells"
+        raise AnchorageError(identity.AUTHORITY_UNUSABLE, detail)
     changed = {"metadata": {"annotations": {NEW_AUTHORITY: asked}}}
     source.api.patch("Federation", source.api.namespace, source.name, changed)
     return source.name

@@ -72,23 +72,23 @@ def left_status(run: Workdir) -> FederationStatus:
     No silo is connected, the condition Ready is not true, and what the server had not sent to MLflow is not sent.
     """
     status = at_rest(last_status(run))
-    found = {condition.type: condition for condition in status.conditions}
+    by_type = {condition.type: condition for condition in status.conditions}
     over = next(
-        (found[kind] for kind in ("Succeeded", "Failed") if kind in found and found[kind].status == "True"), None
+        (by_type[kind] for kind in ("Succeeded", "Failed") if kind in by_type and by_type[kind].status == "True"), None
     )
-    said: list[_Said] = []
+    conditions: list[_ConditionFields] = []
     if over is not None:
-        said.append(("Ready", "False", over.reason, over.message))
+        conditions.append(("Ready", "False", over.reason, over.message))
     else:
-        said += [
+        conditions += [
             ("Ready", "False", _NOT_RUNNING, f"no server runs; {GO_ON}"),
             ("QuorumMet", "Unknown", _NOT_RUNNING, ""),
         ]
-    tracked = found.get("Tracked")
+    tracked = by_type.get("Tracked")
     if tracked is not None and tracked.status == "Unknown":
         message = f"the server ended before MLflow had everything; {GO_ON}"
-        said.append(("Tracked", "False", _NOT_RUNNING, message))
-    return _with(status, *said)
+        conditions.append(("Tracked", "False", _NOT_RUNNING, message))
+    return _with(status, *conditions)
 
 
 def read_federation_of(run: Workdir) -> Mapping[str, Any]:
@@ -141,10 +141,10 @@ def read_journal(run: Workdir) -> Sequence[Round]:
     return rounds
 
 
-_Said = tuple[str, Literal["True", "False", "Unknown"], str, str]
+_ConditionFields = tuple[str, Literal["True", "False", "Unknown"], str, str]
 """Type, status, reason and message of a condition."""
 _NOT_RUNNING = "NotRunning"
-_STARTING: tuple[_Said, ...] = (
+_STARTING: tuple[_ConditionFields, ...] = (
     ("Ready", "False", "Starting", "the run was started and its server does not listen yet"),
     ("QuorumMet", "Unknown", "Starting", ""),
     ("Succeeded", "Unknown", "Starting", ""),
@@ -152,12 +152,12 @@ _STARTING: tuple[_Said, ...] = (
 )
 
 
-def _with(status: FederationStatus, *said: _Said) -> FederationStatus:
+def _with(status: FederationStatus, *conditions: _ConditionFields) -> FederationStatus:
     """Return a status with these conditions in place of those of their types."""
     since = status.last_updated_time or "1970-01-01T00:00:00Z"
     new = {
         kind: Condition(type=kind, status=truth, reason=reason, message=message, last_transition_time=since)
-        for kind, truth, reason, message in said
+        for kind, truth, reason, message in conditions
     }
-    kept = {condition.type: condition for condition in status.conditions}
-    return status.model_copy(update={"conditions": tuple({**kept, **new}.values())})
+    by_type = {condition.type: condition for condition in status.conditions}
+    return status.model_copy(update={"conditions": tuple({**by_type, **new}.values())})

@@ -91,25 +91,25 @@ def show(
     if watch and output.for_people and sys.stdout.isatty() and not console.is_dumb_terminal:
         _redraw(console, _observations(observe, watch), table)
         return
-    for seen in _observations(observe, watch):
-        if seen != before:
+    for observation in _observations(observe, watch):
+        if observation != before:
             if output.for_people:
-                console.print(table(seen))
+                console.print(table(observation))
             elif watch and output is Format.JSON:
-                typer.echo(json.dumps(seen, ensure_ascii=False))
+                typer.echo(json.dumps(observation, ensure_ascii=False))
             else:
                 if watch:
                     typer.echo("---")
-                emit(seen, output)
-        before = seen
+                emit(observation, output)
+        before = observation
 
 
 def _redraw(console: Console, observations: Iterator[Any], table: Callable[[Any], RenderableType]) -> None:
     """Draw observations on a terminal in place of each other; the last one stays."""
     first = next(observations)
     with Live(FittedLines(table(first)), console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        for seen in observations:
-            live.update(FittedLines(table(seen)), refresh=True)
+        for observation in observations:
+            live.update(FittedLines(table(observation)), refresh=True)
 
 
 class FittedLines:
@@ -142,7 +142,7 @@ def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
     while watch:
         sleep(WATCH_SECONDS)
         try:
-            seen = observe()
+            observation = observe()
         except AnchorageError as error:
             if error.failure not in PASSING:
                 raise
@@ -151,7 +151,7 @@ def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
             trouble = error.failure
         else:
             trouble = None
-            yield seen
+            yield observation
 
 
 def people() -> Console:
@@ -228,9 +228,9 @@ def amount(nbytes: float) -> str:
 
 def duration(seconds: float) -> str:
     """Format a time span."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    whole_seconds = round(seconds)
+    if whole_seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole_seconds} s"
+    if whole_seconds < 3600:
+        return f"{whole_seconds // 60} min {whole_seconds % 60:02d} s"
+    return f"{whole_seconds // 3600} h {whole_seconds % 3600 // 60:02d} min"

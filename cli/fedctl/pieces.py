@@ -17,7 +17,12 @@ MEMBER = "member"
 
 def pieces_called(name: str) -> list[type[Piece]]:
     """Return the pieces of every slot that have a name, whatever its case."""
-    return [piece for slot in PIECES.slots() for own, piece in PIECES.of(slot).items() if own.lower() == name.lower()]
+    return [
+        piece
+        for slot in PIECES.slots()
+        for member_name, piece in PIECES.of(slot).items()
+        if member_name.lower() == name.lower()
+    ]
 
 
 def described(pieces: Sequence[type[Piece]]) -> RenderableType:
@@ -45,16 +50,20 @@ def document(piece: type[Piece]) -> dict[str, Any]:
 
 
 def _parts(piece: type[Piece]) -> list[RenderableType]:
-    told = document(piece)
-    lines: list[RenderableType] = [Text(f"{told['slot']}: {piece.name}", style="bold"), Text(told["summary"]), Text()]
-    if told["options"]:
+    description = document(piece)
+    lines: list[RenderableType] = [
+        Text(f"{description['slot']}: {piece.name}", style="bold"),
+        Text(description["summary"]),
+        Text(),
+    ]
+    if description["options"]:
         table = plain_table("option", "takes", "default", "meaning")
-        for name, option in told["options"].items():
+        for name, option in description["options"].items():
             table.add_row(name, option["takes"], str(option["default"]), Text(option["description"]))
         lines += [table, Text()]
-    if told["auxiliaryData"]:
+    if description["auxiliaryData"]:
         table = plain_table("beside the model", "direction", "shape", "meaning")
-        for array in told["auxiliaryData"]:
+        for array in description["auxiliaryData"]:
             table.add_row(array["name"], array["direction"], Text(array["shape"]), array["meaning"])
         lines += [table, Text()]
     return [*lines, Text(f"defined in {piece.__module__}"), Text()]
@@ -63,8 +72,8 @@ def _parts(piece: type[Piece]) -> list[RenderableType]:
 def _options(piece: type[Piece]) -> list[tuple[str, Any, str]]:
     schema = piece.model_json_schema(by_alias=True)["properties"]
     values = _plain(piece).model_dump(mode="json", by_alias=True)
-    told = [name for name in fields(piece, ()) if name != MEMBER or "/" in piece.name]
-    return [(name, values[name], " ".join(schema[name].get("description", "").split())) for name in told]
+    option_names = [name for name in fields(piece, ()) if name != MEMBER or "/" in piece.name]
+    return [(name, values[name], " ".join(schema[name].get("description", "").split())) for name in option_names]
 
 
 def _plain(piece: type[Piece]) -> Piece:

@@ -63,15 +63,15 @@ def plan_federation(
             "trying a few steps, which takes a minute at most on an idle machine; --no-trial does without", err=True
         )
     with tempfile.TemporaryDirectory(prefix="fedctl-plan-") as state:
-        found = forecast(study, (data_root or file.parent).resolve(), Path(state), trial=trial)
-    document = plan_document(study, found, trial=trial, link=link)
+        expected_cost = forecast(study, (data_root or file.parent).resolve(), Path(state), trial=trial)
+    document = plan_document(study, expected_cost, trial=trial, link=link)
     if output.for_people:
         people().print(draw(document))
     else:
         emit(document, output)
 
 
-def plan_document(study: Study, found: Forecast, *, trial: bool, link: float | None = None) -> dict[str, Any]:
+def plan_document(study: Study, expected_cost: Forecast, *, trial: bool, link: float | None = None) -> dict[str, Any]:
     """Return a forecast as JSON values."""
     spec = study.federation.spec
     return {
@@ -82,21 +82,23 @@ def plan_document(study: Study, found: Forecast, *, trial: bool, link: float | N
         "rounds": spec.rounds,
         "silos": len(study.silos),
         "bytes": {
-            "up": found.bytes_up,
-            "down": found.bytes_down,
-            "model": found.down,
-            "update": found.up,
-            "rounds": [_rounds(part) for part in found.rounds],
-            "rehearsedRounds": found.rehearsed,
+            "up": expected_cost.bytes_up,
+            "down": expected_cost.bytes_down,
+            "model": expected_cost.down,
+            "update": expected_cost.up,
+            "rounds": [_rounds(part) for part in expected_cost.rounds],
+            "rehearsedRounds": expected_cost.rehearsed,
         },
-        "time": _time(study, found) if trial else None,
-        "link": _link(study, found, link, timed=trial and not found.unknown) if link is not None else None,
-        "memory": _memory(found) if trial else None,
-        "disk": _disk(study, found),
-        "leaves": leaving(study, found.up),
+        "time": _time(study, expected_cost) if trial else None,
+        "link": _link(study, expected_cost, link, timed=trial and not expected_cost.unknown)
+        if link is not None
+        else None,
+        "memory": _memory(expected_cost) if trial else None,
+        "disk": _disk(study, expected_cost),
+        "leaves": leaving(study, expected_cost.up),
         "learnt": learnt(resolve(spec.method, spec.task)),
-        "imagesUnknown": list(found.unknown),
-        "notes": list(reservations(study, found)),
+        "imagesUnknown": list(expected_cost.unknown),
+        "notes": list(reservations(study, expected_cost)),
     }
 
 
@@ -114,34 +116,36 @@ def _rounds(part: RoundsForecast) -> dict[str, Any]:
     }
 
 
-def _time(study: Study, found: Forecast) -> dict[str, Any]:
+def _time(study: Study, expected_cost: Forecast) -> dict[str, Any]:
     """Return seconds on this machine."""
     cores, silos = os.cpu_count() or 1, len(study.silos)
     waiting = study.federation.spec.protocol.mode == "Synchronous"
-    usual = max(found.rounds, key=lambda part: part.count)
-    loading = found.silo_memory.loading_seconds if found.silo_memory else 0.0
+    usual = max(expected_cost.rounds, key=lambda part: part.count)
+    loading = expected_cost.silo_memory.loading_seconds if expected_cost.silo_memory else 0.0
     at_once = min(cores, silos)
     return {
         "slowestSiloSecondsPerRound": usual.slowest_seconds,
         "serverSecondsPerRound": usual.server_seconds,
-        "secondsBeforeRound1": found.initial_seconds,
-        "oneAfterAnother": found.seconds(1, waiting=waiting),
-        "onThisMachine": found.seconds(at_once, waiting=waiting) + loading * -(-silos // at_once),
+        "secondsBeforeRound1": expected_cost.initial_seconds,
+        "oneAfterAnother": expected_cost.seconds(1, waiting=waiting),
+        "onThisMachine": expected_cost.seconds(at_once, waiting=waiting) + loading * -(-silos // at_once),
         "silosAtOnce": at_once,
-        "machineForEverySilo": found.seconds(silos, waiting=waiting) + loading,
+        "machineForEverySilo": expected_cost.seconds(silos, waiting=waiting) + loading,
     }
 
 
-def _link(study: Study, found: Forecast, megabits: float, *, timed: bool) -> dict[str, Any]:
+def _link(study: Study, expected_cost: Forecast, megabits: float, *, timed: bool) -> dict[str, Any]:
     """Return seconds of transfers where every silo has a line of its own of this rate, each way, and the server's carries all of them.
 
     With `timed`, the slowest silo's training on this machine counts against the deadline, too.
     """
     spec, second = study.federation.spec, megabits * 1e6 / 8
     parts = parts_of(spec)
-    barriers = {part.method.name for part, own in zip(parts, strategies_of(spec), strict=True) if own.weigher.barrier}
+    barriers = {
+        part.method.name for part, strategy in zip(parts, strategies_of(spec), strict=True) if strategy.weigher.barrier
+    }
     rows, longest = [], 0.0
-    for part in found.rounds:
+    for part in expected_cost.rounds:
         row = _rounds(part)
         down, up = row["downPerSilo"] / second, row["upPerSilo"] / second
         before = down + (part.slowest_seconds if timed else 0.0)
@@ -162,39 +166,41 @@ def _link(study: Study, found: Forecast, megabits: float, *, timed: bool) -> dic
     }
 
 
-def _memory(found: Forecast) -> dict[str, Any]:
-    server, silo = found.server_memory, found.silo_memory
+def _memory(expected_cost: Forecast) -> dict[str, Any]:
+    server, silo = expected_cost.server_memory, expected_cost.silo_memory
     return {"server": server.nbytes if server else None, "silo": silo.nbytes if silo else None}
 
 
-def _disk(study: Study, found: Forecast) -> dict[str, Any]:
+def _disk(study: Study, expected_cost: Forecast) -> dict[str, Any]:
     """Return bytes on disk, without logs and MLflow's store."""
-    spec, cohort = study.federation.spec, max(round(part.silos) for part in found.rounds)
+    spec, cohort = study.federation.spec, max(round(part.silos) for part in expected_cost.rounds)
     keeps = any(strategy.keeps_updates for strategy in strategies_of(spec))
     silos, asynchronous = len(study.silos), spec.protocol.mode == "Asynchronous"
     slots = (
         3 * silos if keeps else 2 * silos + 1 if asynchronous else cohort
     )  # those that the last commit replaced stay
-    received = found.down + found.trials.behind
+    received = expected_cost.down + expected_cost.trials.behind
     server = {
-        "checkpoints": CHECKPOINTS * found.down,
-        "spool": slots * found.up,
-        "models": 2 * found.down,
-        "auxiliaryData": found.trials.behind,
+        "checkpoints": CHECKPOINTS * expected_cost.down,
+        "spool": slots * expected_cost.up,
+        "models": 2 * expected_cost.down,
+        "auxiliaryData": expected_cost.trials.behind,
     }
     silo = {
-        "received": received * (2 if found.trials.evaluates else 1),
-        "update": found.up,
-        "kept": max(found.kept.values(), default=0),
+        "received": received * (2 if expected_cost.trials.evaluates else 1),
+        "update": expected_cost.up,
+        "kept": max(expected_cost.kept.values(), default=0),
     }
     return {"server": {**server, "all": sum(server.values())}, "silo": {**silo, "all": sum(silo.values())}}
 
 
-def reservations(study: Study, found: Forecast) -> Iterator[str]:
+def reservations(study: Study, expected_cost: Forecast) -> Iterator[str]:
     """Yield how far a forecast can be relied upon, a sentence each."""
     spec = study.federation.spec
     methods = [part.method for part in parts_of(spec)]
-    if found.unknown and any(array.large and array.up for m in methods for p in m.pieces() for array in p.auxiliary()):
+    if expected_cost.unknown and any(
+        array.large and array.up for m in methods for p in m.pieces() for array in p.auxiliary()
+    ):
         yield "How large the pool of images becomes depends on how many images the silos have, which is not known here."
     if any(strategy.sparse_updates for strategy in strategies_of(spec)):
         yield "Updates are sent as packed differences from the model; how far they can be packed depends on the training."
@@ -218,5 +224,5 @@ def reservations(study: Study, found: Forecast) -> Iterator[str]:
         )
     if any(method.local.cycle for method in methods):
         yield "Silos are taken to train for their longest cycle; most stop earlier."
-    if found.rehearsed < spec.rounds:
-        yield f"{found.rehearsed} of {spec.rounds} rounds were rehearsed; the others are taken to be like them."
+    if expected_cost.rehearsed < spec.rounds:
+        yield f"{expected_cost.rehearsed} of {spec.rounds} rounds were rehearsed; the others are taken to be like them."

@@ -19,8 +19,8 @@ def draw(document: Mapping[str, Any]) -> RenderableType:
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    said = f"{document['method']} on {document['network']}, {counted(document['rounds'], 'round')}, {counted(document['silos'], 'silo')}"
-    yield Text(f"{document['federation']}: {said}", style="bold")
+    heading = f"{document['method']} on {document['network']}, {counted(document['rounds'], 'round')}, {counted(document['silos'], 'silo')}"
+    yield Text(f"{document['federation']}: {heading}", style="bold")
     yield Text()
     yield from _bytes(document)
     if document["time"] is not None:
@@ -56,10 +56,10 @@ def _alike(rows: Sequence[Mapping[str, Any]], *figures: str) -> Iterator[tuple[s
     alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         alike.setdefault((row["method"], *(row[name] for name in figures)), []).append(row)
-    for found in alike.values():
-        kind = "each round" if len(found) > 1 else KINDS[found[0]["kind"]]
-        of = f"{found[0]['method']}, {kind}" if several else kind
-        yield of, sum(row["count"] for row in found), found[0]
+    for group in alike.values():
+        kind = "each round" if len(group) > 1 else KINDS[group[0]["kind"]]
+        of = f"{group[0]['method']}, {kind}" if several else kind
+        yield of, sum(row["count"] for row in group), group[0]
 
 
 _NUMBERS = ("count", "silos", "up", "down", "per silo up", "per silo down")
@@ -109,10 +109,10 @@ def _room(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     disk, memory = document["disk"], document["memory"]
     table = plain_table("role", "memory", "disk", "of which", right=("memory", "disk"))
     for role, parts in disk.items():
-        taken = memory[role] if memory is not None else None
+        memory_bytes = memory[role] if memory is not None else None
         shares = {name: nbytes for name, nbytes in parts.items() if name != "all" and nbytes}
         of_which = ", ".join(f"{_NAMES[name]} {amount(nbytes)}" for name, nbytes in shares.items())
-        table.add_row(role, amount(taken) if taken else "?", amount(parts["all"]), of_which)
+        table.add_row(role, amount(memory_bytes) if memory_bytes else "?", amount(parts["all"]), of_which)
     yield table
     yield Text()
 

@@ -67,48 +67,52 @@ def predict_images(
     AnchorageError
         The model cannot be used, a picture cannot be written, or (at the end) some image cannot be read.
     """
-    found = open_model(where, best=best)
-    model, names = found.image_model(), _expanded(images)
+    trained = open_model(where, best=best)
+    model, names = trained.image_model(), _expand(images)
     if not names:
         raise AnchorageError(NO_IMAGES, f"no images in {', '.join(map(str, images))}")
-    if not found.described.classifier_trained:
+    if not trained.described.classifier_trained:
         typer.echo("the method trained no classifier: only the encoder of this model is of use", err=True)
-    maps = found.described.task.gives_maps
+    maps = trained.described.task.gives_maps
     if maps and grad_cam is not None:
         raise typer.BadParameter(
             "--grad-cam shows what speaks for a class of a whole image; a segmentation has --masks"
         )
     if masks is not None and not maps:
-        raise typer.BadParameter(f"--masks is of segmentations; the model's task is {found.described.task.name}")
-    told: list[Mapping[str, Any]] = []
+        raise typer.BadParameter(f"--masks is of segmentations; the model's task is {trained.described.task.name}")
+    predictions: list[Mapping[str, Any]] = []
     unusable: list[dict[str, str]] = []
-    volumes = found.described.volume is not None
+    volumes = trained.described.volume is not None
     if volumes:
-        told += predicted_volumes(model, names, masks, unusable)
+        predictions += predicted_volumes(model, names, masks, unusable)
     size = MAPS_BATCH if maps else BATCH
     for start in range(0, 0 if volumes else len(names), size):
         some = names[start : start + size]
         if maps:
-            told += _segmented(model, some, start, masks, unusable)
+            predictions += _predict_masks(model, some, start, masks, unusable)
         else:
-            told += _scored(model, some, start, grad_cam, unusable, found.chosen.weights.thresholds)
+            predictions += _predict_classes(model, some, start, grad_cam, unusable, trained.chosen.weights.thresholds)
     for bad in unusable:
         typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
     if output.for_people:
-        typer.echo(str(found.chosen), err=True)
-        task = found.described.task
+        typer.echo(str(trained.chosen), err=True)
+        task = trained.described.task
         if volumes:
-            table = volumes_table(told, task, masks)
+            table = volumes_table(predictions, task, masks)
         elif maps:
-            table = _areas(told, task, masks)
+            table = _areas(predictions, task, masks)
         else:
-            table = _table(told, task, grad_cam, wide=output is Format.WIDE)
+            table = _table(predictions, task, grad_cam, wide=output is Format.WIDE)
         people().print(table)
-        if found.chosen.weights.thresholds:
+        if trained.chosen.weights.thresholds:
             typer.echo("* reaches the finding's threshold (thresholds in -o json and in the model card)", err=True)
     else:
         emit(
-            {"model": found.chosen.values(), "predictions": told, **({"unusable": unusable} if unusable else {})},
+            {
+                "model": trained.chosen.values(),
+                "predictions": predictions,
+                **({"unusable": unusable} if unusable else {}),
+            },
             output,
         )
     if unusable:
@@ -117,9 +121,9 @@ def predict_images(
         )
 
 
-def _expanded(images: Sequence[Path]) -> list[Path]:
+def _expand(images: Sequence[Path]) -> list[Path]:
     """Put in a folder's place the images below it, sorted; hidden ones, and those of hidden folders, are left out."""
-    return [found for image in images for found in (_below(image) if image.is_dir() else [image])]
+    return [image_path for image in images for image_path in (_below(image) if image.is_dir() else [image])]
 
 
 def _below(folder: Path) -> list[Path]:
@@ -133,7 +137,7 @@ def _below(folder: Path) -> list[Path]:
     return [path for path in shown if not path.is_dir() and is_image(str(path), path.name)]
 
 
-def _scored(
+def _predict_classes(
     model: "ImageModel",
     names: Sequence[Path],
     start: int,
@@ -143,7 +147,7 @@ def _scored(
 ) -> Iterator[dict[str, Any]]:
     """Yield what is told of a batch's images; those that cannot be read are added to `unusable`."""
     described, ids = model.described, tuple(map(str, names))
-    good = _decoded(model, names, unusable)
+    good = _decode(model, names, unusable)
     if not good:
         return
     pixels = _pixels(good)
@@ -153,11 +157,11 @@ def _scored(
     pictures = _draw(model, pixels, greatest, grad_cam, files) if grad_cam else [None] * len(good)
     for (row, _), score, picture in zip(good, scores, pictures, strict=True):
         of_image = (score.tolist(), thresholds) if thresholds else (score.tolist(),)
-        told = {"image": ids[row], **described.task.prediction(*of_image)}
-        yield {**told, "gradCam": picture} if picture else told
+        prediction = {"image": ids[row], **described.task.prediction(*of_image)}
+        yield {**prediction, "gradCam": picture} if picture else prediction
 
 
-def _decoded(
+def _decode(
     model: "ImageModel", names: Sequence[Path], unusable: list[dict[str, str]]
 ) -> Sequence[tuple[int, "Decoded"]]:
     """Return the images of a batch that can be read, each behind its place; the others are added to `unusable`."""
@@ -186,29 +190,29 @@ def _pixels(good: Sequence[tuple[int, "Decoded"]]) -> Any:
     return np.stack([with_levels_of(image.pixels, deepest) for _, image in good])
 
 
-def _segmented(
+def _predict_masks(
     model: "ImageModel", names: Sequence[Path], start: int, folder: Path | None, unusable: list[dict[str, str]]
 ) -> Iterator[dict[str, Any]]:
     """Yield which share of each image every class covers; masks on the images' own grids go into the folder."""
     from anchorage.learning.data.decoding import unfit_mask
 
     described = model.described
-    good = _decoded(model, names, unusable)
+    good = _decode(model, names, unusable)
     if not good:
         return
     classes = model.score(_pixels(good)).argmax(1).astype(np.uint8)
-    for (row, image), found in zip(good, classes, strict=True):
-        mask = unfit_mask(found, image.upright, described.fitting)
+    for (row, image), class_mask in zip(good, classes, strict=True):
+        mask = unfit_mask(class_mask, image.upright, described.fitting)
         shares = np.bincount(mask.ravel(), minlength=len(described.outputs)) / mask.size
-        told = {"image": str(names[row]), **described.task.prediction(shares.tolist())}
+        prediction = {"image": str(names[row]), **described.task.prediction(shares.tolist())}
         if folder is None:
-            yield told
+            yield prediction
             continue
         file = folder / f"{start + row:04d}-{names[row].stem}.png"
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             _with_palette(mask).save(file)
-        yield {**told, "mask": str(file)}
+        yield {**prediction, "mask": str(file)}
 
 
 def _with_palette(mask: Any) -> "Image.Image":
@@ -220,10 +224,10 @@ def _with_palette(mask: Any) -> "Image.Image":
     return picture
 
 
-def _areas(told: Sequence[Mapping[str, Any]], task: "Task", masks: Path | None) -> Table:
+def _areas(predictions: Sequence[Mapping[str, Any]], task: "Task", masks: Path | None) -> Table:
     """Write a row per image: the share of it that each class but the background covers."""
     table = plain_table("image", *task.outputs[1:], *(["mask"] if masks else []))
-    for row in told:
+    for row in predictions:
         cells = [f"{share:.2%}" for share in row["area"].values()]
         table.add_row(row["image"], *cells, *([row["mask"]] if masks else []))
     return table
@@ -236,18 +240,18 @@ def _draw(model: "ImageModel", pixels: Any, outputs: Any, folder: Path, names: S
     files = [folder / name for name in names]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for file, image, found in zip(files, pixels, heat(model, pixels, outputs), strict=True):
-            picture(image, found).save(file)
+        for file, image, heat_map in zip(files, pixels, heat(model, pixels, outputs), strict=True):
+            picture(image, heat_map).save(file)
     return [str(file) for file in files]
 
 
-def _table(told: Sequence[Mapping[str, Any]], task: "Task", grad_cam: Path | None, *, wide: bool) -> Table:
+def _table(predictions: Sequence[Mapping[str, Any]], task: "Task", grad_cam: Path | None, *, wide: bool) -> Table:
     """Write a row per image: the class with its probability, `wide` with those of all; of other tasks every number, and a mark at what is present."""
     exclusive = task.output_kind is OutputKind.EXCLUSIVE
     names = task.outputs if wide or not exclusive else ()
     first = ("class", "probability") if exclusive else ()
     table = plain_table("image", *first, *names, *(["grad-cam"] if grad_cam else []))
-    for row in told:
+    for row in predictions:
         numbers = row.get("probabilities") or row["values"]
         class_cells = (row["class"], f"{numbers[row['class']]:.4f}") if exclusive else ()
         present = row.get("findings", ())

@@ -43,8 +43,8 @@ def pull(network: str, name: str, tracking_uri: str | None, data_root: Path, out
     _require_name(name)
     registered = name.startswith(REGISTERED)
     if library not in FETCH and not registered:
-        found = f"{network} belongs to no library that has weights by name ({', '.join(FETCH)})"
-        raise AnchorageError(WEIGHTS_UNUSABLE, f"{found}; take a file: fedctl weights import FILE {network} NAME")
+        detail = f"{network} belongs to no library that has weights by name ({', '.join(FETCH)})"
+        raise AnchorageError(WEIGHTS_UNUSABLE, f"{detail}; take a file: fedctl weights import FILE {network} NAME")
     with tempfile.TemporaryDirectory(prefix="anchorage-weights-") as folder:
         file = Path(folder) / "weights.safetensors"
         fetched = fetch_registered(name, network, tracking_uri, file) if registered else None
@@ -181,8 +181,8 @@ def _of_timm(member: str, name: str, file: Path) -> str:
 
     tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{member}.*")]
     if name not in tags:
-        found = f"timm has no weights {name} of {member}; it has {', '.join(tags) or 'none'}"
-        raise AnchorageError(WEIGHTS_UNUSABLE, found)
+        detail = f"timm has no weights {name} of {member}; it has {', '.join(tags) or 'none'}"
+        raise AnchorageError(WEIGHTS_UNUSABLE, detail)
     full = f"{member}.{name}"
     source = f"timm/{full} on Hugging Face"
     if not isinstance(try_to_load_from_cache(f"timm/{full}", "model.safetensors"), str):

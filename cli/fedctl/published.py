@@ -55,8 +55,8 @@ class PublishedResult:
     def silos(self) -> int | None:
         """How many clients or machines took part; None where the setting does not say."""
         of_both = re.search(r"(\d+) labelled \+ (\d+) unlabelled", self.setting)
-        if found := of_both or re.search(r"(\d+) GPU(?: \+ (\d+) CPU)?", self.setting):
-            return sum(int(number) for number in found.groups() if number)
+        if match := of_both or re.search(r"(\d+) GPU(?: \+ (\d+) CPU)?", self.setting):
+            return sum(int(number) for number in match.groups() if number)
         return self._number(r"(\d+) (?:partially labelled )?(?:clients|parties)\b")
 
     @property
@@ -72,12 +72,12 @@ class PublishedResult:
     @property
     def alpha(self) -> float | None:
         """Concentration of the Dirichlet distribution that divided the images; None where the setting does not say."""
-        found = re.search(r"\bDir\(([\d.]+)\)", self.setting)
-        return float(found[1]) if found else None
+        match = re.search(r"\bDir\(([\d.]+)\)", self.setting)
+        return float(match[1]) if match else None
 
     def _number(self, pattern: str) -> int | None:
-        found = re.search(pattern, self.setting)
-        return int(found[1]) if found else None
+        match = re.search(pattern, self.setting)
+        return int(match[1]) if match else None
 
     @property
     def figure(self) -> str:
@@ -186,9 +186,11 @@ def find_published(wanted: Mapping[str, str]) -> PublishedResult | None:
         known = dict.fromkeys(str(getattr(result, column)) for result in results)
         if value not in known and column != "method":
             raise ValueError(f'found {column} "{value}", the published results have {"; ".join(known)}')
-    found = [r for r in results if r.value and all(getattr(r, column) == value for column, value in wanted.items())]
-    if len(found) > 1:
-        open_columns = [c for c in COLUMNS if len({getattr(r, c) for r in found}) > 1]
-        choices = "; ".join(f"{c}: {', '.join(dict.fromkeys(getattr(r, c) for r in found))}" for c in open_columns[:2])
-        raise ValueError(f"found {len(found)} published results; choose one by {choices}")
-    return found[0] if found else None
+    matches = [r for r in results if r.value and all(getattr(r, column) == value for column, value in wanted.items())]
+    if len(matches) > 1:
+        open_columns = [c for c in COLUMNS if len({getattr(r, c) for r in matches}) > 1]
+        choices = "; ".join(
+            f"{c}: {', '.join(dict.fromkeys(getattr(r, c) for r in matches))}" for c in open_columns[:2]
+        )
+        raise ValueError(f"found {len(matches)} published results; choose one by {choices}")
+    return matches[0] if matches else None

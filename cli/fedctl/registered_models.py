@@ -93,18 +93,20 @@ def _require_store(name: str, uri: str | None) -> None:
 
 def _fetch(artifacts: "ArtifactRepository", source: str, network: str, file: Path) -> None:
     files = _files_of(artifacts, source)
-    held = [found for found in files if found.path.endswith(_WEIGHTS)]
+    held = [file_info for file_info in files if file_info.path.endswith(_WEIGHTS)]
     if len(held) != 1:
-        other = ", ".join(PurePosixPath(found.path).name for found in (held or files)[:_SHOWN])
+        other = ", ".join(PurePosixPath(file_info.path).name for file_info in (held or files)[:_SHOWN])
         what = f"{len(held)} safetensors files" if held else "no safetensors file"
         message = f"{source} holds {what} ({other or 'nothing'}), needed is one; pickles are never read"
         raise AnchorageError(WEIGHTS_UNUSABLE, f"{message}; take a file: fedctl weights import FILE {network} NAME")
-    beside = str(PurePosixPath(held[0].path).with_name(DESCRIPTION))
+    description_path = str(PurePosixPath(held[0].path).with_name(DESCRIPTION))
     with tempfile.TemporaryDirectory(prefix="registered-", dir=file.parent) as folder:
-        for found in (held[0], *(each for each in files if each.path == beside)):
-            if (found.file_size or 0) > _MOST_BYTES:
-                raise AnchorageError(WEIGHTS_UNUSABLE, f"{source}: {found.path} has more than {_MOST_BYTES >> 30} GiB")
-            artifacts.download_artifacts(found.path, folder)  # type: ignore[no-untyped-call]
+        for file_info in (held[0], *(each for each in files if each.path == description_path)):
+            if (file_info.file_size or 0) > _MOST_BYTES:
+                raise AnchorageError(
+                    WEIGHTS_UNUSABLE, f"{source}: {file_info.path} has more than {_MOST_BYTES >> 30} GiB"
+                )
+            artifacts.download_artifacts(file_info.path, folder)  # type: ignore[no-untyped-call]
         weights = Path(folder) / held[0].path
         _check(weights, source, network)
         weights.replace(file)
@@ -119,16 +121,16 @@ def _files_of(artifacts: "ArtifactRepository", source: str) -> list["FileInfo"]:
         WEIGHTS_UNUSABLE: they are too many, or one lies outside of the version's folder.
     """
     files: list[FileInfo] = []
-    folders, seen = [""], 0
+    folders, file_count = [""], 0
     while folders:
         listed = artifacts.list_artifacts(folders.pop())
-        seen += len(listed)
-        paths = [PurePosixPath(found.path) for found in listed]
-        if seen > _MOST_FILES or any(path.is_absolute() or ".." in path.parts for path in paths):
+        file_count += len(listed)
+        paths = [PurePosixPath(file_info.path) for file_info in listed]
+        if file_count > _MOST_FILES or any(path.is_absolute() or ".." in path.parts for path in paths):
             message = f"{source} has more than {_MOST_FILES} files, or one outside of its folder"
             raise AnchorageError(WEIGHTS_UNUSABLE, message)
-        folders += [found.path for found in listed if found.is_dir]
-        files += [found for found in listed if not found.is_dir]
+        folders += [file_info.path for file_info in listed if file_info.is_dir]
+        files += [file_info for file_info in listed if not file_info.is_dir]
     return files
 
 

@@ -117,8 +117,8 @@ def complete_card(run: Workdir, alone: AloneScores, supervised_bound: Mapping[st
     AnchorageError
         The card cannot be read or written.
     """
-    card, found = LocalSource(run).card(), {"labels_alone": alone.labels, "supervised_bound": supervised_bound}
-    known: dict[str, object] = {name: _finite(metrics) for name, metrics in found.items() if metrics is not None}
+    card, metric_sets = LocalSource(run).card(), {"labels_alone": alone.labels, "supervised_bound": supervised_bound}
+    known: dict[str, object] = {name: _finite(metrics) for name, metrics in metric_sets.items() if metrics is not None}
     if alone.sites:
         known["sites_alone"] = {name: _finite(metrics) for name, metrics in alone.sites.items()}
     if card is None or all(getattr(card, name) == metrics for name, metrics in known.items()):
@@ -165,10 +165,10 @@ def _page(source: Source) -> str:
 
     document, rounds, card = source.observe().document, source.rounds(), source.card()
     name, wanted = str(document["metadata"]["name"]), document["spec"]["rounds"]
-    parts = [f"<h1>{escape(name)}</h1>", _rendered(_opening(rounds, wanted, card))]
+    parts = [f"<h1>{escape(name)}</h1>", _render(_opening(rounds, wanted, card))]
     if lines := notes(document, rounds):
         parts.append(
-            f"<h2>Notes on the last rounds</h2>\n{_rendered(chr(10).join(f'- {plain(line)}' for line in lines))}"
+            f"<h2>Notes on the last rounds</h2>\n{_render(chr(10).join(f'- {plain(line)}' for line in lines))}"
         )
     scored = card.final.assessment if card is not None else None
     sections: list[tuple[str, Sequence[Picture]]] = [
@@ -186,10 +186,10 @@ def _page(source: Source) -> str:
     for title, pictures in sections:
         if pictures:
             parts.append(f"<h2>{title}</h2>\n<div class='figures'>{''.join(map(_figure, pictures))}</div>")
-    if isinstance(source, LocalSource) and (sent := _sent(source.run)):
-        parts.append(f"<h2>Sent by each hospital, by its audit log</h2>\n{_rendered(sent)}")
+    if isinstance(source, LocalSource) and (sent := _message_table(source.run)):
+        parts.append(f"<h2>Sent by each hospital, by its audit log</h2>\n{_render(sent)}")
     if card is not None:
-        parts.append(_rendered(markdown(card), deeper=True))
+        parts.append(_render(markdown(card), deeper=True))
     return (
         "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
@@ -204,8 +204,8 @@ def _opening(rounds: Sequence[Round], wanted: int, card: ModelCard | None) -> st
     if card is None:
         done = rounds[-1]["round"] if rounds else 0
         return f"{done} of {wanted} rounds are committed. The model card follows when the run is over."
-    said = f"{plain(card.method)} on {plain(card.network)}: {card.rounds} rounds with {len(card.silos)} silos."
-    return f"{verdict(card)}\n\n{said}\n\n{headline_table(card)}"
+    setting_line = f"{plain(card.method)} on {plain(card.network)}: {card.rounds} rounds with {len(card.silos)} silos."
+    return f"{verdict(card)}\n\n{setting_line}\n\n{headline_table(card)}"
 
 
 def _figure(picture: "Picture") -> str:
@@ -213,7 +213,7 @@ def _figure(picture: "Picture") -> str:
     return f"<figure><figcaption>{title}</figcaption><img src='{picture.uri}' alt='{title}. {says}'></figure>\n"
 
 
-def _rendered(text: str, *, deeper: bool = False) -> str:
+def _render(text: str, *, deeper: bool = False) -> str:
     """Return Markdown as HTML, without any HTML of its own; `deeper` makes each heading one of the next level."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
@@ -224,7 +224,7 @@ def _rendered(text: str, *, deeper: bool = False) -> str:
     return html.replace("<table>", "<div class='scroll'><table>").replace("</table>", "</table></div>")
 
 
-def _sent(run: Workdir) -> str:
+def _message_table(run: Workdir) -> str:
     """Return a table of the messages in the audit logs of the silos on this machine; nothing where there are none."""
     rows = []
     for log in sorted(run.silo("x").parent.glob("*/state/audit.jsonl")):
@@ -238,6 +238,6 @@ def _sent(run: Workdir) -> str:
             except (ValueError, KeyError, TypeError):
                 continue  # the last line, while the silo writes it
         kinds.pop("segment", None)  # which was not sent
-        told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        rows.append((plain(log.parent.parent.name), plain(told), amount(nbytes)))
+        message_counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        rows.append((plain(log.parent.parent.name), plain(message_counts), amount(nbytes)))
     return table(("silo", "messages", "bytes"), rows) if rows else ""

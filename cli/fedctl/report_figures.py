@@ -67,9 +67,9 @@ def curves(rounds: Sequence[Round]) -> Iterator[Picture]:
     scores = [name for name in metric_order()[:-1] if name in names]
     losses = [name for name in names if name.endswith("loss")]
     for title, drawn in (("Scores of the model", scores), ("Losses", losses)):
-        found = {name.replace("_", " "): _over_rounds(rounds, partial(_of_model, name)) for name in drawn}
-        if lines := {name: line for name, line in found.items() if line}:
-            yield render_picture(title, _told(lines), partial(_lines, lines=lines))
+        by_name = {name.replace("_", " "): _over_rounds(rounds, partial(_of_model, name)) for name in drawn}
+        if lines := {name: line for name, line in by_name.items() if line}:
+            yield render_picture(title, _last_values(lines), partial(_lines, lines=lines))
 
 
 def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
@@ -81,10 +81,10 @@ def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
     silos = list(dict.fromkeys(silo["name"] for record in rounds for silo in record["silos"]))
     for key, title in titles.items():
         if key == "weight" or key in reported:
-            found = {name: _over_rounds(rounds, partial(_of_silo, name, key)) for name in silos}
-            if lines := {name: line for name, line in found.items() if line}:
+            by_silo = {name: _over_rounds(rounds, partial(_of_silo, name, key)) for name in silos}
+            if lines := {name: line for name, line in by_silo.items() if line}:
                 draw = _lines if len(lines) <= MOST_LINES else _range
-                yield render_picture(title, _told(lines), partial(draw, lines=lines))
+                yield render_picture(title, _last_values(lines), partial(draw, lines=lines))
 
 
 def assessment_pictures(scored: Assessment, task: Mapping[str, Any]) -> Iterator[Picture]:
@@ -102,9 +102,9 @@ def example_pictures(file: Path) -> Iterator[Picture]:
 
 
 def _over_rounds(rounds: Sequence[Round], value: Callable[[Round], float | None]) -> list[tuple[int, float]]:
-    found = [(int(record["round"]), number) for record in rounds if (number := value(record)) is not None]
-    step = -(-len(found) // MOST_POINTS) or 1
-    return found[::step] + ([found[-1]] if found and (len(found) - 1) % step else [])
+    points = [(int(record["round"]), number) for record in rounds if (number := value(record)) is not None]
+    step = -(-len(points) // MOST_POINTS) or 1
+    return points[::step] + ([points[-1]] if points and (len(points) - 1) % step else [])
 
 
 def _of_model(name: str, record: Round) -> float | None:
@@ -150,7 +150,7 @@ def _label(axes: Axes) -> None:
     figures.legend_below(axes)
 
 
-def _told(lines: _Lines) -> str:
+def _last_values(lines: _Lines) -> str:
     ends = [f"{name} {points[-1][1]:.3g}" for name, points in lines.items() if points][:MOST_LINES]
     more = f", and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
     return f"At the end: {', '.join(ends)}{more}."

@@ -40,9 +40,9 @@ def recognised(sites: Sequence[SiteFolder], root: Path) -> tuple[MultiLabel, Map
     labels: dict[str, str] = {}
     fields: dict[str, Mapping[str, Any]] = {}
     for site in sites:
-        found = _columns_of(site.section, root) or _listed_in(site.names)
-        if found is not None:
-            names, fields[site.role] = found
+        recognised_columns = _columns_of(site.section, root) or _listed_in(site.names)
+        if recognised_columns is not None:
+            names, fields[site.role] = recognised_columns
             labels |= {name.casefold(): name for name in names if name.casefold() not in labels}
     return (MultiLabel(labels=tuple(labels.values())), fields) if labels else None
 
@@ -74,5 +74,5 @@ def _listed_in(names: Mapping[str, int]) -> tuple[list[str], Mapping[str, Any]] 
     words = list(dict.fromkeys(word.strip() for name in names for word in name.split(separator) if word.strip()))
     none = tuple(word for word in words if _NO_FINDINGS.fullmatch(word))
     fields = {"label_separator": separator} if separator != "|" else {}
-    given = {"no_finding": none} if any(word.casefold() != "no finding" for word in none) else {}
-    return [word for word in words if word not in none], {**fields, **given}
+    options = {"no_finding": none} if any(word.casefold() != "no finding" for word in none) else {}
+    return [word for word in words if word not in none], {**fields, **options}

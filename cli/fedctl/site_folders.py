@@ -90,9 +90,9 @@ class LocalNames(SiteClasses):
         none = np.full(len(names), -1, dtype=np.int64)
         return ReadLabels(none, none, ())
 
-    def refuse(self, place: Path, kind: str, found: Mapping[str, int]) -> None:
+    def refuse(self, place: Path, kind: str, counts: Mapping[str, int]) -> None:
         """Count the images of one-hot columns."""
-        self.counts.update(found)
+        self.counts.update(counts)
 
 
 def data_root(places: Mapping[str, Path]) -> Path:
@@ -160,40 +160,40 @@ def look(
         if label_column is not None:
             raise AnchorageError(DATA_MISSING, _no_column(packed[0], role, label_column))
         section = SiloData.model_validate({**plain, "format": "MedMnist", "manifest": packed[0].name})
-        listing, names = _listed(section, root, task)
-        sides, grey, facts = _sampled(listing)
+        listing, names = _list_section(section, root, task)
+        sides, grey, facts = _sample(listing)
         return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, facts=facts)
     sections = table_sections(place, root)
-    found = [(section, *_listed(section, root, task, volumes)) for section in sections]
-    named = [each for each in found if any(source is not None for source in each[1].sources)]
+    listings = [(section, *_list_section(section, root, task, volumes)) for section in sections]
+    named = [each for each in listings if any(source is not None for source in each[1].sources)]
     if len(named) > 1:
         shown = ", ".join(str(section.manifest) for section, _, _ in named)
         message = f"{folder} ({role}) has several tables of images: {shown}"
         raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {folder / str(named[0][0].manifest)}")
     by_folder = SiloData.model_validate(plain)
-    section, listing, names = named[0] if named else (by_folder, *_listed(by_folder, root, task, volumes))
+    section, listing, names = named[0] if named else (by_folder, *_list_section(by_folder, root, task, volumes))
     if not named and len(listing):
         _refuse_unmatched(sections, root, role, names, asked=place != folder)
     if label_column is None and named and place == folder and not names:
-        classes, counts = _listed(by_folder, root, task, volumes)
+        classes, counts = _list_section(by_folder, root, task, volumes)
         if len(counts) > 1:  # folders of classes, beside a table of something else; one alone, such as img, is none
             section, listing, names = by_folder, classes, counts
     masked = volumes and bool(names)  # an export has no masks
     if section.format == "ImageFolder" and not masked and _is_export(listing):
         section = SiloData.model_validate({**plain, "format": "DicomFolder"})
-        listing, _ = _listed(section, root, task, volumes)
+        listing, _ = _list_section(section, root, task, volumes)
     if section.format == "ImageFolder":
         refuse_masks(folder, names)
     if label_column is not None:
         if section.format != "CsvManifest":
             raise AnchorageError(DATA_MISSING, _no_column(folder, role, label_column))
         section = section.model_copy(update={"label_column": label_column})
-        listing, names = _listed(section, root, task)
+        listing, names = _list_section(section, root, task)
     if not len(listing):
         refuse_empty(listing, section, root)
     if volumes:
         return site_of_volumes(role, section, listing, root)
-    sides, grey, facts = _sampled(listing)
+    sides, grey, facts = _sample(listing)
     columns = _columns(section, root) if section.manifest is not None else ()
     return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns, facts)
 
@@ -272,7 +272,7 @@ def _no_column(place: Path, role: str, column: str) -> str:
     return f"{place} ({role}) has no table of images, so no column {column}; leave --label-column {role}:{column} out"
 
 
-def _listed(
+def _list_section(
     section: SiloData, root: Path, task: TaskHooks | None, volumes: bool = False
 ) -> tuple[Listing, Counter[str]]:
     names = LocalNames()
@@ -288,7 +288,7 @@ def _listed(
 def relisted(site: SiteFolder, root: Path, task: TaskHooks, fields: Mapping[str, Any]) -> SiteFolder:
     """Return a site whose labels another task reads, with these further fields of its section."""
     section = site.section.model_copy(update=fields)
-    names = _listed(section, root, task)[1]
+    names = _list_section(section, root, task)[1]
     return replace(site, section=section, names=dict(sorted(names.items())))
 
 
@@ -314,11 +314,11 @@ def _is_export(listing: Listing) -> bool:
     return all(header is not None and header.kind.startswith("DICOM") for header in read_headers(sources))
 
 
-def _sampled(listing: Listing) -> tuple[tuple[int, ...], bool, frozenset[str]]:
+def _sample(listing: Listing) -> tuple[tuple[int, ...], bool, frozenset[str]]:
     """Return shorter sides of some images, whether none of them has colours, and what their files say of themselves."""
     wanted = Input(8, 3, intensity_of({"percentiles": {"low": "0", "high": "100"}}))
     rows = np.unique(np.linspace(0, len(listing) - 1, SAMPLED).astype(np.int64))
-    opened = [found for found in decode(listing.select(rows), wanted) if isinstance(found, Decoded)]
+    opened = [outcome for outcome in decode(listing.select(rows), wanted) if isinstance(outcome, Decoded)]
     facts = frozenset(fact for image in opened for fact in image.facts)
     return tuple(min(image.size) for image in opened), all(image.mode in GREY for image in opened), facts
 

@@ -72,12 +72,12 @@ def trainings(federation: Federation, silos: Sequence[Silo]) -> list[Training]:
     if measured_alone(federation.spec) != "Sites" or len(silos) < 2:
         return []
     names = tuple(silo.metadata.name for silo in labelled)
-    found = [Training(name, (name,)) for name in names[:MOST_SITES]]
+    single_sites = [Training(name, (name,)) for name in names[:MOST_SITES]]
     partly = any(silo.spec.labels != "All" for silo in silos)
     joined = (
         partly and resolve(federation.spec.method, federation.spec.task).facts() & WITHOUT_LABELS and len(names) > 1
     )
-    return [*found, Training("", names)] if joined else found
+    return [*single_sites, Training("", names)] if joined else single_sites
 
 
 def unmeasured(wanted: Sequence[Training], scores: AloneScores) -> list[Training]:

@@ -93,12 +93,16 @@ def _alone(card: ModelCard | None) -> dict[str, Mapping[str, float]]:
     """Return the columns of training without the federation: on the labels, and at the best site."""
     if card is None:
         return {}
-    found = {"LABELS ALONE": card.labels_alone} if card.labels_alone is not None else {}
-    sites = [(rank, name, own) for name, own in (card.sites_alone or {}).items() if (rank := score(own)) is not None]
+    columns = {"LABELS ALONE": card.labels_alone} if card.labels_alone is not None else {}
+    sites = [
+        (rank, name, metrics)
+        for name, metrics in (card.sites_alone or {}).items()
+        if (rank := score(metrics)) is not None
+    ]
     if sites:
-        _, name, own = max(sites, key=lambda site: site[0])
-        found[f"{name.upper()} ALONE"] = own
-    return found
+        _, name, metrics = max(sites, key=lambda site: site[0])
+        columns[f"{name.upper()} ALONE"] = metrics
+    return columns
 
 
 def _models(federation: Federation, status: FederationStatus) -> Iterator[tuple[str, str]]:
@@ -123,8 +127,8 @@ def _places(
     if status.tracking.model_version:
         yield "registered", f"{status.tracking.registered_model} version {status.tracking.model_version}"
     if unsent is not None:
-        again = "; the same command sends the rest" if unsent.failure is TRACKING_UNREACHABLE else ""
-        yield "incomplete", f"{unsent}{again}"
+        retry_hint = "; the same command sends the rest" if unsent.failure is TRACKING_UNREACHABLE else ""
+        yield "incomplete", f"{unsent}{retry_hint}"
     yield "open it with", opening(uri)
     sent = Progress.read(run.outbox)
     if sent.run_id:
@@ -151,7 +155,7 @@ def _scores(status: FederationStatus, alone: Mapping[str, Mapping[str, float]], 
     if final and best and best.metrics and best.round != final.round:
         columns[f"BEST, ROUND {best.round}"] = best.metrics
     part = "TEST" if columns["LAST ROUND"] else validated_on
-    shown = {title: {metric.name: float(metric.value) for metric in found} for title, found in columns.items()}
+    shown = {title: {metric.name: float(metric.value) for metric in column} for title, column in columns.items()}
     if part != "TEST":
         shown = {"LAST ROUND": {metric.name: float(metric.value) for metric in status.metrics}}
     shown |= {title: dict(metrics) for title, metrics in alone.items()}

@@ -170,10 +170,10 @@ class Supervisor:
             self.watcher.say(f"{failure}; restarting in {wait:g} s ({child.restarts} of {MOST_RESTARTS})")
             return
         self._given_up[child.name] = failure
-        left = len(self.plan.silos) - len(self._given_up)
-        if child.name == "server" or left < self.plan.min_silos:
+        silos_left = len(self.plan.silos) - len(self._given_up)
+        if child.name == "server" or silos_left < self.plan.min_silos:
             raise failure
-        self.watcher.say(f"{failure}; given up, {left} silos are left")
+        self.watcher.say(f"{failure}; given up, {silos_left} silos are left")
 
     def _restart_due(self) -> None:
         for name, due in list(self._due.items()):

@@ -68,9 +68,9 @@ def open_model(where: str, *, best: bool) -> TrainedModel:
         return TrainedModel(described, text, read_weights(folder, weights), ChosenModel(role, weights))
     for run in (Workdir(folder.resolve()), Workdir((DEFAULT_PARENT / where).resolve())):
         if run.federation.exists():
-            found = read_model(LocalSource(run), best=best)
-            text = json.dumps(found.description)
+            pulled = read_model(LocalSource(run), best=best)
+            text = json.dumps(pulled.description)
             described = parse_inference(text.encode(), str(run.root))
-            return TrainedModel(described, text, found.model, found.chosen)
+            return TrainedModel(described, text, pulled.model, pulled.chosen)
     message = f"{where} has no {DESCRIPTION} and is no run; for a run in a cluster, `fedctl model pull` it first"
     raise AnchorageError(commands.MODEL_UNUSABLE, message)

@@ -175,8 +175,10 @@ def _round_line(picture: Picture, *, scored: bool) -> str:
 def draw(picture: Picture) -> RenderableType:
     """Render a run: its name, its progress, all silos, and the latest metrics."""
     status = picture.status
-    left = picture.remaining_seconds
-    times = f"elapsed {duration(picture.elapsed_seconds)}" + (f", about {duration(left)} left" if left else "")
+    remaining = picture.remaining_seconds
+    times = f"elapsed {duration(picture.elapsed_seconds)}" + (
+        f", about {duration(remaining)} left" if remaining else ""
+    )
     head = Table.grid(padding=(0, 2))
     head.add_row(Text(picture.federation, style="bold"), picture.method, times)
     head.add_row(
@@ -199,8 +201,8 @@ def silo_table(picture: Picture) -> Table:
     for name in dict.fromkeys([*known, *(name for name in picture.processes if name != "server")]):
         silo, process = known.get(name), picture.processes.get(name, "")
         if silo is None or not silo.connected:
-            seen = silo.state if silo and silo.state != SiloState.WAITING else ""
-            table.add_row(name, Text(process or seen or "not connected", style="yellow"), "", "", "", "")
+            reported_state = silo.state if silo and silo.state != SiloState.WAITING else ""
+            table.add_row(name, Text(process or reported_state or "not connected", style="yellow"), "", "", "", "")
             continue
         bar = _bar(100, silo.progress, BAR)
         note = f"{silo.code} {silo.message}".strip()

@@ -80,27 +80,27 @@ def masked_volumes(places: Mapping[str, Path], root: Path, columns: Mapping[str,
         TASK_UNSUPPORTED: some sites have volumes with masks, others pictures with masks, or masks have too many values. Others: a folder or
         table cannot be read.
     """
-    found = {
+    masked = {
         role: volumes
         for role, place in places.items()
         if (volumes := _at(role, place, root, columns.get(role))) is not None
     }
-    if not any(volumes.values for volumes in found.values()):
+    if not any(volumes.values for volumes in masked.values()):
         return {}
     for role, place in places.items():
-        if role not in found and place.is_dir() and values_at(_plain(place, root), root) is not None:
-            message = f"{next(iter(found))} has volumes with masks, but {role} has pictures with masks"
+        if role not in masked and place.is_dir() and values_at(_plain(place, root), root) is not None:
+            message = f"{next(iter(masked))} has volumes with masks, but {role} has pictures with masks"
             raise AnchorageError(TASK_UNSUPPORTED, f"{message}; make a federation of each kind: name sites of one kind")
-    return found
+    return masked
 
 
-def volume_of(found: Sequence[MaskedVolumes]) -> Mapping[str, Any]:
+def volume_of(masked_volumes: Sequence[MaskedVolumes]) -> Mapping[str, Any]:
     """Return `spec.model.volume` that suits the volumes of some sites; axes lead to the right, the front and the head.
 
     The spacing is the median, in steps of 0.05 mm, but coarser where the usual volume would have more than `LONGEST_SIDE` voxels along an axis. A
     patch is as large as the usual volume at that spacing, at most `LONGEST_PATCH`, in multiples of 8.
     """
-    grids = [grid.turned() for volumes in found for grid in volumes.grids]
+    grids = [grid.turned() for volumes in masked_volumes for grid in volumes.grids]
     spacing: list[float] = []
     for axis in range(3):
         usual = median(grid.spacing[axis] for grid in grids)
@@ -149,8 +149,10 @@ def tell_of_volumes(
         if without and site.role not in _OF_SERVER:
             learns = "the method in the file learns of masks alone (FedAvgFixMatch: of the others, too)"
             warn(f"{site.role}: {counted(without, 'volume')} without masks that are read; {learns}")
-        found = values.get(site.role, ())
-        if not named_values(found, classes) and (unnamed := [value for value in found if value >= len(classes)]):
+        mask_labels = values.get(site.role, ())
+        if not named_values(mask_labels, classes) and (
+            unnamed := [value for value in mask_labels if value >= len(classes)]
+        ):
             shown = ", ".join(map(str, unnamed))
             remedy = "say which class each is by maskValues in the file, or name all classes with --classes"
             warn(f"{site.role}: masks have the values {shown}, which are none of the {len(classes)} classes; {remedy}")
@@ -162,19 +164,19 @@ def tell_of_volumes(
 def _at(role: str, place: Path, root: Path, column: str | None) -> MaskedVolumes | None:
     """Return what a folder or table has; None: most of its images with masks are pictures, or none has a mask."""
     for section in _sections(place, root, column):
-        pictures = _listed(section, root, volumes=False)
+        pictures = _list_section(section, root, volumes=False)
         if section.manifest is None and not _has_volumes(pictures):
             continue
-        listing = _listed(section, root, volumes=True)
+        listing = _list_section(section, root, volumes=True)
         if (masks := listing.masks) is None:
             continue
         rows = [row for row, mask in enumerate(masks.files) if mask is not None]
         of_volumes = sum(is_volume(listing.sources[row]) for row in rows)
-        if 2 * of_volumes <= max(len(rows), _masked(pictures)):
+        if 2 * of_volumes <= max(len(rows), _count_masks(pictures)):
             continue
         if 2 * len(rows) <= len(listing) and len(class_folders(listing)) > 1:
             continue
-        values, grids = _opened([masks.files[row] for row in rows])
+        values, grids = _read_masks([masks.files[row] for row in rows])
         if len(values) > _MOST_VALUES:
             message = f"{place} ({role}): its masks have more than {_MOST_VALUES} different values, which are no classes to begin with"
             raise AnchorageError(
@@ -199,12 +201,12 @@ def _plain(folder: Path, root: Path) -> SiloData:
     return SiloData.model_validate(plain_section(folder, root))
 
 
-def _listed(section: SiloData, root: Path, *, volumes: bool) -> Listing:
+def _list_section(section: SiloData, root: Path, *, volumes: bool) -> Listing:
     reader = expect(PIECES["reader", section.format](), ReaderHooks)
     return reader.listing(section, root, MaskReader(_CLASSES, volumes=volumes))
 
 
-def _masked(listing: Listing) -> int:
+def _count_masks(listing: Listing) -> int:
     return 0 if listing.masks is None else sum(mask is not None for mask in listing.masks.files)
 
 
@@ -218,7 +220,7 @@ def _has_volumes(listing: Listing) -> bool:
     )
 
 
-def _opened(masks: Sequence[Path | Series | None]) -> tuple[tuple[int, ...], tuple[Grid, ...]]:
+def _read_masks(masks: Sequence[Path | Series | None]) -> tuple[tuple[int, ...], tuple[Grid, ...]]:
     """Return the values but 0 of some masks, ascending, and their grids; those that cannot be read are named by `fedctl data check`."""
     present = np.zeros(1 << 16, np.bool_)
     grids: list[Grid] = []

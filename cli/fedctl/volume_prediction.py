@@ -44,25 +44,25 @@ def predicted_volumes(
                 raise RefusedImageError(listing.bad[number].reason, listing.bad[number].detail)
             if not isinstance(source, Path | Series):
                 raise RefusedImageError("Unsupported", "no volume")
-            found = predict_volume(model, source)
+            mask = predict_volume(model, source)
         except RefusedImageError as refused:
             unusable.append({"image": name, "reason": refused.reason, "message": refused.detail})
             continue
         classes = model.described.outputs
-        told = {"image": name, "millilitres": dict(zip(classes[1:], found.millilitres[1:], strict=True))}
+        row = {"image": name, "millilitres": dict(zip(classes[1:], mask.millilitres[1:], strict=True))}
         if folder is not None:
             file = folder / f"{number:04d}-{Path(name).name.split('.')[0]}.nii.gz"
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-                write_classes(file, found.classes, found.grid)
-            told["mask"] = str(file)
-        yield told
+                write_classes(file, mask.classes, mask.grid)
+            row["mask"] = str(file)
+        yield row
 
 
-def volumes_table(told: Sequence[Mapping[str, Any]], task: "Task", masks: Path | None) -> Table:
+def volumes_table(rows: Sequence[Mapping[str, Any]], task: "Task", masks: Path | None) -> Table:
     """Write a row per volume: millilitres of each class but the background."""
     table = plain_table("volume", *(f"{name} (ml)" for name in task.outputs[1:]), *(["mask"] if masks else []))
-    for row in told:
+    for row in rows:
         cells = [f"{amount:.2f}" for amount in row["millilitres"].values()]
         table.add_row(row["image"], *cells, *([row["mask"]] if masks else []))
     return table

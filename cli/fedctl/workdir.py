@@ -182,9 +182,9 @@ def choose_data_root(name: str, file: Path, wanted: Path | None, run: Workdir | 
     run : Workdir, optional
         Its run; None: the one that is found without a path.
     """
-    run, own = run or Workdir(remembered_folder(name)), file.parent.resolve()
-    root = (wanted or run.data_root or own).resolve()
-    if wanted is None and root != own:
+    run, file_folder = run or Workdir(remembered_folder(name)), file.parent.resolve()
+    root = (wanted or run.data_root or file_folder).resolve()
+    if wanted is None and root != file_folder:
         typer.echo(f"images below {root}, as before; --data-root names another folder", err=True)
     return root
 

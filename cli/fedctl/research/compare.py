@@ -128,8 +128,10 @@ def published_beside(wanted: Mapping[str, str], method: str, metric: str) -> Pub
     """
     try:
         name = wanted.get("method", method)
-        found = (find_published({"metric": metric, **wanted, "method": known}) for known in NAMES.get(name, (name,)))
-        return next(filter(None, found), None) if wanted else None
+        published = (
+            find_published({"metric": metric, **wanted, "method": known}) for known in NAMES.get(name, (name,))
+        )
+        return next(filter(None, published), None) if wanted else None
     except ValueError as error:
         raise typer.BadParameter(f"published results: {error}") from error
 
@@ -187,9 +189,9 @@ def chosen_metric(results: Sequence[Results], wanted: str | None) -> str:
         return common[0]
     if wanted is not None and wanted in common:
         return wanted
-    found = "; ".join(f"{result.folder} has {', '.join(result.metrics()) or 'none'}" for result in results)
+    metrics_by_folder = "; ".join(f"{result.folder} has {', '.join(result.metrics()) or 'none'}" for result in results)
     what = "the metrics" if wanted is None else f"--metric {wanted}"
-    raise AnchorageError(commands.NO_COMMON_METRIC, f"{what} must be in every folder: {found}")
+    raise AnchorageError(commands.NO_COMMON_METRIC, f"{what} must be in every folder: {metrics_by_folder}")
 
 
 def legend(results: Sequence[Results]) -> Mapping[str, Results]:
@@ -200,8 +202,8 @@ def legend(results: Sequence[Results]) -> Mapping[str, Results]:
         labels = [_difference(result, alike) for result in alike]
         unique = len(set(labels)) == len(labels) and "" not in labels
         for result, label in zip(alike, labels, strict=True):
-            own = label if unique else str(result.folder)
-            names[method if len(alike) == 1 else f"{method} ({own})"] = result
+            name = label if unique else str(result.folder)
+            names[method if len(alike) == 1 else f"{method} ({name})"] = result
     return names
 
 
@@ -210,13 +212,15 @@ def _difference(result: Results, alike: Sequence[Results]) -> str:
     each = [
         {**_below("spec.method", one), **_below("spec.protocol", one), **_below("spec.rounds", one)} for one in alike
     ]
-    own = each[alike.index(result)]
+    differences = each[alike.index(result)]
     differing = [
         name for name in dict.fromkeys(n for one in each for n in one) if len({str(one.get(name)) for one in each}) > 1
     ]
     if not 0 < len(differing) <= MOST_DIFFERENCES:
         return ""
-    return ", ".join(f"{name.removeprefix('spec.').removeprefix('method.')} {own.get(name)}" for name in differing)
+    return ", ".join(
+        f"{name.removeprefix('spec.').removeprefix('method.')} {differences.get(name)}" for name in differing
+    )
 
 
 def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
@@ -288,13 +292,13 @@ def _document(row: Row, metric: str) -> dict[str, Any]:
             name: {"last": result.last(name).as_document(), "best": result.best(name).as_document()}
             for name in result.metrics()
         },
-        **({"published": _published(row.published, result)} if row.published else {}),
+        **({"published": _compare_published(row.published, result)} if row.published else {}),
         "bytes": _nbytes(result),
         "curve": [point.as_document() for point in curve(result, metric)],
     }
 
 
-def _published(published: PublishedResult, result: Results) -> dict[str, Any]:
+def _compare_published(published: PublishedResult, result: Results) -> dict[str, Any]:
     values = {name: float(value) for name in ("value", "std") if (value := getattr(published, name))}
     when = {"reachedAt": published.reached_at} if published.reached_at else {}
     return {**values, **when, "source": published.source, **asdict(compare_settings(published, result))}

@@ -43,9 +43,9 @@ def curve(results: Results, metric: str) -> tuple[Point, ...]:
             if metric in entry.metrics:
                 reached.setdefault(entry.round, []).append((nbytes, entry.metrics[metric]))
     return tuple(
-        Point(number, sum(nbytes for nbytes, _ in found) / len(found), Spread(tuple(value for _, value in found)))
-        for number, found in sorted(reached.items())
-        if len(found) == len(results.seeds)
+        Point(number, sum(nbytes for nbytes, _ in samples) / len(samples), Spread(tuple(value for _, value in samples)))
+        for number, samples in sorted(reached.items())
+        if len(samples) == len(results.seeds)
     )
 
 

@@ -64,13 +64,13 @@ def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output
     unsent: list[AnchorageError] = []
     with view_for(sys.stdout if output.for_people else sys.stderr, terminal=terminal) as view:
         shown = SHOWN_SILOS if terminal else 0
-        play = partial(_reached, wanted, view=view, shown=shown, unsent=unsent)
-        whole = play(studies, SimulationFolder(root))
-        values = [_value(play, studies, index, whole, view) for index in range(len(studies[0].silos))]
+        play = partial(_play, wanted, view=view, shown=shown, unsent=unsent)
+        all_silos = play(studies, SimulationFolder(root))
+        values = [_value(play, studies, index, all_silos, view) for index in range(len(studies[0].silos))]
     if output.for_people:
-        people().print(_table(whole, values))
+        people().print(_table(all_silos, values))
     else:
-        emit(_summary(whole, values), output)
+        emit(_summary(all_silos, values), output)
     if unsent:
         raise unsent[0]
 
@@ -86,18 +86,18 @@ def without_silo(study: Study, index: int) -> Study:
 
 
 def _require_comparable(study: Study, wanted: SimulationRequest) -> None:
-    found = ""
+    detail = ""
     if wanted.silos is not None:
-        found = "--leave-one-out takes silos as they are in the file; leave --silos out"
+        detail = "--leave-one-out takes silos as they are in the file; leave --silos out"
     elif len(study.silos) < 2:
-        found = f"there is {len(study.silos)} silo; add another one to leave it out"
+        detail = f"there is {len(study.silos)} silo; add another one to leave it out"
     elif study.federation.spec.evaluation is None:
-        found = "there is no accuracy to compare; add spec.evaluation"
-    if found:
-        raise AnchorageError(commands.NO_RESULTS, found)
+        detail = "there is no accuracy to compare; add spec.evaluation"
+    if detail:
+        raise AnchorageError(commands.NO_RESULTS, detail)
 
 
-def _reached(
+def _play(
     wanted: SimulationRequest,
     studies: Sequence[Study],
     folder: SimulationFolder,
@@ -117,7 +117,7 @@ def _value(
     play: Callable[[Sequence[Study], SimulationFolder], Results],
     studies: Sequence[Study],
     index: int,
-    whole: Results,
+    all_silos: Results,
     view: View,
 ) -> SiloValue:
     silo = studies[0].silos[index]
@@ -126,33 +126,33 @@ def _value(
     if mistakes := check(others[0].federation, others[0].silos):
         return SiloValue(name, labels, reason=mistakes[0].message)
     view.say(f"without silo {name}")
-    reached = play(others, SimulationFolder(whole.folder / "without" / name)).last(METRIC)
-    pairs = zip(whole.last(METRIC).values, reached.values, strict=True)
+    reached = play(others, SimulationFolder(all_silos.folder / "without" / name)).last(METRIC)
+    pairs = zip(all_silos.last(METRIC).values, reached.values, strict=True)
     return SiloValue(name, labels, reached, Spread(tuple(all_of_them - without for all_of_them, without in pairs)))
 
 
-def _table(whole: Results, values: Sequence[SiloValue]) -> RenderableType:
-    spec = whole.federation.spec
-    counts = f"{counted(len(whole.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
-    head = f"{whole.federation.metadata.name}: {spec.method.name} on {spec.model.network}, {counts}"
+def _table(all_silos: Results, values: Sequence[SiloValue]) -> RenderableType:
+    spec = all_silos.federation.spec
+    counts = f"{counted(len(all_silos.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
+    head = f"{all_silos.federation.metadata.name}: {spec.method.name} on {spec.model.network}, {counts}"
     table = plain_table("left out", "labels", "accuracy", "error grows by", right=("accuracy", "error grows by"))
-    table.add_row("nobody", "", str(whole.last(METRIC)), "")
+    table.add_row("nobody", "", str(all_silos.last(METRIC)), "")
     for value in values:
         table.add_row(value.silo, value.labels, str(value.without or "not possible"), str(value.increase or ""))
     reasons = [Text(f"without {value.silo}: {value.reason}") for value in values if value.reason]
-    return Group(Text(head, style="bold"), table, *reasons, Text(f"results in {whole.folder}"))
+    return Group(Text(head, style="bold"), table, *reasons, Text(f"results in {all_silos.folder}"))
 
 
-def _summary(whole: Results, values: Sequence[SiloValue]) -> dict[str, Any]:
+def _summary(all_silos: Results, values: Sequence[SiloValue]) -> dict[str, Any]:
     def document(value: SiloValue) -> dict[str, Any]:
         spreads = {"accuracy": value.without, "errorIncrease": value.increase}
-        told = {name: spread and spread.as_document() for name, spread in spreads.items()}
-        return {"name": value.silo, "labels": value.labels, **told, "reason": value.reason}
+        metric_values = {name: spread and spread.as_document() for name, spread in spreads.items()}
+        return {"name": value.silo, "labels": value.labels, **metric_values, "reason": value.reason}
 
     return {
-        "federation": whole.federation.metadata.name,
-        "method": whole.federation.spec.method.name,
-        "workdir": str(whole.folder),
-        "accuracy": whole.last(METRIC).as_document(),
+        "federation": all_silos.federation.metadata.name,
+        "method": all_silos.federation.spec.method.name,
+        "workdir": str(all_silos.folder),
+        "accuracy": all_silos.last(METRIC).as_document(),
         "silos": list(map(document, values)),
     }

@@ -32,7 +32,7 @@ def draw_paper_pictures(results: Mapping[str, Results], path: Path) -> None:
     AnchorageError
         matplotlib is not installed, or a picture cannot be written.
     """
-    curves = {name: found for name, result in results.items() if (found := result.pseudo_labels())}
+    curves = {name: curve for name, result in results.items() if (curve := result.pseudo_labels())}
     if curves:
         _draw_pseudo_labels(curves, path.with_stem(f"{path.stem}-pseudo-labels"))
     planes = {name: drawn for name, result in results.items() if (drawn := _planes(result))}

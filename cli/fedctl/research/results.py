@@ -65,8 +65,10 @@ class SeedResult:
 
     def best_round(self, first: int = 0) -> RoundRecord:
         """Return the best round from `first` on (`anchorage.api.metrics.score`); the last one where no round has a metric to go by."""
-        own = [(found, entry) for entry in self.rounds if entry.round >= first and (found := score(entry.metrics))]
-        return max(own, key=lambda each: each[0], default=(None, self.rounds[-1]))[1]
+        scored_rounds = [
+            (scored, entry) for entry in self.rounds if entry.round >= first and (scored := score(entry.metrics))
+        ]
+        return max(scored_rounds, key=lambda each: each[0], default=(None, self.rounds[-1]))[1]
 
     def values(self, metric: str, first: int = 0) -> list[float]:
         """Return a metric of every round, from `first` on, that has it; NaN where it is not finite."""
@@ -100,8 +102,10 @@ class SeedResult:
             rounds = tuple(map(record_from_json, values["rounds"]))
             if not rounds:
                 raise ValueError("no rounds")
-            found = values.get("pseudoLabelAccuracy", {})
-            curves = {name: tuple((int(at), float(share)) for at, share in points) for name, points in found.items()}
+            accuracy_curves = values.get("pseudoLabelAccuracy", {})
+            curves = {
+                name: tuple((int(at), float(share)) for at, share in points) for name, points in accuracy_curves.items()
+            }
             return cls(int(values["seed"]), rounds, float(values["seconds"]), str(values["device"]), curves)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{path} is no result of a seed ({type(error).__name__}: {error}); remove it and simulate again"
@@ -122,13 +126,14 @@ def pseudo_label_curves(history: Sequence[RoundRecord]) -> dict[str, Curve]:
 
     Of many silos the first `MOST_CURVES` by name, of many rounds every second, third, ... up to `MOST_CURVE_POINTS`.
     """
-    found: dict[str, list[tuple[int, float]]] = {}
+    points_by_silo: dict[str, list[tuple[int, float]]] = {}
     for entry in history:
         for part in entry.silos:
             if PSEUDO_LABEL_ACCURACY in part.metrics:
-                found.setdefault(part.name, []).append((entry.round, part.metrics[PSEUDO_LABEL_ACCURACY]))
+                points_by_silo.setdefault(part.name, []).append((entry.round, part.metrics[PSEUDO_LABEL_ACCURACY]))
     return {
-        name: tuple(found[name][:: -(-len(found[name]) // MOST_CURVE_POINTS)]) for name in sorted(found)[:MOST_CURVES]
+        name: tuple(points_by_silo[name][:: -(-len(points_by_silo[name]) // MOST_CURVE_POINTS)])
+        for name in sorted(points_by_silo)[:MOST_CURVES]
     }
 
 
@@ -180,25 +185,28 @@ class Results:
         """Return by silo which share of its unlabelled images was accepted in its last round, and where the truth is known which share of
         the accepted ones was right, over the seeds that have one.
         """
-        found: dict[str, dict[str, list[float]]] = {}
+        by_silo: dict[str, dict[str, list[float]]] = {}
         for name, part in (item for seed in self.seeds for item in seed.silos.items()):
             if part.samples.get("unlabelled"):
-                own = found.setdefault(name, {})
+                metric_lists = by_silo.setdefault(name, {})
                 for metric in (ACCEPTANCE, PSEUDO_LABEL_ACCURACY):
-                    own.setdefault(metric, []).extend([part.metrics[metric]] if metric in part.metrics else [])
-        kept = ((name, {metric: tuple(v) for metric, v in own.items() if v}) for name, own in sorted(found.items()))
-        return {name: {metric: Spread(v) for metric, v in own.items()} for name, own in kept}
+                    metric_lists.setdefault(metric, []).extend([part.metrics[metric]] if metric in part.metrics else [])
+        reported = (
+            (name, {metric: tuple(v) for metric, v in metric_lists.items() if v})
+            for name, metric_lists in sorted(by_silo.items())
+        )
+        return {name: {metric: Spread(v) for metric, v in metric_lists.items()} for name, metric_lists in reported}
 
     def pseudo_labels(self) -> dict[str, Curve]:
         """Return by silo the share of right ones among its accepted pseudo-labels over the rounds: the mean of the seeds that have one."""
-        found: dict[str, dict[int, list[float]]] = {}
+        by_silo: dict[str, dict[int, list[float]]] = {}
         for seed in self.seeds:
             for name, points in seed.pseudo_labels.items():
                 for at, share in points:
-                    found.setdefault(name, {}).setdefault(at, []).append(share)
+                    by_silo.setdefault(name, {}).setdefault(at, []).append(share)
         return {
             name: tuple((at, math.fsum(shares) / len(shares)) for at, shares in sorted(rounds.items()))
-            for name, rounds in sorted(found.items())
+            for name, rounds in sorted(by_silo.items())
         }
 
     def last(self, metric: str) -> "Spread":
@@ -320,8 +328,8 @@ class SimulationFolder:
         AnchorageError
             One of the files cannot be read.
         """
-        found = map(SeedResult.read, (self.root / "seeds").glob("*.json"))
-        return tuple(sorted(found, key=lambda result: result.seed))
+        results = map(SeedResult.read, (self.root / "seeds").glob("*.json"))
+        return tuple(sorted(results, key=lambda result: result.seed))
 
 
 def read_results(folder: Path) -> Results:

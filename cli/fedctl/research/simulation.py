@@ -161,8 +161,8 @@ class Simulator:
             simulation.play(tell_all(watcher, *([observer] if observer else [])))
         if self.keep:
             simulation.write_models(self.folder.models(seed))
-        whole = simulation.store.history()
-        rounds, curves = latest_parts(whole), pseudo_label_curves(whole)
+        records = simulation.store.history()
+        rounds, curves = latest_parts(records), pseudo_label_curves(records)
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device, curves), study)
         if not self.keep or study.federation.spec.protocol.mode == "Asynchronous":
@@ -274,8 +274,8 @@ def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
         A result cannot be read.
     """
     seeds = {study.federation.spec.seed for study in studies}
-    found = tuple(result for result in folder.finished() if result.seed in seeds)
-    return Results(folder.root, studies[0].federation, studies[0].silos, found)
+    results = tuple(result for result in folder.finished() if result.seed in seeds)
+    return Results(folder.root, studies[0].federation, studies[0].silos, results)
 
 
 def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
@@ -299,8 +299,8 @@ def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
             simulator.play(study, f"seed {seed} ({number + 1} of {len(studies)}) on {simulator.device}")
         except InterruptError as error:
             finished = sum(each.rounds[-1].round == study.federation.spec.rounds for each in folder.finished())
-            kept = f"{finished} finished seeds and the rounds of this one are kept"
-            raise InterruptError(error.number, f"{kept}; {GO_ON}") from None
+            message = f"{finished} finished seeds and the rounds of this one are kept"
+            raise InterruptError(error.number, f"{message}; {GO_ON}") from None
         played += 1
     return played
 

@@ -98,8 +98,8 @@ class SeedWatcher:
         if record.silos:
             idle = all(part.state == SiloState.INACTIVE for part in record.silos)
             if idle and not self._idle:
-                found = "no silo had anything to learn from, such as accepted pseudo-labels"
-                self._view.say(f"from round {record.round} on {found}; the server goes on without them")
+                detail = "no silo had anything to learn from, such as accepted pseudo-labels"
+                self._view.say(f"from round {record.round} on {detail}; the server goes on without them")
             self._idle = idle
         metrics = {metric.name: metric for metric in self._status.metrics}
         metrics |= {name: Metric(name=name, value=repr(float(value))) for name, value in record.metrics.items()}
@@ -180,11 +180,13 @@ def _pseudo_labels(results: Results) -> Iterator[RenderableType]:
     """Yield a table of the silos' accepted pseudo-labels in their last rounds, and what is to be said of it."""
     silos = results.of_silos()
     if silos:
-        known = any(PSEUDO_LABEL_ACCURACY in own for own in silos.values())
+        known = any(PSEUDO_LABEL_ACCURACY in metrics for metrics in silos.values())
         columns = {"accepted": ACCEPTANCE, **({"of these right": PSEUDO_LABEL_ACCURACY} if known else {})}
         table = plain_table("pseudo-labels", *columns, right=tuple(columns))
-        for name, own in [*islice(silos.items(), SHOWN_SILOS), *_mean_of_all(silos)]:
-            table.add_row(name, *(own[metric].percent() if metric in own else "" for metric in columns.values()))
+        for name, metrics in [*islice(silos.items(), SHOWN_SILOS), *_mean_of_all(silos)]:
+            table.add_row(
+                name, *(metrics[metric].percent() if metric in metrics else "" for metric in columns.values())
+            )
         yield table
     for seed in results.seeds:
         parts = record_to_json(replace(seed.rounds[-1], silos=tuple(seed.silos.values())))
@@ -194,7 +196,7 @@ def _pseudo_labels(results: Results) -> Iterator[RenderableType]:
 
 def _mean_of_all(silos: Mapping[str, Mapping[str, Spread]]) -> Iterator[tuple[str, Mapping[str, Spread]]]:
     if len(silos) > 1:
-        every = {metric: [own[metric].mean for own in silos.values() if metric in own] for metric in SHARES}
+        every = {metric: [metrics[metric].mean for metrics in silos.values() if metric in metrics] for metric in SHARES}
         yield f"mean of all {len(silos)}", {metric: Spread((fmean(v),)) for metric, v in every.items() if v}
 
 
@@ -223,8 +225,8 @@ def summary(results: Results) -> dict[str, Any]:
         "last": {name: results.last(name).as_document() for name in results.metrics()},
         "best": {name: spread.as_document() for name, spread in results.at_best().items()},
         "silos": {
-            silo: {name: spread.as_document() for name, spread in own.items()}
-            for silo, own in results.of_silos().items()
+            silo: {name: spread.as_document() for name, spread in metrics.items()}
+            for silo, metrics in results.of_silos().items()
         },
         "seeds": [{**seed.as_document(), "bestRound": seed.best_round(results.first).round} for seed in results.seeds],
     }

@@ -70,16 +70,16 @@ class Selection:
         BadParameter
             A name is in no cell of the study.
         """
-        methods = _selected("--method", self.methods, study.methods)
-        settings = _selected("--setting", self.settings, study.settings)
+        methods = _select("--method", self.methods, study.methods)
+        settings = _select("--setting", self.settings, study.settings)
         return replace(self, methods=methods, settings=settings, seeds=self.seeds or study.seeds)
 
 
-WHOLE = Selection()
+EVERYTHING = Selection()
 """A study as its file has it."""
 
 
-def _selected(option: str, wanted: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+def _select(option: str, wanted: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
     if unknown := [name for name in wanted if name not in names]:
         there = "; ".join(filter(None, names))
         raise typer.BadParameter(
@@ -183,7 +183,7 @@ def study_folder(file: Path, workdir: Path | None) -> Path:
 
 
 def cells_of(
-    study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str, selection: Selection = WHOLE
+    study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str, selection: Selection = EVERYTHING
 ) -> list[Cell]:
     """Return the selected methods of the selected settings.
 

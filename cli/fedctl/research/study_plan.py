@@ -114,8 +114,8 @@ def plan_study(
         The study, its documents, the images or initial weights cannot be used, or the folder holds results of other documents.
     """
     root = study_folder(file, workdir)
-    found = cells_of(read_document(file, StudyFile), file, root, data_root, "auto", selection)
-    cells = [plan_cell(cell) for cell in found]
+    study_cells = cells_of(read_document(file, StudyFile), file, root, data_root, "auto", selection)
+    cells = [plan_cell(cell) for cell in study_cells]
     missing = sum(cell.missing > 0 for cell in cells)
     if trial and output.for_people and missing:
         typer.echo(f"trying a few steps of {counted(missing, 'cell')}; --no-trial does without", err=True)
@@ -184,7 +184,9 @@ def study_document(
     trial : bool
         Whether time and memory are known.
     """
-    left = [_of_seed(cell.study, forecast).times(cell.missing) if forecast else Cost() for cell, forecast in cells]
+    remaining_costs = [
+        _of_seed(cell.study, forecast).times(cell.missing) if forecast else Cost() for cell, forecast in cells
+    ]
     rows = [
         {
             "setting": cell.cell.setting,
@@ -198,11 +200,11 @@ def study_document(
             "left": rest.as_document(timed=trial or not cell.missing),
             "memory": forecast.process_memory if forecast else None,
         }
-        for (cell, forecast), rest in zip(cells, left, strict=True)
+        for (cell, forecast), rest in zip(cells, remaining_costs, strict=True)
     ]
     forecasts = [(cell.study, forecast) for cell, forecast in cells if forecast]
     timed = trial or not forecasts
-    all_left = sum(left, Cost())
+    all_left = sum(remaining_costs, Cost())
     notes = (note for study, forecast in forecasts for note in reservations(study, forecast))
     return {
         "study": name,
@@ -217,10 +219,12 @@ def study_document(
     }
 
 
-def _of_seed(study: Study, found: Forecast) -> Cost:
+def _of_seed(study: Study, expected_cost: Forecast) -> Cost:
     waiting = study.federation.spec.protocol.mode == "Synchronous"
-    seconds = found.initial_seconds + found.seconds(min(at_once(study), len(study.silos)), waiting=waiting)
-    return Cost(seconds, found.bytes_up, found.bytes_down)
+    seconds = expected_cost.initial_seconds + expected_cost.seconds(
+        min(at_once(study), len(study.silos)), waiting=waiting
+    )
+    return Cost(seconds, expected_cost.bytes_up, expected_cost.bytes_down)
 
 
 def draw(document: Mapping[str, Any]) -> RenderableType:
@@ -239,7 +243,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     table = plain_table(*(("setting",) if several else ()), "method", *_NUMBERS, right=_NUMBERS)
     for cell in cells:
         names = [cell["setting"]] if several else []
-        counts = [str(cell["seeds"]), _done(cell), str(cell["rounds"]), str(cell["silos"])]
+        counts = [str(cell["seeds"]), _finished_seeds(cell), str(cell["rounds"]), str(cell["silos"])]
         table.add_row(*names, cell["method"], *counts, *_cost(cell), _size(cell["memory"]))
     head = [""] if several else []
     table.add_row("in all", *head, str(seeds), str(done), "", "", *_cost(document), _size(document["memory"]))
@@ -260,7 +264,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(f"note: {note}")
 
 
-def _done(cell: Mapping[str, Any]) -> str:
+def _finished_seeds(cell: Mapping[str, Any]) -> str:
     finished: int = cell["finishedSeeds"]
     return "all" if finished == cell["seeds"] else str(finished)
 

@@ -184,7 +184,7 @@ class Search:
 
     def state(self) -> SearchState:
         """Return how far the search is."""
-        finished = tuple(_result(number, trial) for number, trial in enumerate(_finished(self.store)))
+        finished = tuple(_result(number, trial) for number, trial in enumerate(_finished_trials(self.store)))
         return SearchState(self.tuning.metric, finished, self.tuning.trials, 60.0 * self.tuning.minutes)
 
     def _play(self, number: int) -> None:
@@ -262,11 +262,11 @@ def _require_validation(study: Study) -> None:
         raise DocumentError([study.located(mistake)])
 
 
-def _finished(store: "OptunaStudy") -> list["FrozenTrial"]:
+def _finished_trials(store: "OptunaStudy") -> list["FrozenTrial"]:
     from optuna.trial import TrialState
 
-    found: list[FrozenTrial] = store.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    return found
+    trials: list[FrozenTrial] = store.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    return trials
 
 
 def _result(number: int, trial: "FrozenTrial") -> TrialResult:
@@ -328,14 +328,14 @@ def _store(root: Path, tuning: TuningFile, base: Study) -> Iterator["OptunaStudy
 def _claim(store: "OptunaStudy", root: Path, tuning: TuningFile, base: Study) -> None:
     """Note what is searched; refuse a folder in which something else is. The budget may change."""
     documents = without_test(base)
-    found = {
+    claim = {
         **tuning.model_dump(mode="json", by_alias=True, include={"metric", "parameters", "seeds", "silos"}),
         "federation": digest_of_study(documents.federation, documents.silos, resolve),
     }
-    text = {name: json.dumps(value, sort_keys=True) for name, value in found.items()}
+    text = {name: json.dumps(value, sort_keys=True) for name, value in claim.items()}
     before = store.user_attrs or text
     changed = [name for name in text if before.get(name) != text[name]]
-    if changed and _finished(store):
+    if changed and _finished_trials(store):
         message = f"{root} holds a search that differs in {', '.join(changed)}; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
     for name, value in text.items():

@@ -48,7 +48,7 @@ class Range(Document):
     high: Decimal = Field(description="Largest value.")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if Exact(self.low) >= Exact(self.high):
             raise ValueError(f'found low "{self.low}" and high "{self.high}"; low must be below high')
         return self
@@ -73,7 +73,7 @@ class IntegerRange(Document):
     high: int = Field(description="Largest value.")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.low >= self.high:
             raise ValueError(f"found low {self.low} and high {self.high}; low must be below high")
         return self
@@ -96,9 +96,13 @@ class Parameter(Document):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [each for each in (self.uniform, self.log_uniform, self.integer, self.choice) if each is not None]
-        if len(given) != 1:
-            raise ValueError(f"found {len(given)} of uniform, logUniform, integer and choice; write exactly one")
+        distributions = [
+            each for each in (self.uniform, self.log_uniform, self.integer, self.choice) if each is not None
+        ]
+        if len(distributions) != 1:
+            raise ValueError(
+                f"found {len(distributions)} of uniform, logUniform, integer and choice; write exactly one"
+            )
         return self
 
     @property
@@ -109,7 +113,8 @@ class Parameter(Document):
     def active(self, drawn: Mapping[str, str]) -> bool:
         """Return whether it is searched beside what was drawn of the parameters above, by path."""
         return all(
-            written(value) in [_at(own, text, path) for own, text in drawn.items()] for path, value in self.when.items()
+            written(value) in [_at(drawn_path, text, path) for drawn_path, text in drawn.items()]
+            for path, value in self.when.items()
         )
 
     def suggest(self, trial: "Trial") -> str:
@@ -162,16 +167,18 @@ class TuningFile(Document):
 
     def probes(self, place: int) -> Iterator[list[str]]:
         """Yield overrides for each extreme of a parameter, with the first values of those above it that suit."""
-        own, drawn = self.parameters[place], dict[str, str]()
+        parameter, drawn = self.parameters[place], dict[str, str]()
         for other in self.parameters[:place]:
             if other.active(drawn):
-                inside = {path: value for path, value in own.when.items() if f"{path}.".startswith(f"{other.path}.")}
+                inside = {
+                    path: value for path, value in parameter.when.items() if f"{path}.".startswith(f"{other.path}.")
+                }
                 suiting = (
                     t for t in other.extremes() if all(_at(other.path, t, p) == written(v) for p, v in inside.items())
                 )
                 drawn[other.path] = next(suiting, other.extremes()[0])
-        for value in own.extremes():
-            yield _overrides({**drawn, own.path: value})
+        for value in parameter.extremes():
+            yield _overrides({**drawn, parameter.path: value})
 
 
 def written(value: Any) -> str:
@@ -209,11 +216,11 @@ def read_tuning(file: Path) -> TuningFile:
     validate_study(federation, silos=tuning.silos)
     mistakes = [mistake for place in range(len(tuning.parameters)) for mistake in _mistakes(tuning, place, federation)]
     if mistakes:
-        raise DocumentError(_located(mistakes, file))
+        raise DocumentError(_locate(mistakes, file))
     return tuning
 
 
-def _located(mistakes: Sequence[Mistake], file: Path) -> list[Mistake]:
+def _locate(mistakes: Sequence[Mistake], file: Path) -> list[Mistake]:
     (raw,) = read_documents(file)
     places = [raw.where(str(file), mistake.path) for mistake in mistakes]
     return [
@@ -223,32 +230,34 @@ def _located(mistakes: Sequence[Mistake], file: Path) -> list[Mistake]:
 
 
 def _mistakes(tuning: TuningFile, place: int, federation: Path) -> list[Mistake]:
-    own, above = tuning.parameters[place], tuning.parameters[:place]
+    parameter, above = tuning.parameters[place], tuning.parameters[:place]
     at: FieldPath = ("parameters", place)
-    if own.name in [other.name for other in above]:
-        return [Mistake(DUPLICATE_FIELD, (*at, "path"), f"found {own.name} a second time; remove one")]
-    found = []
-    for path, value in own.when.items():
+    if parameter.name in [other.name for other in above]:
+        return [Mistake(DUPLICATE_FIELD, (*at, "path"), f"found {parameter.name} a second time; remove one")]
+    mistakes = []
+    for path, value in parameter.when.items():
         values = (_at(other.path, text, path) for other in above if other.choice for text in other.extremes())
         known = list(dict.fromkeys(filter(None, values)))
         if written(value) not in known:
             allowed = f"one of {', '.join(known)}" if known else "the path of a choice above, or of a field inside it"
-            found.append(Mistake(UNKNOWN_CHOICE, (*at, "when", path), f"found {written(value)}, allowed is {allowed}"))
-    return found or _unusable(own, tuning, place, federation)
+            mistakes.append(
+                Mistake(UNKNOWN_CHOICE, (*at, "when", path), f"found {written(value)}, allowed is {allowed}")
+            )
+    return mistakes or _unusable(parameter, tuning, place, federation)
 
 
-def _unusable(own: Parameter, tuning: TuningFile, place: int, federation: Path) -> list[Mistake]:
+def _unusable(parameter: Parameter, tuning: TuningFile, place: int, federation: Path) -> list[Mistake]:
     """Return a mistake for each choice, and one for the bounds, that the field itself cannot have."""
-    field, found = path_of(own.path), dict[FieldPath, Mistake]()
+    field, mistakes = path_of(parameter.path), dict[FieldPath, Mistake]()
     for number, overrides in enumerate(tuning.probes(place)):
         try:
             validate_study(federation, overrides, tuning.silos)
         except DocumentError as error:
-            at: FieldPath = ("parameters", place, *(("choice", number) if own.choice else ("path",)))
+            at: FieldPath = ("parameters", place, *(("choice", number) if parameter.choice else ("path",)))
             for mistake in error.mistakes:
                 itself = mistake.code.startswith(_OF_DOCUMENTS) or mistake.failure is UNKNOWN_METHOD
                 if itself and mistake.path[: len(field)] == field:
                     inside = dotted(mistake.path[len(field) :])
                     message = ": ".join(part for part in (overrides[-1], inside, mistake.message) if part)
-                    found.setdefault(at, Mistake(mistake.failure, at, message))
-    return list(found.values())
+                    mistakes.setdefault(at, Mistake(mistake.failure, at, message))
+    return list(mistakes.values())
