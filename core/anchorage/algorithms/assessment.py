@@ -55,7 +55,7 @@ def reliability(labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -
     confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
     edges = np.linspace(0, 1, BINS + 1)
     place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, BINS - 1)
-    found = []
+    bins = []
     for index in range(BINS):
         inside = place == index
         means = [
@@ -63,14 +63,17 @@ def reliability(labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -
         ]
         low, high = float(edges[index]), float(edges[index + 1])
         count = int(inside.sum())
-        found.append(ReliabilityBin(low=low, high=high, images=count, confidence=means[0], accuracy=means[1]))
-    return tuple(found)
+        bins.append(ReliabilityBin(low=low, high=high, images=count, confidence=means[0], accuracy=means[1]))
+    return tuple(bins)
 
 
 def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
     """Return the mean distance between confidence and accuracy, weighted by images (Guo et al., ICML 2017, eq. 3)."""
-    total = sum(found.images for found in bins)
-    gaps = [found.images * abs((found.accuracy or 0.0) - (found.confidence or 0.0)) for found in bins]
+    total = sum(reliability_bin.images for reliability_bin in bins)
+    gaps = [
+        reliability_bin.images * abs((reliability_bin.accuracy or 0.0) - (reliability_bin.confidence or 0.0))
+        for reliability_bin in bins
+    ]
     return float(sum(gaps) / total)
 
 
@@ -102,12 +105,18 @@ def resampled_aucs(
     """
     n, classes = probabilities.shape
     members = [np.flatnonzero(labels == c) for c in range(classes)]
-    ranked = [_ranked(probabilities[:, c]) for c in range(classes)]
+    ranked = [_rank(probabilities[:, c]) for c in range(classes)]
     areas = np.full((resamples, classes), np.nan)
     step = max(1, _AT_ONCE // n)
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
-        chosen = np.hstack([own[rng.integers(0, len(own), (size, len(own)))] for own in members if len(own)])
+        chosen = np.hstack(
+            [
+                class_rows[rng.integers(0, len(class_rows), (size, len(class_rows)))]
+                for class_rows in members
+                if len(class_rows)
+            ]
+        )
         drawn = np.bincount((chosen + n * np.arange(size)[:, None]).ravel(), minlength=size * n).reshape(size, n)
         for c, (order, first) in enumerate(ranked):
             if 0 < len(members[c]) < n:
@@ -136,7 +145,7 @@ def roc_points(positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> tupl
     return tuple((round(float(others[i]), 5), round(float(recall[i]), 5)) for i in chosen)
 
 
-def _ranked(scores: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _rank(scores: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the ascending order of scores, and where each group of equal ones begins in it."""
     order = np.argsort(scores, kind="stable")
     return order, np.flatnonzero(np.diff(scores[order], prepend=np.nan) != 0)

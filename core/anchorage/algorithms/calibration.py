@@ -53,11 +53,11 @@ def validated_thresholds(scores: Tensor, labels: Tensor, precision: float) -> Te
     best, guesses = scores.double().max(1)
     right = guesses == labels
     together = _lowest(best, right, precision)
-    found = [together] * scores.shape[1]
+    thresholds = [together] * scores.shape[1]
     for c in torch.unique(guesses).tolist():
-        own = guesses == c
-        found[c] = _lowest(best[own], right[own], precision)
-    return torch.tensor(found, dtype=torch.float64)
+        of_class = guesses == c
+        thresholds[c] = _lowest(best[of_class], right[of_class], precision)
+    return torch.tensor(thresholds, dtype=torch.float64)
 
 
 def _lowest(scores: Tensor, right: Tensor, precision: float) -> float:
@@ -81,10 +81,10 @@ def class_shares(probabilities: Tensor, prior: Tensor) -> Tensor:
     prior : Tensor of float64, shape [C]
         Above 0, of sum 1.
     """
-    given = probabilities.double() / prior
+    ratios = probabilities.double() / prior
     shares = prior
     for _ in range(_PASSES):
-        each = given * shares
+        each = ratios * shares
         before, shares = shares, (each / each.sum(1, keepdim=True)).sum(0) + 1
         shares = shares / shares.sum()
         if float((shares - before).abs().max()) < _STILL:
@@ -104,13 +104,13 @@ def shift_to(logits: Tensor, shares: Tensor) -> Tensor:
     shares : Tensor of float64, shape [C]
         From 0, of sum 1.
     """
-    wanted, given = shares.to(logits.device), logits.double()
+    wanted, class_logits = shares.to(logits.device), logits.double()
     shift = wanted.log()
     for _ in range(_PASSES):
-        found = (given + shift).softmax(1).mean(0)
-        if float((found - wanted).abs().max()) < _STILL:
+        mean_shares = (class_logits + shift).softmax(1).mean(0)
+        if float((mean_shares - wanted).abs().max()) < _STILL:
             break
         shift = torch.where(
-            wanted > 0, shift + (wanted / found.clamp_min(torch.finfo(torch.float64).tiny)).log(), shift
+            wanted > 0, shift + (wanted / mean_shares.clamp_min(torch.finfo(torch.float64).tiny)).log(), shift
         )
     return shift

@@ -91,34 +91,34 @@ def sparsify(
         p.copy_(torch.where((p - received[name]).abs() <= smallest_change, received[name], p))
 
 
-def vote(own: Tensor, helpers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def vote(model_probabilities: Tensor, helpers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Return the class that most models choose, int64 [n], and the votes [n, C]; a tie goes to the own model's class, else to the lowest (KAT-K1).
 
     Parameters
     ----------
-    own : Tensor, shape [n, C]
+    model_probabilities : Tensor, shape [n, C]
         Probabilities of the model in training.
     helpers : sequence of Tensor, shape [n, C]
         Probabilities of the helpers.
     """
-    classes = torch.arange(own.shape[1], device=own.device)
-    choices = [(p.argmax(1)[:, None] == classes).long() for p in (own, *helpers)]
+    classes = torch.arange(model_probabilities.shape[1], device=model_probabilities.device)
+    choices = [(p.argmax(1)[:, None] == classes).long() for p in (model_probabilities, *helpers)]
     votes = torch.stack(choices).sum(0)
     return (2 * votes + choices[0]).argmax(1), votes
 
 
-def agreement(own: Tensor, helpers: Sequence[Tensor]) -> Tensor:
+def agreement(model_probabilities: Tensor, helpers: Sequence[Tensor]) -> Tensor:
     """Return the mean over helpers and images of ``KL(helper || own)`` in nats, 0 without helpers (KAT-K1).
 
     Parameters
     ----------
-    own : Tensor, shape [n, C]
+    model_probabilities : Tensor, shape [n, C]
         Probabilities of the model in training; the gradient goes there.
     helpers : sequence of Tensor, shape [n, C]
         Probabilities of the helpers.
     """
     if not helpers:
-        return own.new_zeros(())
-    log_own = own.clamp(min=_SMALLEST_PROBABILITY).log()
+        return model_probabilities.new_zeros(())
+    log_own = model_probabilities.clamp(min=_SMALLEST_PROBABILITY).log()
     each = [(p * (p.clamp(min=_SMALLEST_PROBABILITY).log() - log_own)).sum(1).mean() for p in helpers]
     return torch.stack(each).mean()

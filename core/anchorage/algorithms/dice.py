@@ -54,12 +54,12 @@ def into_background(logits: Tensor, masks: Tensor, ignored: int, unannotated: Se
         Their places there; `ignored` stays as it is.
     """
     merged = sorted({0, *unannotated})
-    left = [place for place in range(1, logits.shape[1]) if place not in merged]
+    remaining_classes = [place for place in range(1, logits.shape[1]) if place not in merged]
     places = torch.zeros(256, dtype=torch.uint8)
-    places[left] = torch.arange(1, len(left) + 1, dtype=torch.uint8)
+    places[remaining_classes] = torch.arange(1, len(remaining_classes) + 1, dtype=torch.uint8)
     places[ignored] = ignored
     background = logits[:, merged].logsumexp(1, keepdim=True)
-    return torch.cat([background, logits[:, left]], 1), places.to(masks.device)[masks.long()]
+    return torch.cat([background, logits[:, remaining_classes]], 1), places.to(masks.device)[masks.long()]
 
 
 def confident_loss(logits: Tensor, masks: Tensor, ignored: int, targets: Tensor | None = None) -> Tensor:
@@ -84,8 +84,8 @@ def moved(maps: Tensor, places: Tensor) -> Tensor:
     """
     count, channels, height, width = *maps.shape[:2], *places.shape[1:]
     rows = places.clamp(min=0).flatten(1).unsqueeze(1).expand(-1, channels, -1)
-    found = maps.flatten(2).gather(2, rows).view(count, channels, height, width)
-    return found * (places >= 0).unsqueeze(1)
+    moved_maps = maps.flatten(2).gather(2, rows).view(count, channels, height, width)
+    return moved_maps * (places >= 0).unsqueeze(1)
 
 
 class SummedLoss:

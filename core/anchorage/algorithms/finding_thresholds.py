@@ -21,13 +21,13 @@ def validated(labels: NDArray[np.int8], probabilities: Floats, right: float, wro
     right, wrong : float
         Shares, 0 to 1.
     """
-    found = np.empty((2, labels.shape[1]))
+    thresholds = np.empty((2, labels.shape[1]))
     for place in range(labels.shape[1]):
         known = (labels[:, place] == 0) | (labels[:, place] == 1)
-        positive, given = labels[known, place] == 1, probabilities[known, place]
-        found[0, place] = -_lowest(-given, ~positive, 1 - wrong)
-        found[1, place] = _lowest(given, positive, right)
-    return found
+        positive, known_probabilities = labels[known, place] == 1, probabilities[known, place]
+        thresholds[0, place] = -_lowest(-known_probabilities, ~positive, 1 - wrong)
+        thresholds[1, place] = _lowest(known_probabilities, positive, right)
+    return thresholds
 
 
 def _lowest(scores: Floats, right: NDArray[np.bool_], share: float) -> float:
@@ -51,12 +51,12 @@ def by_shares(probabilities: Floats, unknown: NDArray[np.bool_], expected: Float
     expected : ndarray of float64, shape [L]
         Positives among them; rounded.
     """
-    found = np.full(unknown.shape[1], np.inf)
+    thresholds = np.full(unknown.shape[1], np.inf)
     for place, count in enumerate(np.rint(expected).astype(np.int64)):
-        given = np.sort(probabilities[unknown[:, place], place])[::-1]
-        if min(count, len(given)) > 0:
-            found[place] = given[min(count, len(given)) - 1]
-    return found
+        ranked_probabilities = np.sort(probabilities[unknown[:, place], place])[::-1]
+        if min(count, len(ranked_probabilities)) > 0:
+            thresholds[place] = ranked_probabilities[min(count, len(ranked_probabilities)) - 1]
+    return thresholds
 
 
 def few_negatives(probabilities: Floats, unknown: NDArray[np.bool_], high: Floats, low: Floats, each: int) -> Floats:
@@ -71,11 +71,11 @@ def few_negatives(probabilities: Floats, unknown: NDArray[np.bool_], high: Float
     each : int
         Negatives for a positive.
     """
-    found = np.full(len(low), -np.inf)
+    thresholds = np.full(len(low), -np.inf)
     for place in range(len(low)):
-        given = np.sort(probabilities[unknown[:, place], place])
-        negatives = given[(given <= low[place]) & (given < high[place])]
-        most = each * int((given >= high[place]).sum())
+        ranked_probabilities = np.sort(probabilities[unknown[:, place], place])
+        negatives = ranked_probabilities[(ranked_probabilities <= low[place]) & (ranked_probabilities < high[place])]
+        most = each * int((ranked_probabilities >= high[place]).sum())
         if min(most, len(negatives)) > 0:
-            found[place] = negatives[min(most, len(negatives)) - 1]
-    return found
+            thresholds[place] = negatives[min(most, len(negatives)) - 1]
+    return thresholds

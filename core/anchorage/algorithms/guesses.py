@@ -57,8 +57,8 @@ def estimated_shares(densities: Tensor, weights: Tensor) -> Tensor:
     classes, often = densities.shape[1], weights.to(densities) / weights.sum()
     shares = densities.new_full((classes,), 1 / classes)
     for _ in range(PASSES):
-        found = often @ (densities + shares.log()).softmax(1)
-        shares = (1 - SMOOTHING) * found + SMOOTHING / classes
+        mean_probabilities = often @ (densities + shares.log()).softmax(1)
+        shares = (1 - SMOOTHING) * mean_probabilities + SMOOTHING / classes
     return shares
 
 
@@ -107,13 +107,13 @@ def members(guesses: Tensor, labels: Tensor, fewest: int, counting: Counting) ->
     allowed = torch.ones(classes, dtype=torch.bool, device=guesses.device)
     while bool(allowed.any()):
         among = finite.masked_fill(~allowed, -torch.inf)
-        found = functional.one_hot(among.argmax(1), classes).double() if counting == "Hard" else among.softmax(1)
+        assignments = functional.one_hot(among.argmax(1), classes).double() if counting == "Hard" else among.softmax(1)
         known = (labels >= 0) & allowed[labels]
-        found[known] = functional.one_hot(labels[known], classes).double()
-        totals = found.sum(0)
+        assignments[known] = functional.one_hot(labels[known], classes).double()
+        totals = assignments.sum(0)
         few = (totals > 0) & (totals < fewest)
         if not bool(few.any()):
-            return found
+            return assignments
         allowed[torch.where(few, totals, torch.inf).argmin()] = False
     return torch.zeros_like(guesses, dtype=torch.float64)
 

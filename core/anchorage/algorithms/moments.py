@@ -100,10 +100,10 @@ class Moments:
         if second != "Diagonal":
             width = sums.shape[1]
             rows, columns = torch.triu_indices(width, width)
-            whole = seconds.new_zeros((*seconds.shape[:-1], width, width))
-            whole[..., rows, columns] = seconds
-            whole[..., columns, rows] = seconds
-            seconds = whole
+            matrices = seconds.new_zeros((*seconds.shape[:-1], width, width))
+            matrices[..., rows, columns] = seconds
+            matrices[..., columns, rows] = seconds
+            seconds = matrices
         return cls(counts, sums, seconds, second)
 
     @property
@@ -142,14 +142,14 @@ class Moments:
     def of_classes(self) -> Tensor:
         """Return each class's own covariance, [C, d, d]; that within classes for a class of fewer than two images."""
         means, counts = self.means(), self.labelled[:, None, None]
-        own = (self.seconds - counts * means[:, :, None] * means[:, None, :]) / (counts - 1).clamp(min=1)
-        return torch.where(counts < 2, self.within(), own)
+        class_covariances = (self.seconds - counts * means[:, :, None] * means[:, None, :]) / (counts - 1).clamp(min=1)
+        return torch.where(counts < 2, self.within(), class_covariances)
 
     def variances(self, fewest: int) -> Tensor:
         """Return each class's variances, [C, d], at least 1e-6; those within classes for a class of fewer than so many images."""
         counts = self.labelled[:, None]
-        own = self.seconds / counts.clamp(min=1) - self.means().square()
-        return torch.where(counts < fewest, self.within(), own).clamp(min=JITTER)
+        class_variances = self.seconds / counts.clamp(min=1) - self.means().square()
+        return torch.where(counts < fewest, self.within(), class_variances).clamp(min=JITTER)
 
     def mean(self) -> Tensor:
         """Return the mean of all images, [d]."""
@@ -236,9 +236,11 @@ def quadratic_discriminant(moments: Moments, log_prior: Tensor, shrinkage: float
     """Return the parameters of a `GaussianHead` of full covariances, each shrunk, and drawn to that within classes where images are few."""
     within, identity = moments.within(), torch.eye(moments.width, dtype=torch.float64)
     scales, bias = [], log_prior.clone()
-    for index, (count, own) in enumerate(zip(moments.labelled.tolist(), moments.of_classes(), strict=True)):
+    for index, (count, class_covariance) in enumerate(
+        zip(moments.labelled.tolist(), moments.of_classes(), strict=True)
+    ):
         few = moments.width / (moments.width + count) if count <= moments.width else 0.0
-        root = shrunk_root((1 - few) * own + few * within, shrinkage)
+        root = shrunk_root((1 - few) * class_covariance + few * within, shrinkage)
         scales.append(torch.linalg.solve_triangular(root, identity, upper=False))
         bias[index] -= root.diagonal().log().sum()
     return {"weight": moments.means(), "bias": bias, "scale": torch.stack(scales)}

@@ -21,15 +21,15 @@ class MovingAverage:
         Where it starts; frozen, and from now on the average itself.
     prefix : str
         Of its tensors in the kept state.
-    kept : mapping of str to ndarray
+    stored_arrays : mapping of str to ndarray
         That state; without its tensors the average starts at `network`.
     """
 
-    def __init__(self, network: nn.Module, prefix: str, kept: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, network: nn.Module, prefix: str, stored_arrays: Mapping[str, NDArray[Any]]) -> None:
         self.network, self._prefix = network, prefix
-        self.steps = int(kept.get(f"{prefix}steps", np.int64(0)))
+        self.steps = int(stored_arrays.get(f"{prefix}steps", np.int64(0)))
         for name, tensor in network.state_dict().items():
-            if (array := kept.get(f"{prefix}average/{name}")) is not None:
+            if (array := stored_arrays.get(f"{prefix}average/{name}")) is not None:
                 tensor.copy_(torch.from_numpy(array.copy()))
 
     def follow(self, network: nn.Module, decay: float) -> None:

@@ -55,7 +55,7 @@ def assess_findings(
     drawn = resampled_areas(labels, probabilities, scored.groups, resamples, rng)
     chosen = thresholds_of(validation, len(names))
     findings = tuple(_finding(name, scored, place, chosen[place], drawn[:, place]) for place, name in enumerate(names))
-    areas = [found.auroc for found in findings]
+    areas = [finding_scores.auroc for finding_scores in findings]
     known = [place for place, area in enumerate(areas) if area is not None]
     macro = None
     if known:
@@ -80,7 +80,7 @@ def assess_findings(
 
 def _finding(name: str, scored: Scored, place: int, chosen: float | None, drawn: NDArray[np.float64]) -> FindingScores:
     labels, probabilities = scored.labels, scored.activated
-    positive, given = known_of(labels, probabilities, place)
+    positive, known_probabilities = known_of(labels, probabilities, place)
     counts = exact_counts(labels, probabilities, place)
     area, threshold = auroc(counts), DEFAULT_THRESHOLD if chosen is None else chosen
     both = area is not None and labels.shape[1] <= MOST_CLASSES_SHOWN
@@ -94,10 +94,10 @@ def _finding(name: str, scored: Scored, place: int, chosen: float | None, drawn:
         average_precision=average_precision(counts),
         threshold=threshold,
         threshold_by="Default" if chosen is None else "Validation",
-        brier=float(((given - positive) ** 2).mean()) if len(given) else None,
-        calibration_error=calibration_error(positive, given) if len(given) else None,
-        roc=roc_points(positive, given) if both else (),
-        **at_threshold(positive, given >= threshold),
+        brier=float(((known_probabilities - positive) ** 2).mean()) if len(known_probabilities) else None,
+        calibration_error=calibration_error(positive, known_probabilities) if len(known_probabilities) else None,
+        roc=roc_points(positive, known_probabilities) if both else (),
+        **at_threshold(positive, known_probabilities >= threshold),
     )
 
 
@@ -105,10 +105,12 @@ def _whole_images(
     labels: NDArray[np.int8], probabilities: NDArray[np.float64], findings: Sequence[FindingScores]
 ) -> dict[str, float]:
     """Return exact match and Hamming loss at the thresholds, over the images of which every finding is known; empty without one."""
-    whole = ((labels == 0) | (labels == 1)).all(1)
-    if not whole.any():
+    fully_labelled = ((labels == 0) | (labels == 1)).all(1)
+    if not fully_labelled.any():
         return {}
-    wrong = (probabilities[whole] >= [found.threshold for found in findings]) != (labels[whole] == 1)
+    wrong = (probabilities[fully_labelled] >= [finding_scores.threshold for finding_scores in findings]) != (
+        labels[fully_labelled] == 1
+    )
     return {"exact_match": float((~wrong.any(1)).mean()), "hamming": float(wrong.mean())}
 
 
@@ -126,10 +128,12 @@ def _calibration(positive: NDArray[np.bool_], probabilities: NDArray[np.float64]
 
 def _default_thresholds(findings: Sequence[FindingScores], validation: Scored | None) -> Iterator[Concern]:
     """Yield that findings have no threshold of their own, which decides wrongly of rare ones."""
-    given = ", ".join(found.name for found in findings if found.threshold_by == "Default")
-    if given:
+    default_names = ", ".join(
+        finding_scores.name for finding_scores in findings if finding_scores.threshold_by == "Default"
+    )
+    if default_names:
         why = "there are no validation images" if validation is None else "the validation images have not both kinds"
-        predicate = f"calls {given} present from a probability of {DEFAULT_THRESHOLD} on, because {why}: rare findings are missed so"
+        predicate = f"calls {default_names} present from a probability of {DEFAULT_THRESHOLD} on, because {why}: rare findings are missed so"
         page = f"{PAGE}#thresholds-without-validation-images"
         yield Concern(kind="DefaultThreshold", predicate=predicate, page=page)
 

@@ -63,8 +63,8 @@ def average_precision(counts: Counts) -> float | None:
     above, below = counts
     if not above.any():
         return None
-    seen = above.cumsum() + below.cumsum()
-    return float((above / above.sum() * above.cumsum() / np.maximum(seen, 1)).sum())
+    cumulative_counts = above.cumsum() + below.cumsum()
+    return float((above / above.sum() * above.cumsum() / np.maximum(cumulative_counts, 1)).sum())
 
 
 def ranking_scores(counts: list[Counts]) -> Mapping[str, float]:
@@ -75,15 +75,15 @@ def ranking_scores(counts: list[Counts]) -> Mapping[str, float]:
     counts : list of Counts
         Of each finding.
     """
-    found: dict[str, float] = {}
+    label_means: dict[str, float] = {}
     for name, scores in (
         ("macro_auroc", [auroc(each) for each in counts]),
         ("mean_average_precision", [average_precision(each) for each in counts]),
     ):
         known = [score for score in scores if score is not None]
         if known:
-            found |= {name: float(np.mean(known)), f"{name}_labels": float(len(known))}
-    return found
+            label_means |= {name: float(np.mean(known)), f"{name}_labels": float(len(known))}
+    return label_means
 
 
 def best_threshold(positive: NDArray[np.bool_], probabilities: NDArray[np.float64]) -> float | None:
@@ -113,8 +113,8 @@ def at_threshold(positive: NDArray[np.bool_], decided: NDArray[np.bool_]) -> Map
     hits, misses = int((positive & decided).sum()), int((positive & ~decided).sum())
     alarms, others = int((~positive & decided).sum()), int((~positive & ~decided).sum())
 
-    def ratio(part: int, whole: int) -> float | None:
-        return part / whole if whole else None
+    def ratio(part: int, total: int) -> float | None:
+        return part / total if total else None
 
     return {
         "recall": ratio(hits, hits + misses),
@@ -136,14 +136,14 @@ def calibration_bins(
     """
     edges = np.linspace(0, 1, CALIBRATION_BINS + 1)
     place = np.clip(np.searchsorted(edges, probabilities, side="left") - 1, 0, CALIBRATION_BINS - 1)
-    found = []
+    bins = []
     for index in range(CALIBRATION_BINS):
         inside = place == index
         count = int(inside.sum())
         mean = float(np.clip(probabilities[inside].mean(), 0, 1)) if count else None
         share = float(positive[inside].mean()) if count else None
-        found.append((float(edges[index]), float(edges[index + 1]), count, mean, share))
-    return found
+        bins.append((float(edges[index]), float(edges[index + 1]), count, mean, share))
+    return bins
 
 
 def calibration_error(positive: NDArray[np.bool_], probabilities: NDArray[np.float64]) -> float:
@@ -165,11 +165,11 @@ def multi_label_metrics(labels: NDArray[np.int8], probabilities: NDArray[np.floa
     known = (labels == 0) | (labels == 1)
     if not known.any():
         return {}
-    positive, given = labels[known] == 1, probabilities[known]
+    positive, known_probabilities = labels[known] == 1, probabilities[known]
     return {
         **ranking_scores([exact_counts(labels, probabilities, place) for place in range(labels.shape[1])]),
-        "brier": float(((given - positive) ** 2).mean()),
-        "calibration_error": calibration_error(positive, given),
+        "brier": float(((known_probabilities - positive) ** 2).mean()),
+        "calibration_error": calibration_error(positive, known_probabilities),
     }
 
 

@@ -82,12 +82,12 @@ def synthetic_head(
     present = moments.labelled > 0
     means, within = moments.means()[present], moments.within()
     _, v = fisher_subspace(means, log_prior[present].exp(), within, shrinkage, ENERGY, len(within))
-    seen, covariance = means @ v, v.T @ shrunk(within, SHRINKAGE) @ v
-    z, labels = _drawn(seen, covariance, draws)
-    count, k = seen.shape
+    projected_means, covariance = means @ v, v.T @ shrunk(within, SHRINKAGE) @ v
+    z, labels = _draw_features(projected_means, covariance, draws)
+    count, k = projected_means.shape
     if distilled:
-        weight, bias = _nearest_mean(seen, covariance, log_prior[present])
-        lda = discriminant(seen, covariance, log_prior[present], 0.0)
+        weight, bias = _nearest_mean(projected_means, covariance, log_prior[present])
+        lda = discriminant(projected_means, covariance, log_prior[present], 0.0)
         teacher = [LDA_SHARE * a + (1 - LDA_SHARE) * b for a, b in zip(lda, (weight, bias), strict=True)]
         inner = torch.randn(min(RANK, k), k, generator=draws) / k**0.5
         outer, offset = torch.zeros(count, len(inner)), torch.zeros(count)
@@ -98,22 +98,22 @@ def synthetic_head(
             wanted = functional.linear(z[chosen], *taught)
             return distillation_loss(student, wanted, labels[chosen], DISTILLED, TEMPERATURE)
 
-        _trained([inner, outer, offset], loss, len(z), 1024, (1e-3, 5e-4), draws)
-        own, shift = weight + (outer @ inner).detach().double(), bias + offset.detach().double()
+        _train([inner, outer, offset], loss, len(z), 1024, (1e-3, 5e-4), draws)
+        present_weights, shift = weight + (outer @ inner).detach().double(), bias + offset.detach().double()
     else:
         linear, offset = torch.zeros(count, k), torch.zeros(count)
 
         def loss(chosen: Tensor) -> Tensor:
             return functional.cross_entropy(functional.linear(z[chosen], linear, offset), labels[chosen])
 
-        _trained([linear, offset], loss, len(z), 2048, (8e-4, 3e-4), draws)
-        own, shift = linear.detach().double(), offset.detach().double()
-    whole, biases = moments.means() * 0, torch.zeros(len(present), dtype=torch.float64)
-    whole[present], biases[present] = own @ v.T, shift
-    return whole, biases
+        _train([linear, offset], loss, len(z), 2048, (8e-4, 3e-4), draws)
+        present_weights, shift = linear.detach().double(), offset.detach().double()
+    all_weights, biases = moments.means() * 0, torch.zeros(len(present), dtype=torch.float64)
+    all_weights[present], biases[present] = present_weights @ v.T, shift
+    return all_weights, biases
 
 
-def _drawn(means: Tensor, covariance: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+def _draw_features(means: Tensor, covariance: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return features around class means [C, k], as many of every class, float32 [n, k], and their classes, int64 [n] (equation N22)."""
     count, k = means.shape
     narrow = SPREAD**2 * covariance + JITTER * torch.eye(k, dtype=covariance.dtype)
@@ -127,7 +127,7 @@ def _nearest_mean(means: Tensor, covariance: Tensor, log_prior: Tensor) -> tuple
     return means / variance, log_prior - means.square().sum(1) / (2 * variance)
 
 
-def _trained(
+def _train(
     parameters: list[Tensor],
     loss: Callable[[Tensor], Tensor],
     count: int,

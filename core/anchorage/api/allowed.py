@@ -13,17 +13,17 @@ _TYPES = {"object": "a mapping", "array": "a list", "boolean": "true or false", 
 
 
 @cache
-def _whole(kind: type[Document]) -> Schema:
+def _schema_of(kind: type[Document]) -> Schema:
     return kind.model_json_schema(by_alias=True)
 
 
 def alternatives(kind: type[Document], path: FieldPath) -> list[Schema]:
     """Return the schemas of a field, without null; empty if the field does not exist."""
-    whole = _whole(kind)
-    found = _expanded(whole, whole)
+    root_schema = _schema_of(kind)
+    schemas = _expand(root_schema, root_schema)
     for part in path:
-        found = [option for schema in found for option in _below(whole, schema, part)]
-    return found
+        schemas = [option for schema in schemas for option in _below(root_schema, schema, part)]
+    return schemas
 
 
 def allowed(kind: type[Document], path: FieldPath) -> str:
@@ -42,19 +42,19 @@ def takes_decimal(kind: type[Document], path: FieldPath) -> bool:
     return any(schema.get("pattern") in (*DECIMALS, CLASS_COUNTS_PATTERN) for schema in alternatives(kind, path))
 
 
-def _expanded(whole: Schema, schema: Schema) -> list[Schema]:
+def _expand(root_schema: Schema, schema: Schema) -> list[Schema]:
     if "$ref" in schema:
-        return _expanded(whole, whole["$defs"][schema["$ref"].rsplit("/", 1)[1]])
+        return _expand(root_schema, root_schema["$defs"][schema["$ref"].rsplit("/", 1)[1]])
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return [option for choice in schema[key] for option in _expanded(whole, choice)]
+            return [option for choice in schema[key] for option in _expand(root_schema, choice)]
     return [] if schema.get("type") == "null" else [schema]
 
 
-def _below(whole: Schema, schema: Schema, part: str | int) -> list[Schema]:
+def _below(root_schema: Schema, schema: Schema, part: str | int) -> list[Schema]:
     rest = next(iter(schema.get("patternProperties", {}).values()), schema.get("additionalProperties"))
     below = schema.get("items") if isinstance(part, int) else schema.get("properties", {}).get(part, rest)
-    return _expanded(whole, below) if isinstance(below, Mapping) else []
+    return _expand(root_schema, below) if isinstance(below, Mapping) else []
 
 
 def _phrase(schema: Schema) -> str:
@@ -63,23 +63,23 @@ def _phrase(schema: Schema) -> str:
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
     if schema.get("type") in ("integer", "number"):
-        return _bounded("a whole number", schema, "minimum", "maximum", "")
+        return _range_words("a whole number", schema, "minimum", "maximum", "")
     if "examples" in schema:
         return f"text such as {', '.join(schema['examples'])}"
     if "pattern" in schema:
         return FORMS.get(schema["pattern"], f"text of the form {schema['pattern']}")
     if schema.get("type") == "string":
-        return _bounded("text", schema, "minLength", "maxLength", " characters")
+        return _range_words("text", schema, "minLength", "maxLength", " characters")
     if schema.get("type") == "array":
-        return _bounded("a list", schema, "minItems", "maxItems", " items")
+        return _range_words("a list", schema, "minItems", "maxItems", " items")
     if schema.get("maxProperties") == 1 and "properties" in schema:
         return f"a mapping of exactly one of {', '.join(schema['properties'])}"
     if schema.get("type") == "object" and "properties" not in schema:
-        return _bounded("a mapping", schema, "minProperties", "maxProperties", " fields")
+        return _range_words("a mapping", schema, "minProperties", "maxProperties", " fields")
     return _TYPES.get(str(schema.get("type")), "another value")
 
 
-def _bounded(noun: str, schema: Schema, low: str, high: str, unit: str) -> str:
+def _range_words(noun: str, schema: Schema, low: str, high: str, unit: str) -> str:
     least, most = schema.get(low), schema.get(high)
     if least is not None and most is not None:
         return f"{noun}, {least} to {most}{unit}"

@@ -65,7 +65,9 @@ def markdown(card: ModelCard) -> str:
 
 def verdict(card: ModelCard) -> str:
     """Return what the federation gained as a sentence, and its problems as a list."""
-    gain, *problems = (f"{plain(found.sentence)}{f' (`{found.page}`)' if found.page else ''}" for found in judge(card))
+    gain, *problems = (
+        f"{plain(concern.sentence)}{f' (`{concern.page}`)' if concern.page else ''}" for concern in judge(card)
+    )
     return "\n\n".join([f"**{gain}**", "\n".join(f"- {problem}" for problem in problems)]).strip()
 
 
@@ -75,7 +77,9 @@ def scored_silos(silos: Iterable[SiloPart]) -> Mapping[str, tuple[str, float]]:
         silo.name: {name: value for name in metric_order() if (value := silo.metrics.get(HELD_OUT + name)) is not None}
         for silo in silos
     }
-    ranked = sorted((found, name) for name, values in known.items() if (found := score(values)) is not None)
+    ranked = sorted(
+        (metric_score, name) for name, values in known.items() if (metric_score := score(values)) is not None
+    )
     return {name: (metric_order()[-place], abs(value)) for (place, value), name in ranked}
 
 
@@ -127,14 +131,14 @@ def _alone(card: ModelCard) -> Iterator[str]:
 def _classes(scored: Assessment) -> str:
     rows = (
         (
-            plain(found.name),
-            str(found.images),
-            _number(found.recall),
-            _number(found.specificity),
-            _number(found.precision),
-            _interval(found.auroc, scored.resamples),
+            plain(class_scores.name),
+            str(class_scores.images),
+            _number(class_scores.recall),
+            _number(class_scores.specificity),
+            _number(class_scores.precision),
+            _interval(class_scores.auroc, scored.resamples),
         )
-        for found in scored.classes
+        for class_scores in scored.classes
     )
     mean = _interval(scored.macro_auroc, scored.resamples)
     head = "AUROC (95 % interval)" if scored.resamples else "AUROC"
@@ -146,18 +150,18 @@ def _classes(scored: Assessment) -> str:
 def _findings(scored: Assessment) -> str:
     rows = (
         (
-            plain(found.name),
-            str(found.positives),
-            str(found.negatives),
-            str(found.uncertain + found.unknown),
-            _interval(found.auroc, scored.resamples),
-            _number(found.average_precision),
-            f"{found.threshold:.4f}" + ("" if found.threshold_by == "Validation" else " (default)"),
-            _number(found.recall),
-            _number(found.specificity),
-            _number(found.f1),
+            plain(finding_scores.name),
+            str(finding_scores.positives),
+            str(finding_scores.negatives),
+            str(finding_scores.uncertain + finding_scores.unknown),
+            _interval(finding_scores.auroc, scored.resamples),
+            _number(finding_scores.average_precision),
+            f"{finding_scores.threshold:.4f}" + ("" if finding_scores.threshold_by == "Validation" else " (default)"),
+            _number(finding_scores.recall),
+            _number(finding_scores.specificity),
+            _number(finding_scores.f1),
         )
-        for found in scored.findings
+        for finding_scores in scored.findings
     )
     area = "AUROC (95 % interval)" if scored.resamples else "AUROC"
     head = (
@@ -172,7 +176,7 @@ def _findings(scored: Assessment) -> str:
         "specificity",
         "F1",
     )
-    with_area = sum(found.auroc is not None for found in scored.findings)
+    with_area = sum(finding_scores.auroc is not None for finding_scores in scored.findings)
     how = f", by {scored.resamples} bootstrap resamples of patients" if scored.resamples else ""
     mean = _interval(scored.macro_auroc, scored.resamples) or "unknown"
     thresholds = (
@@ -185,15 +189,20 @@ def _findings(scored: Assessment) -> str:
 
 def _intervals(scored: Assessment) -> str:
     head = ("figure", "95 % interval" if scored.resamples else "")
-    found = ((plain(name.replace("_", " ")), _interval(i, scored.resamples)) for name, i in scored.intervals.items())
-    return table(head, found)
+    rows = ((plain(name.replace("_", " ")), _interval(i, scored.resamples)) for name, i in scored.intervals.items())
+    return table(head, rows)
 
 
 def _reliability(calibration: Calibration, *, findings: bool) -> list[str]:
     rows = (
-        (f"{found.low:.2f} to {found.high:.2f}", str(found.images), _number(found.confidence), _number(found.accuracy))
-        for found in calibration.bins
-        if found.images
+        (
+            f"{reliability_bin.low:.2f} to {reliability_bin.high:.2f}",
+            str(reliability_bin.images),
+            _number(reliability_bin.confidence),
+            _number(reliability_bin.accuracy),
+        )
+        for reliability_bin in calibration.bins
+        if reliability_bin.images
     )
     head = ("probability of the predicted class", "images", "mean probability", "predicted rightly")
     if findings:
@@ -255,14 +264,14 @@ def _images(card: ModelCard) -> list[str]:
     digests = ("digest", *(f"`{part.digest[:16]}`" for part in card.images))
     head = ("images at the server", *(f"{part.part} ({plain(part.format)})" for part in card.images))
     hospitals = ((plain(silo.name), f"`{silo.digest[:16]}`") for silo in card.silos if silo.digest)
-    found = [table(head, (*rows, totals, digests))]
+    sections = [table(head, (*rows, totals, digests))]
     listed = list(hospitals)
     if listed:
-        found.append(table(("images at the hospitals", "digest"), listed))
-    found.append(
+        sections.append(table(("images at the hospitals", "digest"), listed))
+    sections.append(
         "Digests are keyed with the run's own key: they show that images stayed the same, and cannot be compared between runs."
     )
-    return found
+    return sections
 
 
 def _input(card: ModelCard) -> str:
@@ -305,26 +314,26 @@ def _traffic(card: ModelCard) -> list[str]:
     up, down = card.traffic.up, card.traffic.down
     counts = ", and what the task counts of the images that they keep from training" if scored_silos(card.silos) else ""
     sent, received = f"{card.traffic.bytes_up:,} bytes of model updates", f"{card.traffic.bytes_down:,} bytes of models"
-    beside = f"counts of their images and metrics of their training{counts}"
+    counts_and_metrics = f"counts of their images and metrics of their training{counts}"
     if card.simulated:
-        text = f"This was a simulation: nothing travelled. Silos would have sent {sent} and received {received}, with {beside}."
+        text = f"This was a simulation: nothing travelled. Silos would have sent {sent} and received {received}, with {counts_and_metrics}."
     else:
         text = (
             f"Images and labels stayed at the hospitals, unless an array below holds them. Silos sent {sent} and received {received}, over "
-            f"mutually authenticated TLS 1.3, with {beside}. Each hospital's own audit log lists every message."
+            f"mutually authenticated TLS 1.3, with {counts_and_metrics}. Each hospital's own audit log lists every message."
         )
-    found = [text]
+    sections = [text]
     for way, arrays in (("from each silo, beside its update", up), ("to each silo, beside the model", down)):
         if arrays:
             rows = ((plain(a.name), plain(a.shape), plain(a.meaning)) for a in arrays)
-            found.append(table((way, "shape", "what it is"), rows))
-    return found if up or down else [*found, "The method sends nothing beside the models."]
+            sections.append(table((way, "shape", "what it is"), rows))
+    return sections if up or down else [*sections, "The method sends nothing beside the models."]
 
 
-def _interval(found: Interval | None, resamples: int) -> str:
-    if found is None:
+def _interval(interval: Interval | None, resamples: int) -> str:
+    if interval is None:
         return ""
-    return f"{found.value:.4f} ({found.low:.4f} to {found.high:.4f})" if resamples else f"{found.value:.4f}"
+    return f"{interval.value:.4f} ({interval.low:.4f} to {interval.high:.4f})" if resamples else f"{interval.value:.4f}"
 
 
 def _number(value: float | None) -> str:

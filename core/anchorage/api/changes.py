@@ -147,10 +147,10 @@ def compare(
     """Return every difference between the fields of two documents of one kind; without verdicts none of them may change."""
     fields = dict.fromkeys([*before, *after])
     differing = [field for field in fields if before.get(field) != after.get(field)]
-    found = [Verdict.FROZEN if verdicts is None else verdict_on(field, verdicts) for field in differing]
+    field_verdicts = [Verdict.FROZEN if verdicts is None else verdict_on(field, verdicts) for field in differing]
     return [
         Change(field, before.get(field), after.get(field), verdict, silo)
-        for field, verdict in zip(differing, found, strict=True)
+        for field, verdict in zip(differing, field_verdicts, strict=True)
     ]
 
 

@@ -59,7 +59,7 @@ def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mist
         Without file and line.
     """
     try:
-        return _validated(raw.value, kind), []
+        return _validate(raw.value, kind), []
     except ValidationError as error:
         details = [
             detail
@@ -80,7 +80,7 @@ def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mist
     return document, [*mistakes.values(), *others]
 
 
-def _validated(value: Any, kind: type[D]) -> D:
+def _validate(value: Any, kind: type[D]) -> D:
     return kind.model_validate_json(json.dumps(value), by_alias=True, by_name=False)
 
 
@@ -112,7 +112,7 @@ def _mistake(detail: ErrorDetails, raw: RawDocument, kind: type[Document]) -> Mi
     path = _path(detail["loc"], raw.value)
     if detail["loc"] and detail["loc"][-1] == "[key]":
         form = FORMS.get(str(detail.get("ctx", {}).get("pattern")), "a shorter one")
-        return Mistake(WRONG_FORM, path, f"found the name {_shown(detail['input'])}, allowed is {form}")
+        return Mistake(WRONG_FORM, path, f"found the name {_show(detail['input'])}, allowed is {form}")
     kind, inner = described_by(kind, path, raw.value)
     if detail["type"] == "missing":
         return Mistake(MISSING_FIELD, path, f"found nothing, needed is {allowed(kind, inner)}")
@@ -120,26 +120,26 @@ def _mistake(detail: ErrorDetails, raw: RawDocument, kind: type[Document]) -> Mi
         known, word = fields(kind, inner[:-1]), str(inner[-1])
         hint = meant(word, known) or _meant_below(word, kind, inner[:-1])
         return Mistake(UNKNOWN_FIELD, path, f"found an unknown field, {hint}allowed are {', '.join(known) or 'none'}")
-    found = raw.numbers.get(path) or _shown(detail["input"])
+    shown_value = raw.numbers.get(path) or _show(detail["input"])
     failure = _failure(detail, inner, kind)
     if detail["type"] in _WORDED:
         return Mistake(failure, path, detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, "))
     needed = allowed(kind, inner)
     if failure is UNQUOTED_DECIMAL:
-        return Mistake(failure, path, f'found the number {found}, allowed is text: write "{found}"')
+        return Mistake(failure, path, f'found the number {shown_value}, allowed is text: write "{shown_value}"')
     choices = [str(choice) for schema in alternatives(kind, inner) for choice in schema.get("enum", ())]
     hint = meant(detail["input"], choices) if isinstance(detail["input"], str) else ""
-    return Mistake(failure, path, f"found {found}, {hint}allowed is {needed}")
+    return Mistake(failure, path, f"found {shown_value}, {hint}allowed is {needed}")
 
 
 def _meant_below(word: str, kind: type[Document], path: FieldPath) -> str:
     """Say that a field of such a name stands one or two levels further below, such as ``local.optimiser``; empty where none does."""
-    level, found = [path], dict[str, str]()
+    level, paths_by_word = [path], dict[str, str]()
     for _ in range(3):
         level = [(*above, name) for above in level for name in fields(kind, above)]
-        found = {str(place[-1]): dotted(place[len(path) :]) for place in level} | found
-    near = get_close_matches(word, found, n=1, cutoff=_SURE)
-    return f"did you mean {found[near[0]]}? " if near else ""
+        paths_by_word = {str(place[-1]): dotted(place[len(path) :]) for place in level} | paths_by_word
+    near = get_close_matches(word, paths_by_word, n=1, cutoff=_SURE)
+    return f"did you mean {paths_by_word[near[0]]}? " if near else ""
 
 
 def _failure(detail: ErrorDetails, path: FieldPath, kind: type[Document]) -> Failure:
@@ -157,7 +157,7 @@ def _failure(detail: ErrorDetails, path: FieldPath, kind: type[Document]) -> Fai
     return WRONG_FORM if detail["type"] in _FORMS else WRONG_TYPE
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     text = without_password(json.dumps(value, ensure_ascii=False))

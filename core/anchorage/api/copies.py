@@ -15,9 +15,9 @@ def divide(silo: Any, count: int) -> Mistake | None:
     for part in place:
         value = value.get(part) if isinstance(value, dict) else None
     if not isinstance(value, dict) or value.get("recipe") == "File":
-        found = "found nothing" if not isinstance(value, dict) else "found the recipe File"
+        recipe_text = "found nothing" if not isinstance(value, dict) else "found the recipe File"
         return Mistake(
-            NOT_DIVISIBLE, place, f"{found}, but {count} silos are to be made of it; name a recipe that draws"
+            NOT_DIVISIBLE, place, f"{recipe_text}, but {count} silos are to be made of it; name a recipe that draws"
         )
     value |= {"parts": count, "part": 0}
     return None

@@ -141,9 +141,9 @@ class Partition(Document):
         try:
             _ = self.class_counts
         except ValueError as error:
-            found = f'found classesPerPart "{self.classes_per_part}" for {self.parts} parts'
+            detail = f'found classesPerPart "{self.classes_per_part}" for {self.parts} parts'
             raise ValueError(
-                f"{found}; write one number of classes, or such as 8x1,5x9 with {self.parts} parts in all"
+                f"{detail}; write one number of classes, or such as 8x1,5x9 with {self.parts} parts in all"
             ) from error
 
 
@@ -370,7 +370,7 @@ class ServerData(DataSection):
         return None if self.partition_file is None else Partition(recipe="File", file=self.partition_file)
 
     @model_validator(mode="after")
-    def _drawn(self) -> Self:
+    def _check_recipe(self) -> Self:
         sizes = {
             "Test": ("testPercent", self.test_percent, "the percentage of the images that is the test part"),
             "Validation": ("validationPercent", self.validation_percent, "the percentage that is the validation part"),
@@ -432,7 +432,7 @@ class SiloData(DataSection):
         return self.class_counts
 
     @model_validator(mode="after")
-    def _divided(self) -> Self:
+    def _check_parts(self) -> Self:
         if self.class_counts and not any(self.class_counts.values()):
             raise ValueError("found classCounts of 0 images; remove it, or count the images of each class")
         if self.use == "Part":

@@ -100,17 +100,17 @@ def read_federation(path: Path, overrides: Sequence[str] = (), silos: int | None
         elif kind == "Silo":
             written.append(raw)
         else:
-            mistakes.append(_located(_unknown(raw, kind), raw, path))
+            mistakes.append(_locate(_unknown(raw, kind), raw, path))
     for raw in federations[1:]:
         extra = Mistake(SEVERAL_FEDERATIONS, (), "found another Federation, allowed is one per file")
-        mistakes.append(_located(extra, raw, path))
+        mistakes.append(_locate(extra, raw, path))
     if not federations:
         nothing = Mistake(NO_FEDERATION, (), "found no document with kind: Federation", where=str(path))
         raise DocumentError(mistakes or [nothing])
     mistakes += _overridden(federations[0], written, overrides)
     if silos is not None:
-        mistakes += [_located(found, raw, path) for raw in written if (found := divide(raw.value, silos))]
-    return _checked(path, federations[0], written, mistakes, silos)
+        mistakes += [_locate(mistake, raw, path) for raw in written if (mistake := divide(raw.value, silos))]
+    return _check_documents(path, federations[0], written, mistakes, silos)
 
 
 def _overridden(federation: RawDocument, silos: Sequence[RawDocument], overrides: Sequence[str]) -> list[Mistake]:
@@ -118,29 +118,29 @@ def _overridden(federation: RawDocument, silos: Sequence[RawDocument], overrides
     for override in overrides:
         of_silos = override.startswith(_OF_SILOS)
         if of_silos:
-            found = [apply_override(silo, Silo, override.removeprefix(_OF_SILOS)) for silo in silos]
+            override_mistakes = [apply_override(silo, Silo, override.removeprefix(_OF_SILOS)) for silo in silos]
         else:
-            found = [apply_override(federation, Federation, override)]
-        mistakes += list(filter(None, found))[:1]
+            override_mistakes = [apply_override(federation, Federation, override)]
+        mistakes += list(filter(None, override_mistakes))[:1]
     return mistakes
 
 
-def _checked(
+def _check_documents(
     path: Path, source: RawDocument, sources: list[RawDocument], mistakes: list[Mistake], count: int | None
 ) -> Reading:
     complete = not mistakes
-    federation, found = check_document(source, Federation)
-    mistakes += [_located(mistake, source, path) for mistake in found]
+    federation, document_mistakes = check_document(source, Federation)
+    mistakes += [_locate(mistake, source, path) for mistake in document_mistakes]
     silos = []
     for raw in sources:
-        silo, found = check_document(raw, Silo)
-        mistakes += [_located(mistake, raw, path) for mistake in found]
+        silo, document_mistakes = check_document(raw, Silo)
+        mistakes += [_locate(mistake, raw, path) for mistake in document_mistakes]
         silos.append(silo)
     for mistake in rules.members(source.value, [raw.value for raw in sources]):
-        mistakes.append(_located(mistake, source if mistake.silo is None else sources[mistake.silo], path))
+        mistakes.append(_locate(mistake, source if mistake.silo is None else sources[mistake.silo], path))
     if complete:
         number = count if count is not None and sources else len(sources)
-        mistakes += [_located(mistake, source, path) for mistake in rules.counts(source.value, number)]
+        mistakes += [_locate(mistake, source, path) for mistake in rules.counts(source.value, number)]
     made = tuple(silo for silo in silos if silo is not None)
     if federation is None or len(made) < len(silos) or not complete:
         return Reading(None, tuple(mistakes))
@@ -153,12 +153,12 @@ def _checked(
 def _unknown(raw: RawDocument, kind: Any) -> Mistake:
     if not isinstance(raw.value, dict):
         return Mistake(NOT_A_DOCUMENT, (), "found no mapping, allowed is a document with kind, metadata and spec")
-    found = "nothing" if kind is None else repr(kind)
+    shown_kind = "nothing" if kind is None else repr(kind)
     hint = meant(str(kind), ("Federation", "Silo"))
-    return Mistake(UNKNOWN_KIND, ("kind",), f"found {found}, {hint}allowed are Federation, Silo")
+    return Mistake(UNKNOWN_KIND, ("kind",), f"found {shown_kind}, {hint}allowed are Federation, Silo")
 
 
-def _located(mistake: Mistake, raw: RawDocument, path: Path) -> Mistake:
+def _locate(mistake: Mistake, raw: RawDocument, path: Path) -> Mistake:
     where, line = raw.where(str(path), mistake.path)
     return replace(mistake, where=where, line=line)
 

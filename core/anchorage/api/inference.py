@@ -127,9 +127,11 @@ class Inference(_Recorded):
 
     @model_validator(mode="after")
     def _numbers_per_channel(self) -> Self:
-        found = self.normalisation
-        if found.rule == PER_CHANNEL and not len(found.mean) == len(found.std) == self.channels:
-            raise ValueError(f"normalisation has {len(found.mean)} means and {len(found.std)} deviations")
+        normalisation = self.normalisation
+        if normalisation.rule == PER_CHANNEL and not len(normalisation.mean) == len(normalisation.std) == self.channels:
+            raise ValueError(
+                f"normalisation has {len(normalisation.mean)} means and {len(normalisation.std)} deviations"
+            )
         return self
 
     @property
@@ -168,8 +170,8 @@ class Inference(_Recorded):
         AnchorageError
             It is not there.
         """
-        found = {"best": self.best if best else None, "final": self.final, "checkpoint": self.checkpoint}
-        for role, weights in found.items():
+        weights_by_role = {"best": self.best if best else None, "final": self.final, "checkpoint": self.checkpoint}
+        for role, weights in weights_by_role.items():
             if weights is not None:
                 return role, weights
         missing = "no file of weights" if self.best is None else "no last model, only the best one"

@@ -23,8 +23,8 @@ def metric_order() -> Sequence[str]:
 
 def ordered(names: Iterable[str]) -> list[str]:
     """Return names in the order in which they are shown: those of `metric_order` first, the others as they come."""
-    given, order = list(names), metric_order()
-    return [name for name in order if name in given] + [name for name in given if name not in order]
+    known_names, order = list(names), metric_order()
+    return [name for name in order if name in known_names] + [name for name in known_names if name not in order]
 
 
 def in_order(values: Mapping[str, float]) -> dict[str, float]:
@@ -49,24 +49,24 @@ def headline(values: Mapping[str, float]) -> str:
 
 def lower_is_better(name: str) -> bool:
     """Return whether a smaller value of a metric is the better one, as of every loss, or as a task says."""
-    metric = _declared(name)
+    metric = _metric_called(name)
     return name.endswith(LOSS) or (metric is not None and not metric.higher_is_better)
 
 
 def improvement(name: str, value: float, other: float) -> float:
     """Return by how much a metric's value is better than another one, as a share: of 1, or of the other one where the metric is no share."""
-    metric = _declared(name)
+    metric = _metric_called(name)
     better = other - value if lower_is_better(name) else value - other
     return better if metric is None or metric.is_share else better / max(abs(other), sys.float_info.min)
 
 
 def in_points(name: str) -> bool:
     """Return whether people speak of a metric's differences in points, and not in percent."""
-    metric = _declared(name)
+    metric = _metric_called(name)
     return metric is None or metric.is_share
 
 
-def _declared(name: str) -> MetricName | None:
+def _metric_called(name: str) -> MetricName | None:
     return next((metric for task in _tasks() for metric in task.metrics if metric.name == name), None)
 
 
@@ -79,10 +79,10 @@ def score(values: Mapping[str, float]) -> tuple[int, float] | None:
 
     The best of several rounds is the one with the greatest score, of equals the earliest.
     """
-    found = best_metric(values)
-    if found is None:
+    metric = best_metric(values)
+    if metric is None:
         return None
-    name, value = found
+    name, value = metric
     return -metric_order().index(name), -value if lower_is_better(name) else value
 
 

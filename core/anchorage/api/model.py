@@ -176,7 +176,7 @@ class VolumeSpec(Document):
         return first, second, third
 
     @model_validator(mode="after")
-    def _bounded(self) -> Self:
+    def _check_bounds(self) -> Self:
         if prod(self.patch) > MOST_VOXELS:
             raise ValueError(f"found a patch of {prod(self.patch)} voxels, allowed are at most {MOST_VOXELS}")
         if float(self.overlap) >= 1:
@@ -186,9 +186,9 @@ class VolumeSpec(Document):
         return self
 
 
-def _side(found: dict[str, Any]) -> int:
+def _side(model_fields: dict[str, Any]) -> int:
     """Return the size that a document does not state: the longest side of its patches; 0 where it has none."""
-    volume = found.get("volume")
+    volume = model_fields.get("volume")
     return max(volume.patch) if isinstance(volume, VolumeSpec) else 0
 
 

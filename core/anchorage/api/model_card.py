@@ -139,7 +139,11 @@ class Assessment(Document):
 
 def thresholds_of(assessment: Assessment | None) -> dict[str, float]:
     """Return the threshold of each finding; empty for other tasks."""
-    return {found.name: found.threshold for found in assessment.findings} if assessment is not None else {}
+    return (
+        {finding_scores.name: finding_scores.threshold for finding_scores in assessment.findings}
+        if assessment is not None
+        else {}
+    )
 
 
 class TrainedModel(Document):

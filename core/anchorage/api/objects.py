@@ -40,8 +40,8 @@ def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any
     mistakes += rules.selection(source.value)
     members: list[Silo | None] = []
     for index, raw in enumerate(sources):
-        silo, found = check_document(raw, Silo)
-        mistakes += [replace(mistake, silo=index) for mistake in found]
+        silo, document_mistakes = check_document(raw, Silo)
+        mistakes += [replace(mistake, silo=index) for mistake in document_mistakes]
         members.append(silo)
     mistakes += rules.members(source.value, values)
     if made is not None and all(members):
@@ -60,5 +60,5 @@ def _document(value: Mapping[str, Any]) -> RawDocument:
     metadata = value.get("metadata", {})
     if isinstance(metadata, Mapping):
         metadata = {key: item for key, item in metadata.items() if key in ("name", "namespace")}
-    kept = {key: item for key, item in value.items() if key != "status"} | {"metadata": metadata}
-    return RawDocument(kept, {(): 0})
+    fields_without_status = {key: item for key, item in value.items() if key != "status"} | {"metadata": metadata}
+    return RawDocument(fields_without_status, {(): 0})

@@ -29,7 +29,7 @@ METHODS = "anchorage.methods"
 DECODERS = "anchorage.decoders"
 """Group of the entry points by which other packages name their decoders: no document names one, so a process that reads images loads them all."""
 
-OWN = "anchorage"
+PRODUCT_GROUP = "anchorage"
 """Name of this package's entry point."""
 
 NEW_OPTION = object()
@@ -186,8 +186,8 @@ class Registry:
     def known(self, slot: str) -> Mapping[str, type[Piece]]:
         """Return what `of` returns of this package and of what was loaded of others so far; errors as of `of`."""
         self._load_own()
-        own = {name: piece for (of, name), piece in self._pieces.items() if of == slot}
-        return dict(sorted(own.items(), key=lambda item: ("." in item[0], item[0] != "none", item[0])))
+        pieces_of_slot = {name: piece for (of, name), piece in self._pieces.items() if of == slot}
+        return dict(sorted(pieces_of_slot.items(), key=lambda item: ("." in item[0], item[0] != "none", item[0])))
 
     def decoders(self) -> Sequence[type[Piece]]:
         """Return the decoders of this package and of all that name some (`DECODERS`), in the order of `of`; errors as of `of`."""
@@ -211,17 +211,17 @@ class Registry:
 
     def __getitem__(self, key: tuple[str, str]) -> type[Piece]:
         """Return the piece of a slot and a name that `find` finds; KeyError where there is none."""
-        found = self.find(*key)
-        if found is None:
+        piece_class = self.find(*key)
+        if piece_class is None:
             raise KeyError(key)
-        return found
+        return piece_class
 
     def __iter__(self) -> Iterator[type[Piece]]:
         """Return the pieces of every slot that are known so far; loads no package."""
         return iter(list(self._pieces.values()))
 
     def _load_own(self) -> None:
-        for point in entry_points(group=ENTRY_POINTS, name=OWN) if OWN not in self._loaded else ():
+        for point in entry_points(group=ENTRY_POINTS, name=PRODUCT_GROUP) if PRODUCT_GROUP not in self._loaded else ():
             self._load(point)
 
     def _load_all(self) -> None:
@@ -230,7 +230,7 @@ class Registry:
             self._load(point)
 
     def _load(self, point: EntryPoint) -> None:
-        name = OWN if point.name == OWN else point.value
+        name = PRODUCT_GROUP if point.name == PRODUCT_GROUP else point.value
         if name in self._loaded:
             return
         self._loaded.add(name)  # while modules are imported, which look pieces up themselves
@@ -262,8 +262,8 @@ def is_called(point: EntryPoint, name: str) -> bool:
 
 def versions_of(points: Iterable[EntryPoint]) -> Mapping[str, str]:
     """Return the versions of the packages of entry points, by name, of their metadata alone."""
-    found = {point.dist.name: point.dist.version for point in points if point.dist is not None}
-    return dict(sorted(found.items()))
+    versions = {point.dist.name: point.dist.version for point in points if point.dist is not None}
+    return dict(sorted(versions.items()))
 
 
 def plain(name: str) -> str:
@@ -280,7 +280,8 @@ def _is_of(point: EntryPoint, word: str) -> bool:
 def _outside(group: str) -> Sequence[EntryPoint]:
     """Return the entry points of other packages of a group, by name."""
     return sorted(
-        (point for point in entry_points(group=group) if point.name != OWN), key=lambda each: (each.name, each.value)
+        (point for point in entry_points(group=group) if point.name != PRODUCT_GROUP),
+        key=lambda each: (each.name, each.value),
     )
 
 

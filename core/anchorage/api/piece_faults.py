@@ -22,8 +22,8 @@ from anchorage.api.text import printable
 LONGEST_TEXT = 200
 """Characters of an exception's own text, or of a value, in a message."""
 
-_OWN = "anchorage"
-_OWN_PACKAGES = frozenset({_OWN, "anchorage_server", "anchorage_silo", "anchorage_operator", "fedctl"})
+_PRODUCT_PACKAGE = "anchorage"
+_PRODUCT_PACKAGES = frozenset({_PRODUCT_PACKAGE, "anchorage_server", "anchorage_silo", "anchorage_operator", "fedctl"})
 _DEVICE = re.compile(r"CUDA error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|HIP error")
 _DEVICE_TYPES = frozenset({"AcceleratorError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError"})
 """Of torch, which this module does not load: a device or another process of the silo was lost."""
@@ -38,14 +38,14 @@ class WrongResultError(Exception):
 
     Parameters
     ----------
-    found : str
+    result : str
         What it returned, as in "2 weights for 3 silos".
     due : str
         What it must return.
     """
 
-    def __init__(self, found: str, due: str) -> None:
-        super().__init__(f"returned {found}; due: {due}")
+    def __init__(self, result: str, due: str) -> None:
+        super().__init__(f"returned {result}; due: {due}")
 
 
 @contextmanager
@@ -71,12 +71,12 @@ def returned_by(piece: Piece | type[Piece] | None, hook: str) -> Iterator[None]:
         raise AnchorageError(PIECE_WRONG, f"{describe_piece(piece)}: {hook} {wrong}") from None
 
 
-def wrong_result(piece: Piece | type[Piece] | None, hook: str, found: str, due: str) -> AnchorageError:
+def wrong_result(piece: Piece | type[Piece] | None, hook: str, result: str, due: str) -> AnchorageError:
     """Return the failure of a hook that returned what it must not; see `WrongResultError`."""
-    return AnchorageError(PIECE_WRONG, f"{describe_piece(piece)}: {hook} {WrongResultError(found, due)}")
+    return AnchorageError(PIECE_WRONG, f"{describe_piece(piece)}: {hook} {WrongResultError(result, due)}")
 
 
-def check_type(found: object, kinds: type | tuple[type, ...], due: str) -> None:
+def check_type(result: object, kinds: type | tuple[type, ...], due: str) -> None:
     """Check the type of what a hook returned.
 
     Raises
@@ -84,8 +84,8 @@ def check_type(found: object, kinds: type | tuple[type, ...], due: str) -> None:
     WrongResultError
         It is of none of these types.
     """
-    if not isinstance(found, kinds):
-        raise WrongResultError(shown(found), due)
+    if not isinstance(result, kinds):
+        raise WrongResultError(shown(result), due)
 
 
 def shown(value: object) -> str:
@@ -177,15 +177,19 @@ def _message_of(error: Exception, asked: Piece | type[Piece] | None) -> str | No
     if _is_environment(error):
         return None
     frames = [(frame, line) for frame, line in walk_tb(error.__traceback__)]
-    found = [(place, culprit) for place, (frame, _) in enumerate(frames) if (culprit := _culprit_of(frame)) is not None]
-    outside = [(place, culprit) for place, culprit in found if _is_outside(culprit.module)]
-    if not found:
+    culprits = [
+        (place, culprit) for place, (frame, _) in enumerate(frames) if (culprit := _culprit_of(frame)) is not None
+    ]
+    outside = [(place, culprit) for place, culprit in culprits if _is_outside(culprit.module)]
+    if not culprits:
         return None
-    last, culprit = (outside or found)[-1]
-    known = [place for place, (frame, _) in enumerate(frames) if _module_of(frame).partition(".")[0] == _OWN]
+    last, culprit = (outside or culprits)[-1]
+    known = [
+        place for place, (frame, _) in enumerate(frames) if _module_of(frame).partition(".")[0] == _PRODUCT_PACKAGE
+    ]
     if isinstance(error, OSError) and known and known[-1] > last:
         return None  # a disk failed below what the piece called
-    inside = [each for _, each in outside or found if each.piece is culprit.piece]
+    inside = [each for _, each in outside or culprits if each.piece is culprit.piece]
     first = next((each for each in inside if each.certain), inside[0])
     frame, line = frames[last]
     if culprit.piece is not None:
@@ -205,24 +209,33 @@ def _message_of(error: Exception, asked: Piece | type[Piece] | None) -> str | No
 def _is_environment(error: BaseException) -> bool:
     """Return whether an exception is none of a piece's, wherever it was raised."""
     names = {cls.__name__ for cls in type(error).__mro__}
-    own = (
-        type(error).__module__.partition(".")[0] in _OWN_PACKAGES
+    is_system_error = (
+        type(error).__module__.partition(".")[0] in _PRODUCT_PACKAGES
     )  # such as that a task was withdrawn, which passes through pieces
-    return own or isinstance(error, MemoryError) or bool(names & _DEVICE_TYPES) or bool(_DEVICE.search(str(error)))
+    return (
+        is_system_error
+        or isinstance(error, MemoryError)
+        or bool(names & _DEVICE_TYPES)
+        or bool(_DEVICE.search(str(error)))
+    )
 
 
 def _culprit_of(frame: FrameType) -> _Culprit | None:
     """Return the piece whose code a frame runs."""
     module, function = _module_of(frame), frame.f_code.co_qualname
-    own = frame.f_locals.get("self")
-    if isinstance(own, Piece) and own.slot and (_is_outside(module) or module.startswith("anchorage.pieces.")):
-        return _Culprit(type(own), module, function, certain=True)
+    instance = frame.f_locals.get("self")
+    if (
+        isinstance(instance, Piece)
+        and instance.slot
+        and (_is_outside(module) or module.startswith("anchorage.pieces."))
+    ):
+        return _Culprit(type(instance), module, function, certain=True)
     pieces = _pieces_of(module)
     if not pieces:
         return None
     named = [cls for cls in pieces if cls.__module__ == module and cls.__name__ == function.partition(".")[0]]
-    beside = named or [cls for cls in pieces if cls.__module__ == module] or pieces
-    return _Culprit(beside[0] if len(beside) == 1 else None, module, function, certain=bool(named))
+    candidates = named or [cls for cls in pieces if cls.__module__ == module] or pieces
+    return _Culprit(candidates[0] if len(candidates) == 1 else None, module, function, certain=bool(named))
 
 
 def _pieces_of(module: str) -> list[type[Piece]]:
@@ -238,7 +251,7 @@ def _module_of(frame: FrameType) -> str:
 
 
 def _is_outside(module: str) -> bool:
-    return module.partition(".")[0] != _OWN
+    return module.partition(".")[0] != _PRODUCT_PACKAGE
 
 
 def _file_of(module: str) -> str:

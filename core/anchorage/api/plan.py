@@ -28,7 +28,7 @@ class Plan:
     def facts(self) -> frozenset[str]:
         """Return what holds, of the documents and of the method's pieces."""
         spec = self.spec
-        own = {
+        plan_facts = {
             Fact.ARRIVALS if self.asynchronous else Fact.ROUNDS: True,
             Fact.ANCHORS: spec.anchor_data is not None,
             Fact.EVALUATION: bool(spec.server_data.keys() & {"validation", "test"}),
@@ -38,4 +38,4 @@ class Plan:
             Fact.FROZEN_PARTS: spec.model.trainable != "All",
             Fact.OTHER_SILOS: len(self.silos) != 1,
         }
-        return self.method.facts() | {fact for fact, holds in own.items() if holds}
+        return self.method.facts() | {fact for fact, holds in plan_facts.items() if holds}

@@ -267,18 +267,18 @@ class PodOverrides(Document):
 
     @model_validator(mode="after")
     def _unique(self) -> Self:
-        for name in _repeated(variable.name for variable in self.env):
+        for name in _repetitions(variable.name for variable in self.env):
             raise ValueError(f"found the variable {name} twice in env; remove one")
-        for path in _repeated(mount.mount_path for mount in self.volumes):
+        for path in _repetitions(mount.mount_path for mount in self.volumes):
             raise ValueError(f"found two volumes at {path}; give each its own mountPath")
-        for name in _repeated(claim.name for claim in self.resource_claims):
+        for name in _repetitions(claim.name for claim in self.resource_claims):
             raise ValueError(f"found the name {name} twice in resourceClaims; rename one")
         return self
 
 
-def _repeated(values: Iterable[str]) -> Iterator[str]:
-    seen: set[str] = set()
+def _repetitions(values: Iterable[str]) -> Iterator[str]:
+    seen_values: set[str] = set()
     for value in values:
-        if value in seen:
+        if value in seen_values:
             yield value
-        seen.add(value)
+        seen_values.add(value)

@@ -100,7 +100,7 @@ class PodOverrideLimits(Document):
         if "annotations" in self.fields:
             for key in pod.annotations:
                 if not key.startswith(self.annotation_prefixes):
-                    yield _refused(
+                    yield _refusal(
                         (*place, "pod", "annotations", key),
                         f"allowed are annotations that begin with {' or '.join(self.annotation_prefixes) or 'nothing'}",
                         "podOverrides.annotationPrefixes",
@@ -112,29 +112,33 @@ class PodOverrideLimits(Document):
                 yield Mistake(POD_OVERRIDE_REFUSED, path, message)
             if variable.value_from is not None and variable.value_from.secret_key_ref.name not in self.secrets:
                 secret = variable.value_from.secret_key_ref.name
-                yield _refused(path, f'documents may not read the Secret "{secret}"', "podOverrides.secrets")
+                yield _refusal(path, f'documents may not read the Secret "{secret}"', "podOverrides.secrets")
         for index, secret in enumerate(pod.image_pull_secrets if "imagePullSecrets" in self.fields else ()):
             if secret not in self.secrets:
                 path = (*place, "pod", "imagePullSecrets", index)
-                yield _refused(path, f'documents may not use the Secret "{secret}"', "podOverrides.secrets")
+                yield _refusal(path, f'documents may not use the Secret "{secret}"', "podOverrides.secrets")
 
     def permitted(self, pod: PodOverrides) -> PodOverrides:
         """Return the part of a document's pod that it may set."""
-        kept = {name: getattr(pod, name) for name in PodOverrides.model_fields if to_camel(name) in self.fields}
-        if "annotations" in kept:
-            kept["annotations"] = {
+        permitted_fields = {
+            name: getattr(pod, name) for name in PodOverrides.model_fields if to_camel(name) in self.fields
+        }
+        if "annotations" in permitted_fields:
+            permitted_fields["annotations"] = {
                 key: value for key, value in pod.annotations.items() if key.startswith(self.annotation_prefixes)
             }
-        if "env" in kept:
-            kept["env"] = tuple(
+        if "env" in permitted_fields:
+            permitted_fields["env"] = tuple(
                 each
                 for each in pod.env
                 if not re.match(FORBIDDEN_ENV_PATTERN, each.name)
                 and (each.value_from is None or each.value_from.secret_key_ref.name in self.secrets)
             )
-        if "image_pull_secrets" in kept:
-            kept["image_pull_secrets"] = tuple(name for name in pod.image_pull_secrets if name in self.secrets)
-        return PodOverrides(**kept)
+        if "image_pull_secrets" in permitted_fields:
+            permitted_fields["image_pull_secrets"] = tuple(
+                name for name in pod.image_pull_secrets if name in self.secrets
+            )
+        return PodOverrides(**permitted_fields)
 
     def permitted_resources(self, resources: Resources) -> Resources:
         """Return a document's resources where it may set them."""
@@ -176,5 +180,5 @@ def _set_fields(pod: PodOverrides, resources: Resources) -> Iterator[str]:
     )
 
 
-def _refused(path: FieldPath, found: str, value: str) -> Mistake:
-    return Mistake(POD_OVERRIDE_REFUSED, path, f"{found}; remove it, or have the platform list it in {value}")
+def _refusal(path: FieldPath, detail: str, value: str) -> Mistake:
+    return Mistake(POD_OVERRIDE_REFUSED, path, f"{detail}; remove it, or have the platform list it in {value}")

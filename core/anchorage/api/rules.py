@@ -19,14 +19,14 @@ def members(federation: Any, silos: Sequence[Any]) -> list[Mistake]:
     name = _at(federation, "metadata", "name")
     names: list[Any] = []
     for index, silo in enumerate(silos):
-        own, owner = _at(silo, "metadata", "name"), _at(silo, "spec", "federation")
-        if own is not None and own in names:
-            message = f"found {own!r} a second time; give every silo its own name"
+        silo_name, owner = _at(silo, "metadata", "name"), _at(silo, "spec", "federation")
+        if silo_name is not None and silo_name in names:
+            message = f"found {silo_name!r} a second time; give every silo its own name"
             mistakes.append(Mistake(DUPLICATE_NAME, ("metadata", "name"), message, silo=index))
         if isinstance(owner, str) and isinstance(name, str) and owner != name:
             message = f"found {owner!r}, allowed is {name!r}, the federation of this file"
             mistakes.append(Mistake(FOREIGN_SILO, ("spec", "federation"), message, silo=index))
-        names.append(own)
+        names.append(silo_name)
     return mistakes
 
 
@@ -38,10 +38,10 @@ def counts(federation: Any, silos: int) -> list[Mistake]:
     protocol = _at(federation, "spec", "protocol")
     quorum, selected = _at(protocol, "minSilos"), _at(protocol, "silosPerRound")
     present = "1 silo" if silos == 1 else f"{silos} silos"
-    if _whole(quorum) and quorum > silos:
+    if _is_integer(quorum) and quorum > silos:
         message = f"found {quorum}, but the federation has {present}; lower it, or add silos"
         mistakes.append(Mistake(QUORUM_UNREACHABLE, ("spec", "protocol", "minSilos"), message))
-    if _whole(selected) and selected > silos:
+    if _is_integer(selected) and selected > silos:
         message = f"found {selected}, but the federation has {present}; lower it, or leave it out to take all"
         mistakes.append(Mistake(SELECTION_TOO_LARGE, ("spec", "protocol", "silosPerRound"), message))
     return mistakes or selection(federation)
@@ -51,13 +51,13 @@ def selection(federation: Any) -> list[Mistake]:
     """Check the quorum of a federation (plain values) against its silos per round."""
     protocol = _at(federation, "spec", "protocol")
     quorum, selected = _at(protocol, "minSilos"), _at(protocol, "silosPerRound")
-    if not _whole(quorum) or not _whole(selected) or quorum <= selected:
+    if not _is_integer(quorum) or not _is_integer(selected) or quorum <= selected:
         return []
     message = f"found {quorum}, but silosPerRound is {selected}; lower it to {selected} at most"
     return [Mistake(QUORUM_UNREACHABLE, ("spec", "protocol", "minSilos"), message)]
 
 
-def _whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

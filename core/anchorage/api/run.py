@@ -71,8 +71,8 @@ class RunDescription(Document):
         """Return the run as it is told to a silo in the stage of a round: its method and layouts, and the stages before it."""
         for index, stage in enumerate(self.warm_up):
             if round_number <= stage.last:
-                own = {"method": stage.method, "down": stage.down, "up": stage.up, "rounds": stage.last}
-                return self.model_copy(update={**own, "warm_up": self.warm_up[:index]})
+                stage_fields = {"method": stage.method, "down": stage.down, "up": stage.up, "rounds": stage.last}
+                return self.model_copy(update={**stage_fields, "warm_up": self.warm_up[:index]})
         return self
 
     @property

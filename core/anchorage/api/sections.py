@@ -109,7 +109,9 @@ def _shared_pools(uses: Sequence[_Use]) -> Iterator[Mistake]:
         for path, value in use.draws():
             known, name = first.setdefault((use.pool, path), (value, use.name))
             if value != known:
-                message = f"found {_shown(value)}, but {name} draws from the same images with {_shown(known)}; make them equal"
+                message = (
+                    f"found {_show(value)}, but {name} draws from the same images with {_show(known)}; make them equal"
+                )
                 yield Mistake(POOLS_DIFFER, use.path + path, message, silo=use.silo)
         partition = use.section.division
         if use.section.taken == "Part" and partition is not None:
@@ -130,7 +132,7 @@ def _uses(federation: Federation, silos: Sequence[Silo]) -> Iterator[_Use]:
             yield _Use(section, ("spec", "managed", "data"), index, f"silo {silo.metadata.name}")
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {item}" for name, item in value.items() if item is not None) or "nothing"
     return "nothing" if value is None else str(value)

@@ -21,12 +21,12 @@ def read_document(path: Path, kind: type[D]) -> D:
     DocumentError
         The file is unreadable or not such a document; all mistakes are reported with line and field.
     """
-    found = read_documents(path)
-    if len(found) != 1:
-        message = f"found {len(found)} documents, allowed is one"
+    documents = read_documents(path)
+    if len(documents) != 1:
+        message = f"found {len(documents)} documents, allowed is one"
         raise DocumentError([Mistake(NOT_A_DOCUMENT, (), message, where=str(path))])
-    document, mistakes = check_document(found[0], kind)
+    document, mistakes = check_document(documents[0], kind)
     if document is None or mistakes:
-        places = [found[0].where(str(path), mistake.path) for mistake in mistakes]
+        places = [documents[0].where(str(path), mistake.path) for mistake in mistakes]
         raise DocumentError([replace(m, where=at, line=line) for m, (at, line) in zip(mistakes, places, strict=True)])
     return document

@@ -64,7 +64,7 @@ class Slot:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Read a member into its piece, and write the piece as the member again."""
         return core_schema.with_info_plain_validator_function(
-            self._read, serialization=core_schema.plain_serializer_function_ser_schema(_written, info_arg=True)
+            self._read, serialization=core_schema.plain_serializer_function_ser_schema(_serialise, info_arg=True)
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -95,21 +95,21 @@ class Slot:
         known = {name: piece for name, piece in PIECES.known(self.name).items() if "." not in name}
         names = [*known, PLUGIN]
         if unknown := [word for word in value if word not in names]:
-            raise _refused(_unknown(word, names, (word,)) for word in unknown)
+            raise _validation_error(_unknown(word, names, (word,)) for word in unknown)
         if len(value) != 1:
             raise ValueError(f"found {' and '.join(value) or 'nothing'}, allowed is exactly one of {', '.join(names)}")
         ((member, options),) = value.items()
-        return self._plugin(options) if member == PLUGIN else _parsed(known[member], options, (member,))
+        return self._plugin(options) if member == PLUGIN else _parse(known[member], options, (member,))
 
     def _plugin(self, value: Any) -> Piece:
-        plugin = _parsed(Plugin, value, (PLUGIN,))
+        plugin = _parse(Plugin, value, (PLUGIN,))
         if PIECES.stand_ins is not None and PIECES.apart(self.name, plugin.name):
             return PIECES.stand_ins.piece(self.name, plugin.name, plugin.options)
-        found = PIECES.find(self.name, plugin.name) if "." in plugin.name else None
-        if found is None:
+        piece_class = PIECES.find(self.name, plugin.name) if "." in plugin.name else None
+        if piece_class is None:
             known = [name for name in PIECES.known(self.name) if "." in name]
-            raise _refused([_unknown(plugin.name, known, (PLUGIN, "name"))])
-        return _parsed(found, plugin.options, (PLUGIN, "options"), written="options" in value)
+            raise _validation_error([_unknown(plugin.name, known, (PLUGIN, "name"))])
+        return _parse(piece_class, plugin.options, (PLUGIN, "options"), written="options" in value)
 
 
 @dataclass(frozen=True)
@@ -124,17 +124,17 @@ class Kind:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Read the name of an installed piece."""
-        return core_schema.no_info_after_validator_function(self._known, core_schema.str_schema(strict=True))
+        return core_schema.no_info_after_validator_function(self._check_name, core_schema.str_schema(strict=True))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe this package's names, and the form of those that other packages add."""
         names = list(PIECES.known(self.slot))
-        own = [name for name in names if not {".", "/"} & {*name}]
+        product_names = [name for name in names if not {".", "/"} & {*name}]
         mark = "[./]" if any(map(_is_library, names)) else r"\."
-        pattern = rf"^({'|'.join(own)}|[a-z]\w*{mark}\w+)$"
-        return {"type": "string", "maxLength": 128, "pattern": pattern, "examples": own}
+        pattern = rf"^({'|'.join(product_names)}|[a-z]\w*{mark}\w+)$"
+        return {"type": "string", "maxLength": 128, "pattern": pattern, "examples": product_names}
 
-    def _known(self, name: str) -> str:
+    def _check_name(self, name: str) -> str:
         library, slash, member = name.partition("/")
         installed = PIECES.apart(self.slot, library + slash) or PIECES.find(self.slot, library + slash) is not None
         if not installed or bool(slash) != bool(_WORD.match(member)):
@@ -184,7 +184,7 @@ def described_by(kind: type[Document], path: FieldPath, document: Any) -> tuple[
     return kind, path
 
 
-def _parsed(kind: type[D], options: Any, place: FieldPath, *, written: bool = True) -> D:
+def _parse(kind: type[D], options: Any, place: FieldPath, *, written: bool = True) -> D:
     """Make a piece of its options; its mistakes get their place below the slot, that of all options where none are written.
 
     Raises
@@ -196,14 +196,14 @@ def _parsed(kind: type[D], options: Any, place: FieldPath, *, written: bool = Tr
         return kind.model_validate_json(json.dumps(options), by_alias=True, by_name=False)
     except ValidationError as error:
         details = error.errors(include_url=False)
-    raise _refused(_placed(detail, (*place, *detail["loc"]) if written else place) for detail in details)
+    raise _validation_error(_place(detail, (*place, *detail["loc"]) if written else place) for detail in details)
 
 
-def _refused(details: Iterable[InitErrorDetails]) -> ValidationError:
+def _validation_error(details: Iterable[InitErrorDetails]) -> ValidationError:
     return ValidationError.from_exception_data("slot", list(details))
 
 
-def _placed(detail: ErrorDetails, place: FieldPath) -> InitErrorDetails:
+def _place(detail: ErrorDetails, place: FieldPath) -> InitErrorDetails:
     """Tell a mistake again, at its place below the slot."""
     if detail["type"] in _OF_PYDANTIC:
         return InitErrorDetails(type=detail["type"], loc=place, input=detail["input"], ctx=detail.get("ctx", {}))
@@ -219,7 +219,7 @@ def _unknown(word: str, known: Sequence[str], place: FieldPath) -> InitErrorDeta
     return InitErrorDetails(type=error, loc=place, input=word)
 
 
-def _written(piece: Piece, info: SerializationInfo) -> dict[str, Any]:
+def _serialise(piece: Piece, info: SerializationInfo) -> dict[str, Any]:
     options = piece.model_dump(
         mode=info.mode,
         by_alias=True,
@@ -230,11 +230,11 @@ def _written(piece: Piece, info: SerializationInfo) -> dict[str, Any]:
     )
     fields = type(piece).model_fields.items()
     if info.exclude_none:  # null says something where it is not the default
-        unlike = (name for name, own in fields if getattr(piece, name) is None and own.default is not None)
+        unlike = (name for name, option in fields if getattr(piece, name) is None and option.default is not None)
         options |= {to_camel(name): None for name in unlike}
     if info.context is TOLD_TO_SILOS:
-        for name, own in fields:
-            if NEW_OPTION in own.metadata and getattr(piece, name) == own.default:
+        for name, option in fields:
+            if NEW_OPTION in option.metadata and getattr(piece, name) == option.default:
                 options.pop(to_camel(name), None)
     return {PLUGIN: {"name": piece.name, "options": options}} if "." in piece.name else {piece.name: options}
 

@@ -36,12 +36,12 @@ class RawDocument:
 
     def where(self, file: str, path: FieldPath) -> tuple[str, int]:
         """Return the place of a field or its closest parent (override, or ``file:line``), and the line number."""
-        around = [path[:length] for length in range(len(path), -1, -1)]
+        ancestors = [path[:length] for length in range(len(path), -1, -1)]
         brought = [place for place in self.overridden if path not in self.lines and place[: len(path)] == path]
-        for place in (*brought, *around):
+        for place in (*brought, *ancestors):
             if override := self.overridden.get(place):
                 return override, 0
-        line = next(self.lines[place] for place in around if place in self.lines)
+        line = next(self.lines[place] for place in ancestors if place in self.lines)
         return f"{file}:{line}", line
 
 
@@ -89,14 +89,14 @@ def read_documents(path: Path) -> list[RawDocument]:
         with open_regular(path) as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise _refused(FILE_UNREADABLE, f"{error.strerror}; check the path and the permissions", str(path)) from error
+        raise _refusal(FILE_UNREADABLE, f"{error.strerror}; check the path and the permissions", str(path)) from error
     if len(content) > MOST_BYTES:
-        raise _refused(FILE_TOO_LARGE, f"found more than {MOST_BYTES} bytes; name a file of documents", str(path))
+        raise _refusal(FILE_TOO_LARGE, f"found more than {MOST_BYTES} bytes; name a file of documents", str(path))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _refused(NOT_YAML, "found bytes that are not UTF-8 text", f"{path}:{line}") from error
+        raise _refusal(NOT_YAML, "found bytes that are not UTF-8 text", f"{path}:{line}") from error
     return parse_documents(text, str(path))
 
 
@@ -113,11 +113,11 @@ def parse_documents(text: str, file: str) -> list[RawDocument]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{file}:{mark.line + 1}" if mark else file
-        raise _refused(NOT_YAML, f"{error.problem or error.context}", where) from error
+        raise _refusal(NOT_YAML, f"{error.problem or error.context}", where) from error
     except yaml.YAMLError as error:
-        raise _refused(NOT_YAML, " ".join(str(error).split()), file) from error
+        raise _refusal(NOT_YAML, " ".join(str(error).split()), file) from error
     except RecursionError as error:
-        raise _refused(FILE_TOO_LARGE, f"found values nested deeper than {MOST_DEPTH}", file) from error
+        raise _refusal(FILE_TOO_LARGE, f"found values nested deeper than {MOST_DEPTH}", file) from error
     documents, mistakes = [], []
     for node in nodes:
         reader = _Reader(file)
@@ -131,7 +131,7 @@ def parse_documents(text: str, file: str) -> list[RawDocument]:
     return documents
 
 
-def _refused(failure: Any, message: str, where: str) -> DocumentError:
+def _refusal(failure: Any, message: str, where: str) -> DocumentError:
     return DocumentError([Mistake(failure, (), message, where=where)])
 
 
@@ -147,7 +147,7 @@ class _Reader:
     def value(self, node: yaml.Node, path: FieldPath) -> Any:
         self.count += 1
         if self.count > MOST_VALUES or len(path) > MOST_DEPTH:
-            raise _refused(
+            raise _refusal(
                 FILE_TOO_LARGE,
                 f"found more than {MOST_VALUES} values, or values nested deeper than {MOST_DEPTH}",
                 f"{self.file}:{node.start_mark.line + 1}",

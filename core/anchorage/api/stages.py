@@ -28,15 +28,18 @@ def stage_method(stage: WarmUp) -> MethodSpec:
             mistakes.append(replace(mistake, path=("set", index), where=""))
     if mistakes:
         raise DocumentError(mistakes)
-    method, found = check_document(raw, MethodSpec)
-    if method is None or found:
-        raise DocumentError([inside_stage(stage, mistake) for mistake in found])
+    method, method_mistakes = check_document(raw, MethodSpec)
+    if method is None or method_mistakes:
+        raise DocumentError([inside_stage(stage, mistake) for mistake in method_mistakes])
     return method
 
 
 def inside_stage(stage: WarmUp, mistake: Mistake) -> Mistake:
     """Give a mistake in a stage's method its place inside the stage: the last override that touches its field, else the preset's name."""
     for index in reversed(range(len(stage.set))):
-        if all(own == field for own, field in zip(path_of(stage.set[index]), mistake.path, strict=False)):
+        if all(
+            overridden_part == field
+            for overridden_part, field in zip(path_of(stage.set[index]), mistake.path, strict=False)
+        ):
             return replace(mistake, path=("set", index), message=f"{dotted(mistake.path)}: {mistake.message}")
     return replace(mistake, path=("method",))

@@ -45,7 +45,7 @@ def _problems(card: ModelCard) -> Iterator[Finding]:
         _better_before,
         _little_learnt,
         _labels_missing,
-        _missed,
+        _missed_rounds,
         _patients,
     )
     for part in parts:
@@ -57,10 +57,10 @@ def _gain(card: ModelCard) -> Finding:
     metric = _first(final.metrics) if final is not None else None
     if final is None or metric is None:
         held_out = card.final.validation or {}
-        own = _first(held_out)
+        held_out_metric = _first(held_out)
         where = (
-            f"; on images that the silos keep from training it has {_article(own)} of {held_out[own]:.3f}"
-            if own
+            f"; on images that the silos keep from training it has {_article(held_out_metric)} of {held_out[held_out_metric]:.3f}"
+            if held_out_metric
             else ""
         )
         sentence = f"The server scored no model, so nobody knows what the federation gained{where}."
@@ -68,7 +68,7 @@ def _gain(card: ModelCard) -> Finding:
     reached = final.metrics[metric]
     counted = final.metrics.get(f"{metric}_labels")
     over = f" over {counted:.0f} of {len(final.findings)} findings" if counted is not None else ""
-    told = f"The federation reaches {_article(metric)} of {reached:.3f}{over} on {final.images} {final.part} images"
+    headline = f"The federation reaches {_article(metric)} of {reached:.3f}{over} on {final.images} {final.part} images"
     others = [(f"{name} alone", metrics) for name, metrics in (card.sites_alone or {}).items()]
     others += [("the labels alone", card.labels_alone)] if card.labels_alone is not None else []
     compared = [
@@ -77,10 +77,10 @@ def _gain(card: ModelCard) -> Finding:
         if metric in metrics
     ]
     if compared:
-        return Finding("Gain", f"{told}: {_joined(compared)}.")
+        return Finding("Gain", f"{headline}: {_join(compared)}.")
     if len(card.silos) < 2 and card.labels_alone is None:
-        return Finding("Gain", f"{told}.")
-    return Finding("Gain", f"{told}; {_not_compared(card)}.", f"{PAGE}#not-compared")
+        return Finding("Gain", f"{headline}.")
+    return Finding("Gain", f"{headline}; {_not_compared(card)}.", f"{PAGE}#not-compared")
 
 
 def _not_compared(card: ModelCard) -> str:
@@ -103,8 +103,8 @@ def _below_alone(card: ModelCard) -> Iterator[Finding]:
         yield Finding("BelowLabelsAlone", sentence, f"{PAGE}#below-the-labels-alone")
     better = [
         name
-        for name, own in (card.sites_alone or {}).items()
-        if improvement(metric, own.get(metric, reached), reached) > SAME
+        for name, site_metrics in (card.sites_alone or {}).items()
+        if improvement(metric, site_metrics.get(metric, reached), reached) > SAME
     ]
     if better:
         sentence = (
@@ -148,7 +148,7 @@ def _little_learnt(card: ModelCard) -> Iterator[Finding]:
     """Name silos that learnt from next to nothing, and what that counts."""
     if card.unlabelled != "PseudoLabelled":
         return
-    learnt_from = [(silo, *_learnt(silo)) for silo in card.silos]
+    learnt_from = [(silo, *_trained_images(silo)) for silo in card.silos]
     little = [(silo, learnt, of) for silo, learnt, of in learnt_from if of and learnt < NEXT_TO_NOTHING * of]
     if not little:
         return
@@ -166,7 +166,7 @@ def _little_learnt(card: ModelCard) -> Iterator[Finding]:
     yield Finding("LittleLearnt", sentence, f"{PAGE}#learnt-from-next-to-nothing")
 
 
-def _learnt(silo: SiloPart) -> tuple[int, int]:
+def _trained_images(silo: SiloPart) -> tuple[int, int]:
     """Return of how many images a silo's last update was made, and how many it has."""
     labelled = silo.samples.get("labelled", 0)
     return labelled + silo.samples.get("selected", 0), labelled + silo.samples.get("unlabelled", 0)
@@ -185,15 +185,15 @@ def _labels_missing(card: ModelCard) -> Iterator[Finding]:
         return
     idle = [silo.name for silo in card.silos if silo.labels == "None" or silo.samples.get("unlabelled", 0)]
     if idle:
-        whole = all(silo.labels == "None" for silo in card.silos if silo.name in idle)
-        what = "The images" if whole else "Images"
+        all_unlabelled = all(silo.labels == "None" for silo in card.silos if silo.name in idle)
+        what = "The images" if all_unlabelled else "Images"
         sentence = (
             f"{what} of {list_some(idle)} have no labels, and nobody learns from them: the method uses labels alone."
         )
         yield Finding("LabelsMissing", sentence, f"{PAGE}#images-that-nobody-learns-from")
 
 
-def _missed(card: ModelCard) -> Iterator[Finding]:
+def _missed_rounds(card: ModelCard) -> Iterator[Finding]:
     missed = [(silo.name, silo.missed) for silo in card.silos if silo.missed]
     if missed:
         parts = [f"{name} missed {count} of {card.rounds}" for name, count in missed]
@@ -230,5 +230,5 @@ def _difference(metric: str, reached: float, other: float) -> str:
     return f"{apart} {'point' if apart == '1.0' else 'points'} {'above' if better > 0 else 'below'}"
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -16,9 +16,9 @@ def advice_of(preset: Preset) -> str:
 def _written() -> Mapping[str, str]:
     """Return the sections of ``advice.md`` by the methods in their headings; the lines of a paragraph are joined."""
     _, *sections = files("anchorage.methods").joinpath("advice.md").read_text("utf-8").split("\n## ")
-    found: dict[str, str] = {}
+    advice: dict[str, str] = {}
     for section in sections:
         names, *paragraphs = section.strip().split("\n\n")
         words = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-        found |= dict.fromkeys(names.split(", "), words)
-    return found
+        advice |= dict.fromkeys(names.split(", "), words)
+    return advice

@@ -73,7 +73,7 @@ def _takes_unlabelled(method: MethodSpec, task: Task) -> bool:
 
 def mistakes_of(plan: Plan) -> Iterator[Mistake]:
     """Yield the mistakes of one method, each once."""
-    found: dict[tuple[object, ...], Mistake] = {}
+    mistakes: dict[tuple[object, ...], Mistake] = {}
     for mistake in (
         *_unmet(plan),
         *_of_maps(plan),
@@ -90,9 +90,9 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
         *_of_private(plan),
         *_of_model_encoding(plan),
     ):
-        found.setdefault((mistake.failure.code, mistake.path), mistake)
-    yield from found.values()
-    if not any(mistake.path == _MODE for mistake in found.values()):
+        mistakes.setdefault((mistake.failure.code, mistake.path), mistake)
+    yield from mistakes.values()
+    if not any(mistake.path == _MODE for mistake in mistakes.values()):
         yield from _of_preset(plan)
 
 
@@ -182,10 +182,10 @@ def _contradicted(plan: Plan) -> Iterator[Mistake]:
     """Yield what pieces find wrong with their own options, and a local loss that nothing reads."""
     for piece in plan.method.pieces():
         yield from piece.check(plan)
-    own = plan.spec.method.local_loss
-    if own is not None and Fact.LABELS_UNREAD in plan.facts:
-        message = f"found {own.name}, but no silo trains on labels of its own by a loss of its choice; remove it"
-        yield Mistake(MEANINGLESS_OVERRIDE, own.path, message)
+    local_loss = plan.spec.method.local_loss
+    if local_loss is not None and Fact.LABELS_UNREAD in plan.facts:
+        message = f"found {local_loss.name}, but no silo trains on labels of its own by a loss of its choice; remove it"
+        yield Mistake(MEANINGLESS_OVERRIDE, local_loss.path, message)
 
 
 def _of_labels(plan: Plan) -> Iterator[Mistake]:
@@ -244,17 +244,17 @@ def _of_steps(plan: Plan) -> Iterator[Mistake]:
     if local.steps is None:
         return
     schedule = getattr(local.optimiser, "schedule", None)
-    whole = Fact.PSEUDO_LABELS in plan.facts and (
+    uses_pseudo_labels = Fact.PSEUDO_LABELS in plan.facts and (
         Fact.PSEUDO_LABELS_BY_STEP not in plan.facts or Fact.BALANCED_HEAD in plan.facts
     )
-    found = {
-        "pseudoLabels other than uda, fixMatch, sage or committee, which are of whole passes": whole,
+    step_features = {
+        "pseudoLabels other than uda, fixMatch, sage or committee, which are of whole passes": uses_pseudo_labels,
         "unlabelled.epochs, which is for whole passes": local.unlabelled.epochs is not None,
         "selfSupervised, whose silos go over all images": Fact.SELF_SUPERVISION in plan.facts,
         "a validation cycle, which takes passes until they do not help": Fact.VALIDATION_CYCLE in plan.facts,
         "the schedule WarmUpCosine, which counts passes": schedule == "WarmUpCosine",
     }
-    for other in (what for what, holds in found.items() if holds):
+    for other in (what for what, holds in step_features.items() if holds):
         path = ("spec", "method", "local", "steps")
         yield Mistake(MEANINGLESS_OVERRIDE, path, f"found steps with {other}; remove one of them")
 
@@ -265,12 +265,12 @@ def _of_hidden(plan: Plan) -> Iterator[Mistake]:
         return
     network = plan.spec.model.network
     projects = any(getattr(piece, "projection_head", False) for piece in plan.method.pieces())
-    found = {
+    hidden_features = {
         f"{network}, which has a projection head in its place": getattr(network_called(network), "projects", False),
         f"{plan.method.name}, which has a projection head in its place": projects,
         f"{plan.method.name}, which makes a classifier without training": Fact.UNTRAINED in plan.facts,
     }
-    for other in (what for what, holds in found.items() if holds):
+    for other in (what for what, holds in hidden_features.items() if holds):
         yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "hidden"), f"found hidden with {other}; leave it out")
 
 
@@ -280,7 +280,7 @@ def _of_components(plan: Plan) -> Iterator[Mistake]:
     if model.principal_components is None:
         return
     projects = any(getattr(piece, "projection_head", False) for piece in plan.method.pieces())
-    found = {
+    component_features = {
         f"trainable {model.trainable}, but they are of features that do not change; set trainable: Head": model.trainable
         != "Head",
         "lora, which changes the features; remove one of them": model.lora is not None,
@@ -290,7 +290,7 @@ def _of_components(plan: Plan) -> Iterator[Mistake]:
         ),
         f"{plan.method.name}, which has a projection head in their place; remove it": projects,
     }
-    for other in (what for what, holds in found.items() if holds):
+    for other in (what for what, holds in component_features.items() if holds):
         yield Mistake(MEANINGLESS_OVERRIDE, path, f"found principalComponents with {other}")
     first = PRESETS.get(plan.spec.warm_up[0].method) if plan.spec.warm_up else None
     finds = first is not None and Fact.PRINCIPAL_COMPONENTS in first.slots.facts()
@@ -318,8 +318,8 @@ def _of_secure(plan: Plan) -> Iterator[Mistake]:
         why.append(
             f"rounds of {counted} silos (minSilos, silosPerRound), whose sum {least} make known (minimumSurvivors)"
         )
-    for found in why[:1]:
-        message = f"found it with {found}; remove secureAggregation, or choose otherwise"
+    for obstacle in why[:1]:
+        message = f"found it with {obstacle}; remove secureAggregation, or choose otherwise"
         yield Mistake(MEANINGLESS_OVERRIDE, path, message)
 
 
@@ -330,8 +330,8 @@ def _of_private(plan: Plan) -> Iterator[Mistake]:
     slot, why = plan.method.aggregation, list(_beside_the_sum(plan))
     if plan.spec.evaluation is not None and plan.spec.evaluation.silo_percent:
         why.append("evaluation.siloPercent, whose counts have none")
-    for found in why[:1]:
-        yield Mistake(MEANINGLESS_OVERRIDE, slot.path, f"found noise at the server with {found}; choose otherwise")
+    for obstacle in why[:1]:
+        yield Mistake(MEANINGLESS_OVERRIDE, slot.path, f"found noise at the server with {obstacle}; choose otherwise")
 
 
 def _of_model_encoding(plan: Plan) -> Iterator[Mistake]:
@@ -341,18 +341,20 @@ def _of_model_encoding(plan: Plan) -> Iterator[Mistake]:
     path, why = ("spec", "protocol", "modelEncoding"), list(_beside_one_model(plan))
     if plan.asynchronous:
         why.insert(0, "an asynchronous protocol, whose server does not keep the models that silos started from")
-    for found in why[:1]:
-        yield Mistake(MEANINGLESS_OVERRIDE, path, f"found it with {found}; remove modelEncoding, or choose otherwise")
+    for obstacle in why[:1]:
+        yield Mistake(
+            MEANINGLESS_OVERRIDE, path, f"found it with {obstacle}; remove modelEncoding, or choose otherwise"
+        )
 
 
 def _beside_one_model(plan: Plan) -> Iterator[str]:
     """Yield what of a method sends silos more than one model of all, or makes weights of something else than its changes."""
     for piece in plan.method.pieces():
-        own = f"{piece.slot} {piece.name}"
+        piece_name = f"{piece.slot} {piece.name}"
         if large := [array.name for array in piece.auxiliary() if array.large and not array.up]:
-            yield f"{own}, which sends silos {large[0]} behind the model, and such models travel as they are"
+            yield f"{piece_name}, which sends silos {large[0]} behind the model, and such models travel as they are"
         if sends_own_models(piece, plan.spec.task, plan.spec.seed):
-            yield f"{own}, which sends silos models of their own, and such models travel as they are"
+            yield f"{piece_name}, which sends silos models of their own, and such models travel as they are"
     if plan.facts & {Fact.UNTRAINED, Fact.CLASSIFIER_OF_CLASS_MEANS}:
         yield f"{plan.method.name}, whose server makes a classifier of what the rounded model tells of images"
 
@@ -361,11 +363,11 @@ def _of_single_updates(plan: Plan) -> Iterator[str]:
     """Yield what of a method needs single updates; what nobody knows to need the sum alone is taken to need more."""
     yield from _beside_the_sum(plan)
     for piece in plan.method.pieces():
-        own = f"{piece.slot} {piece.name}"
+        piece_name = f"{piece.slot} {piece.name}"
         if isinstance(piece, WeightingEngineHooks) and piece.weigher(plan.spec.task).most(1) is None:
-            yield f"{own}, whose weights are no numbers of a silo's own images"
+            yield f"{piece_name}, whose weights are no numbers of a silo's own images"
         if isinstance(piece, EncodingHooks) and piece.coding() is not None:
-            yield f"{own}, which rounds single updates"
+            yield f"{piece_name}, which rounds single updates"
     if Fact.SUM_OF_UPDATES not in plan.facts:
         yield f"the aggregation {plan.method.aggregation.name}, which needs single updates"
 
@@ -373,15 +375,15 @@ def _of_single_updates(plan: Plan) -> Iterator[str]:
 def _beside_the_sum(plan: Plan) -> Iterator[str]:
     """Yield what of a method takes more of single silos than a part in the sum of updates."""
     for piece in plan.method.pieces():
-        own = f"{piece.slot} {piece.name}"
+        piece_name = f"{piece.slot} {piece.name}"
         if sent := [array.name for array in piece.auxiliary() if array.up]:
-            yield f"{own}, whose silos send {sent[0]} beside their updates"
+            yield f"{piece_name}, whose silos send {sent[0]} beside their updates"
         if isinstance(piece, EngineHooks):
             refines = type(piece).refine is not EngineHooks.refine
             if refines or memory_of(piece, plan.spec.task, plan.spec.seed) is not None:
-                yield f"{own}, which looks at single updates"
+                yield f"{piece_name}, which looks at single updates"
         if isinstance(piece, ServerStepHooks) and (step := piece.step()) and step.scores_each_update:
-            yield f"{own}, which scores every silo's model"
+            yield f"{piece_name}, which scores every silo's model"
     if plan.facts & {Fact.CONTROL_VARIATES, Fact.UNTRAINED}:
         yield f"{plan.method.name}, whose silos send more than a change of the model"
 

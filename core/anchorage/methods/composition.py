@@ -93,8 +93,8 @@ class Composition:
         spec = self.study.federation.spec
         *warm_up, strategy = strategies_of(spec)
         stages = [
-            Stage(settings, learner, own, part.last)
-            for part, learner, own in zip(parts_of(spec)[:-1], self.learners[:-1], warm_up, strict=True)
+            Stage(settings, learner, stage_strategy, part.last)
+            for part, learner, stage_strategy in zip(parts_of(spec)[:-1], self.learners[:-1], warm_up, strict=True)
         ]
         return engine_of(spec.protocol.mode, settings)(
             link=link,
@@ -136,9 +136,12 @@ def describe_run(
     method = resolve(spec.method, spec.task)
     stages = (
         StageDescription(
-            method=part.method, down=task_layout(own.down, part.method).to_json(), up=own.up.to_json(), last=part.last
+            method=part.method,
+            down=task_layout(stage_learner.down, part.method).to_json(),
+            up=stage_learner.up.to_json(),
+            last=part.last,
         )
-        for part, own in zip(parts_of(spec)[:-1], warm_up, strict=True)
+        for part, stage_learner in zip(parts_of(spec)[:-1], warm_up, strict=True)
     )
     return RunDescription(
         federation=study.federation.metadata.name,

@@ -10,8 +10,8 @@ def written_slots(method: ResolvedMethod) -> Mapping[str, Any]:
     """Return the slots by their names in the API, without empty values; JSON values."""
     written = method.model_dump(mode="json", by_alias=True, exclude={"name"}, exclude_none=True)
     return {
-        slot: {name: value for name, value in own.items() if value != {} or slot != "local"}
-        for slot, own in written.items()
+        slot: {name: value for name, value in options.items() if value != {} or slot != "local"}
+        for slot, options in written.items()
     }
 
 

@@ -188,8 +188,10 @@ def _silos(study: Study, run: RunDescription, history: Sequence[RoundRecord]) ->
     for record in history:
         for silo in record.silos:
             parts.setdefault(silo.name, []).append(silo)
-    said = {name: next((part.labels for part in reversed(of) if part.labels), "") for name, of in parts.items()}
-    labels: dict[str, str] = {**said, **{silo.metadata.name: silo.spec.labels for silo in study.silos}}
+    reported_labels = {
+        name: next((part.labels for part in reversed(of) if part.labels), "") for name, of in parts.items()
+    }
+    labels: dict[str, str] = {**reported_labels, **{silo.metadata.name: silo.spec.labels for silo in study.silos}}
     missed = _missed(study, run, history)
     return tuple(_silo(name, labels[name], records, missed.get(name)) for name, records in parts.items())
 
@@ -210,12 +212,14 @@ def _missed(study: Study, run: RunDescription, history: Sequence[RoundRecord]) -
     weightings = [method.weighting for method in _methods(run)]
     drawn = any(isinstance(each, WeightingEngineHooks) and each.repeats for each in weightings)
     everybody = study.federation.spec.protocol.silos_per_round is None and not drawn
-    found = {}
+    missed_rounds = {}
     for name, first in first_rounds.items():
-        own = [states.get(name, SiloState.ABSENT if everybody else "") for states in rounds[first:]]
-        until = own.index(SiloState.REMOVED) if SiloState.REMOVED in own else len(own)
-        found[name] = sum(state in (SiloState.FAILED, SiloState.LATE, SiloState.ABSENT) for state in own[:until])
-    return found
+        silo_states = [states.get(name, SiloState.ABSENT if everybody else "") for states in rounds[first:]]
+        until = silo_states.index(SiloState.REMOVED) if SiloState.REMOVED in silo_states else len(silo_states)
+        missed_rounds[name] = sum(
+            state in (SiloState.FAILED, SiloState.LATE, SiloState.ABSENT) for state in silo_states[:until]
+        )
+    return missed_rounds
 
 
 def _silo(name: str, labels: str, records: Sequence[SiloRecord], missed: int | None) -> SiloPart:
@@ -245,8 +249,10 @@ def _with_validation(model: TrainedModel, history: Sequence[RoundRecord]) -> Tra
 
 def _choice(metrics: Mapping[str, float]) -> dict[str, Any]:
     """Return what a round's server chose its classifier from, as fields of a card."""
-    found = {recipe.name: metrics[GUESSES + recipe.name] for recipe in SEVERAL if GUESSES + recipe.name in metrics}
-    return {"chosen_from": found, "chosen": SEVERAL[int(metrics[GUESSES_CHOSEN])].name} if found else {}
+    recipe_scores = {
+        recipe.name: metrics[GUESSES + recipe.name] for recipe in SEVERAL if GUESSES + recipe.name in metrics
+    }
+    return {"chosen_from": recipe_scores, "chosen": SEVERAL[int(metrics[GUESSES_CHOSEN])].name} if recipe_scores else {}
 
 
 def _unlabelled(run: RunDescription) -> Literal["Unused", "PseudoLabelled", "Used"]:
@@ -277,36 +283,38 @@ def _sent(arrays: Sequence[AuxiliaryArray]) -> tuple[Sent, ...]:
 
 def _limits(assessment: Assessment | None, silos: Sequence[SiloPart], classifier_trained: bool) -> list[str]:
     """Return what is known of a model's limits, a sentence each."""
-    found = []
+    limits = []
     if not classifier_trained:
-        found.append(
+        limits.append(
             "Nothing trained its classifier, so its own predictions mean nothing; scores are of a probe on the server's labels."
         )
     if assessment is None:
         known = "only the silos scored it" if scored_silos(silos) else "how good it is is unknown"
-        found.append(f"It was not scored at the server: {known}.")
+        limits.append(f"It was not scored at the server: {known}.")
     else:
         counts = {scores.name: scores.images for scores in assessment.classes}
         counts |= {scores.name: scores.positives for scores in assessment.findings}
         kind = "findings" if assessment.findings else "classes"
         if missing := ", ".join(name for name, images in counts.items() if not images):
-            found.append(f"No image of these {kind} was scored, so how well they are recognised is unknown: {missing}.")
+            limits.append(
+                f"No image of these {kind} was scored, so how well they are recognised is unknown: {missing}."
+            )
         if few := ", ".join(f"{name} ({images})" for name, images in counts.items() if 0 < images < FEW_IMAGES):
-            found.append(
+            limits.append(
                 f"These {kind} were scored on fewer than {FEW_IMAGES} images, so their scores are uncertain: {few}."
             )
         if assessment.part == "validation":
-            found.append(
+            limits.append(
                 "It was scored on the validation images, which also chose the best model: scores may be too good."
             )
-        found.append("Scores are of the server's images. Scanners, patients and prevalence elsewhere differ.")
+        limits.append("Scores are of the server's images. Scanners, patients and prevalence elsewhere differ.")
         drawn = "images drawn, taken as independent; several images of a patient, and another seed of the training, add"
         if assessment.findings:
             drawn = "patients drawn; another seed of the training adds"
-        found.append(f"Intervals tell how scores vary with the {drawn} to that.")
+        limits.append(f"Intervals tell how scores vary with the {drawn} to that.")
     if idle := ", ".join(silo.name for silo in silos if not silo.rounds):
-        found.append(f"No update of these silos ever counted, so it learnt nothing from their images: {idle}.")
-    return found
+        limits.append(f"No update of these silos ever counted, so it learnt nothing from their images: {idle}.")
+    return limits
 
 
 def _leakage(spec: FederationSpec) -> Iterator[str]:

@@ -74,8 +74,8 @@ class Preset:
 
     def slots_of(self, task: Task | type[Task] | None) -> ResolvedMethod:
         """Return every slot as it is for a task; None: where an image is of one class."""
-        own = {} if task is None else self.by_task.get(task.name, {})
-        return self.slots.model_copy(update=dict(own)) if own else self.slots
+        task_pieces = {} if task is None else self.by_task.get(task.name, {})
+        return self.slots.model_copy(update=dict(task_pieces)) if task_pieces else self.slots
 
     def serves(self, task: type[Task]) -> bool:
         """Return whether its pieces, as they are without a document's changes, can serve a task."""
@@ -95,7 +95,10 @@ class Preset:
     @property
     def sent(self) -> frozenset[str]:
         """Names of the arrays that silos send beside the update, whatever the task."""
-        every = (self.slots, *(self.slots.model_copy(update=dict(own)) for own in self.by_task.values()))
+        every = (
+            self.slots,
+            *(self.slots.model_copy(update=dict(task_pieces)) for task_pieces in self.by_task.values()),
+        )
         return frozenset(array.name for method in every for array in auxiliary_arrays(method, up=True))
 
     @property

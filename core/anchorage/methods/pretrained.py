@@ -69,10 +69,10 @@ class WeightsFolder:
         try:
             return _Index.model_validate_json(content).weights
         except ValidationError as error:
-            found = (
+            detail = (
                 f"{index} is not as fedctl weights wrote it ({error.error_count()} mistakes); remove it and pull again"
             )
-            raise AnchorageError(WEIGHTS_UNUSABLE, found) from error
+            raise AnchorageError(WEIGHTS_UNUSABLE, detail) from error
 
     def file_of(self, weights: PretrainedWeights) -> Path:
         """Return where the file of an entry lies."""
@@ -89,8 +89,8 @@ class WeightsFolder:
         for entry in self.listed():
             if (entry.network, entry.name) == (network, name):
                 return entry
-        found = f"{self.folder} has no weights {name} of {network}"
-        raise AnchorageError(WEIGHTS_UNUSABLE, f"{found}; {self._get(network, name)}")
+        detail = f"{self.folder} has no weights {name} of {network}"
+        raise AnchorageError(WEIGHTS_UNUSABLE, f"{detail}; {self._get(network, name)}")
 
     def checked(self, entry: PretrainedWeights) -> Path:
         """Return the file of an entry, which was found to have its digest.
@@ -102,8 +102,8 @@ class WeightsFolder:
         """
         file = self.file_of(entry)
         if not file.is_file() or digest_of(file) != entry.digest:
-            found = f"{file} is missing or not as it was stored"
-            raise AnchorageError(WEIGHTS_UNUSABLE, f"{found}; {self._get(entry.network, entry.name)}")
+            detail = f"{file} is missing or not as it was stored"
+            raise AnchorageError(WEIGHTS_UNUSABLE, f"{detail}; {self._get(entry.network, entry.name)}")
         return file
 
     def _get(self, network: str, name: str) -> str:
@@ -120,13 +120,13 @@ class WeightsFolder:
         """
         entry = PretrainedWeights(network=network, name=name, source=source, digest=digest_of(file))
         others = [one for one in self.listed() if (one.network, one.name) != (network, name)]
-        kept = sorted([*others, entry], key=lambda one: (one.network, one.name))
+        entries = sorted([*others, entry], key=lambda one: (one.network, one.name))
         with storage_errors("keep the weights", self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             if not self.file_of(entry).exists():
                 with replacing(self.file_of(entry)) as partial:
                     shutil.copyfile(file, partial)
-            index = _Index(weights=tuple(kept)).model_dump_json(by_alias=True, indent=2)
+            index = _Index(weights=tuple(entries)).model_dump_json(by_alias=True, indent=2)
             write_atomically(self.folder / _INDEX, index.encode())
         return entry
 

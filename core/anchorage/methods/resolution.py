@@ -31,8 +31,8 @@ def resolve(spec: MethodSpec, task: Task | None = None) -> ResolvedMethod:
     if spec.name not in PRESETS:
         raise AnchorageError(UNKNOWN_METHOD, unknown_method(spec.name))
     preset = PRESETS[spec.name].slots_of(task)
-    given = {field: getattr(spec, field) for field in spec.model_fields_set - {"name"}}
-    return preset.model_copy(update={f: _merged(getattr(preset, f), v) for f, v in given.items() if v is not None})
+    overridden = {field: getattr(spec, field) for field in spec.model_fields_set - {"name"}}
+    return preset.model_copy(update={f: _merged(getattr(preset, f), v) for f, v in overridden.items() if v is not None})
 
 
 def unknown_method(name: str) -> str:

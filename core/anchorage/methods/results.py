@@ -55,25 +55,25 @@ def write_models(
         As `write_results`, or a model's outputs are not finite.
     """
     final, best = stored = write_results(folder, run, store)
-    found: list[TrainedModel] = []
+    trained_models: list[TrainedModel] = []
     for role, model, read in zip(("final", "best"), stored, (store.latest, store.best), strict=True):
-        if found and best.digest == final.digest:
-            assessment = found[0].assessment
+        if trained_models and best.digest == final.digest:
+            assessment = trained_models[0].assessment
         else:
             checkpoint = _present(read)
             assessment = learner.assess(checkpoint.model, checkpoint.record.round)
             _write_examples(folder / EXAMPLES.format(role=role), learner.examples(checkpoint.model, model.round))
         name = Path(model.path).name
-        found.append(TrainedModel(file=name, digest=model.digest, round=model.round, assessment=assessment))
+        trained_models.append(TrainedModel(file=name, digest=model.digest, round=model.round, assessment=assessment))
     with storage_errors("write the model card", folder):
-        _add_thresholds(folder, dict(zip(("final", "best"), found, strict=True)))
+        _add_thresholds(folder, dict(zip(("final", "best"), trained_models, strict=True)))
         card = make_card(
             study,
             run,
             store.history(),
             images,
-            final=found[0],
-            best=found[1],
+            final=trained_models[0],
+            best=trained_models[1],
             classifier_trained=_trains_classifier(run.method),
             initial=initial,
             simulated=simulated,
@@ -138,11 +138,11 @@ def _write_examples(file: Path, picture: NDArray[np.uint8] | None) -> None:
 
 def _add_thresholds(folder: Path, models: Mapping[str, TrainedModel]) -> None:
     """Write into ``model.json`` from which probabilities on each model's findings are present, where its task has such."""
-    given = {role: thresholds_of(model.assessment) for role, model in models.items()}
-    if not any(given.values()):
+    role_thresholds = {role: thresholds_of(model.assessment) for role, model in models.items()}
+    if not any(role_thresholds.values()):
         return
     values = json.loads(read_regular(folder / DESCRIPTION).decode())
-    for role, thresholds in given.items():
+    for role, thresholds in role_thresholds.items():
         values[role]["thresholds"] = thresholds
     write_atomically(folder / DESCRIPTION, json.dumps(values, indent=2).encode())
     sync(folder)

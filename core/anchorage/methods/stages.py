@@ -23,9 +23,9 @@ def stages_fit(plan: Plan, rules: Callable[[Plan], Iterator[Mistake]]) -> Iterat
         message = "found stages, but an asynchronous protocol has no rounds to divide; set Synchronous, or remove them"
         yield Mistake(PROTOCOL_REFUSED, _WARM_UP, message)
         return
-    taken = sum(stage.rounds for stage in stages)
-    if taken >= plan.spec.rounds:
-        message = f"found {plan.spec.rounds}, but the warm-up takes {taken} of them; allowed is {taken + 1} or more"
+    warm_up_rounds = sum(stage.rounds for stage in stages)
+    if warm_up_rounds >= plan.spec.rounds:
+        message = f"found {plan.spec.rounds}, but the warm-up takes {warm_up_rounds} of them; allowed is {warm_up_rounds + 1} or more"
         yield Mistake(OUT_OF_RANGE, ("spec", "rounds"), message)
     for index, stage in enumerate(stages):
         for mistake in _stage_fits(plan, stage, rules):
@@ -43,7 +43,7 @@ def _stage_fits(plan: Plan, stage: WarmUp, rules: Callable[[Plan], Iterator[Mist
         yield from error.mistakes
         return
     resolved = resolve(method, plan.spec.task)
-    own = Plan(plan.spec.model_copy(update={"method": method}), plan.silos, resolved, warms_up=True)
-    for mistake in rules(own):
+    stage_plan = Plan(plan.spec.model_copy(update={"method": method}), plan.silos, resolved, warms_up=True)
+    for mistake in rules(stage_plan):
         inside = mistake.path[:2] == ("spec", "method")
         yield inside_stage(stage, replace(mistake, path=mistake.path[2:])) if inside else mistake
