@@ -50,8 +50,8 @@ def _epsilon(used: tuple[tuple[float, float, int], ...], delta: float) -> float:
         import dp_accounting  # takes a second, which only those with something to account spend
         from dp_accounting.rdp import RdpAccountant
     except ImportError as error:
-        found = f"{error.name}, which accounts differential privacy, is not installed: pip install dp-accounting"
-        raise AnchorageError(silo.ACCOUNTING_MISSING, found) from error
+        detail = f"{error.name}, which accounts differential privacy, is not installed: pip install dp-accounting"
+        raise AnchorageError(silo.ACCOUNTING_MISSING, detail) from error
 
     if all(rate >= 1 for _, rate, _ in used):
         return float(dp_accounting.get_epsilon_gaussian(sum(n / z**2 for z, _, n in used) ** -0.5, delta))

@@ -159,7 +159,7 @@ class AsynchronousEngine(Engine):
             self.observer(SiloChanged(evaluator, SiloState.LATE, 0, 0, SILO_LATE.code, f"no score after {waited}"))
             for owner in [o for o, opened in self._open.items() if evaluator in opened.evaluators]:
                 self.link.dismiss(evaluator, self._open[owner].evaluation_task, "late")
-                self._scored(owner, evaluator, None)
+                self._note_score(owner, evaluator, None)
 
     def _take(self, event: messages.Event) -> None:
         if isinstance(event, messages.Joined | messages.Announced | messages.Evaluated):
@@ -170,7 +170,7 @@ class AsynchronousEngine(Engine):
                     self._assign(silo)
             case messages.Left(silo, _):
                 for owner in [o for o, opened in self._open.items() if silo in opened.evaluators]:
-                    self._scored(owner, silo, None)
+                    self._note_score(owner, silo, None)
             case messages.MembersChanged():
                 for silo in [s for s in self._open if event.voids(s)]:
                     self._drop(silo)
@@ -183,7 +183,7 @@ class AsynchronousEngine(Engine):
             case messages.Evaluated(silo, evaluation):
                 self._hear_score(silo, evaluation.task, evaluation)
             case messages.TaskFailed(silo, task, code, message):
-                self._failed(silo, task, code, message)
+                self._note_failure(silo, task, code, message)
             case _:
                 pass
 
@@ -220,15 +220,15 @@ class AsynchronousEngine(Engine):
         opened = self._open[silo]
         assert opened.update is not None and opened.announcement is not None
         try:
-            own = norms(opened.update, self.learner.up)
-        except NonFiniteUpdate as found:
-            self._stall(silo, SiloState.FAILED, found.failure.code, found.found)
+            new_norms = norms(opened.update, self.learner.up)
+        except NonFiniteUpdate as error:
+            self._stall(silo, SiloState.FAILED, error.failure.code, error.detail)
             return
-        wrong = outliers([own, *(each for other, each in self._norms.items() if other != silo)]).get(0)
+        wrong = outliers([new_norms, *(each for other, each in self._norms.items() if other != silo)]).get(0)
         if wrong is not None:
             self._stall(silo, SiloState.FAILED, OUTLYING_UPDATE.code, wrong)
             return
-        self._norms[silo] = own
+        self._norms[silo] = new_norms
         self.store.keep(silo, opened.task.round, opened.announcement)
         opened.evaluators = self.connected.keys() - {silo} - self._silent if self.strategy.weigher.evaluated else set()
         if not opened.evaluators:
@@ -249,9 +249,9 @@ class AsynchronousEngine(Engine):
         """Note a silo's answer to an evaluate task that still waits for it."""
         owner = self._scored_for.get(task)
         if owner is not None and silo in self._open[owner].evaluators:
-            self._scored(owner, silo, evaluation)
+            self._note_score(owner, silo, evaluation)
 
-    def _scored(self, owner: str, evaluator: str, evaluation: messages.Evaluation | None) -> None:
+    def _note_score(self, owner: str, evaluator: str, evaluation: messages.Evaluation | None) -> None:
         """Note one evaluator's score, None where it cannot come any more; commit the update when it was the last."""
         opened = self._open[owner]
         opened.evaluators.discard(evaluator)
@@ -261,7 +261,7 @@ class AsynchronousEngine(Engine):
             self._withdraw(opened.scored.manifest.digest)
             self._commit_update(owner)
 
-    def _failed(self, silo: str, task: str, code: str, message: str) -> None:
+    def _note_failure(self, silo: str, task: str, code: str, message: str) -> None:
         self._hear_score(silo, task, None)
         if silo in self._open and self._open[silo].task.id == task:
             self._stall(silo, SiloState.FAILED, code, message)

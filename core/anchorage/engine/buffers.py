@@ -137,7 +137,7 @@ class MemoryBuffers:
     def __init__(self, model: ModelBuffer | None = None) -> None:
         self._models = {TaskKind.TRAIN: model or ModelBuffer(_memory), TaskKind.EVALUATE: ModelBuffer(_memory)}
         self._update = _memory(0)
-        self._kept: Announcement | None = None
+        self._last_announcement: Announcement | None = None
 
     def model(self, kind: TaskKind) -> ModelBuffer:
         """Return the buffer for the model of a task of this kind."""
@@ -151,11 +151,15 @@ class MemoryBuffers:
 
     def keep(self, announcement: Announcement | None) -> None:
         """Remember what was announced about the bytes in the update's buffer; None before they change."""
-        self._kept = announcement
+        self._last_announcement = announcement
 
     def kept(self, task: str) -> Announcement | None:
         """Return what was announced for a task, where its update is still whole in the buffer."""
-        return self._kept if self._kept is not None and self._kept.task == task else None
+        return (
+            self._last_announcement
+            if self._last_announcement is not None and self._last_announcement.task == task
+            else None
+        )
 
 
 def _memory(nbytes: int) -> NDArray[np.uint8]:

@@ -77,11 +77,11 @@ class OpenRound:
     def arrive(self, silo: str, announcement: Announcement, update: ChunkSource) -> None:
         """Take what a silo sent whole, apart: its update, and large auxiliary data; without an update of its own it is inactive."""
         self.announcements[silo] = announcement
-        own = update.manifest.nbytes - announcement.behind.nbytes
+        model_bytes = update.manifest.nbytes - announcement.behind.nbytes
         if announcement.behind.tensors:
-            self.large[silo] = LargeArrays(announcement.behind, update, own)
+            self.large[silo] = LargeArrays(announcement.behind, update, model_bytes)
         if announcement.trained:
-            self.updates[silo] = part_of(update, 0, own)
+            self.updates[silo] = part_of(update, 0, model_bytes)
         self.states[silo] = SiloState.ARRIVED if announcement.trained else SiloState.INACTIVE
 
     def awaited(self) -> list[str]:

@@ -20,8 +20,8 @@ class Distrust:
 
     def wrong_sum(self, silos: Sequence[str]) -> None:
         """Note that the sum of these silos' updates is wrong."""
-        again = tuple(silo for silo in self._suspects if silo in silos)
-        self._suspects = again or tuple(
+        remaining_suspects = tuple(silo for silo in self._suspects if silo in silos)
+        self._suspects = remaining_suspects or tuple(
             silos
         )  # none of the suspects was in it: it is not one of them, or more than one
         self._alone = len(self._suspects) == 1
@@ -32,9 +32,9 @@ class Distrust:
         if not (self._alone and self._suspects):
             self._alone = False
             return None
-        (found,), self._suspects, self._alone = self._suspects, (), False
-        self.named[found] = "every sum with its update was wrong, and those without it were not"
-        return found
+        (suspect,), self._suspects, self._alone = self._suspects, (), False
+        self.named[suspect] = "every sum with its update was wrong, and those without it were not"
+        return suspect
 
     def resting(self, silos: Sequence[str], fewest: int) -> list[str]:
         """Return who of these silos is left out of the next round by the search.
@@ -45,5 +45,5 @@ class Distrust:
         if len(self._suspects) == 1 and not self._alone:  # is a sum wrong with it?
             return []
         room = max(0, len(silos) - fewest)
-        spare = sum(left - left // 3 >= fewest for left in range(fewest, len(silos)))
+        spare = sum(remaining_count - remaining_count // 3 >= fewest for remaining_count in range(fewest, len(silos)))
         return suspects[: min(room, max(1, spare), (len(suspects) + 1) // 2)]

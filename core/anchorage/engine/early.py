@@ -3,7 +3,7 @@
 from anchorage.transport.events import key_of
 from anchorage.transport.messages import Announced, Arrived, Evaluated, Event, Joined, Left, TaskFailed
 
-KEPT = (Announced, Evaluated, Arrived, TaskFailed, Joined, Left)
+BUFFERED_EVENTS = (Announced, Evaluated, Arrived, TaskFailed, Joined, Left)
 """Events about a task or about a silo's presence; others need no second look."""
 
 
@@ -17,12 +17,12 @@ class EarlyEvents:
         self._events: dict[tuple[str, ...], Event] = {}
 
     def keep(self, event: Event) -> None:
-        """Keep an event of `KEPT`."""
-        if isinstance(event, KEPT):
+        """Keep an event of `BUFFERED_EVENTS`."""
+        if isinstance(event, BUFFERED_EVENTS):
             self._events.pop(key_of(event), None)
             self._events[key_of(event)] = event
 
     def take(self) -> list[Event]:
         """Return what was kept, and forget it."""
-        kept, self._events = list(self._events.values()), {}
-        return kept
+        events, self._events = list(self._events.values()), {}
+        return events

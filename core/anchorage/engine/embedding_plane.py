@@ -92,9 +92,9 @@ def _principal(points: NDArray[np.float64]) -> NDArray[np.float64]:
     from sklearn.decomposition import PCA
 
     places = np.zeros((len(points), 2))
-    kept = min(2, points.shape[1])
+    components = min(2, points.shape[1])
     if points.std(0).any():
-        places[:, :kept] = PCA(kept, svd_solver="full").fit_transform(points)
+        places[:, :components] = PCA(components, svd_solver="full").fit_transform(points)
     return places
 
 
@@ -106,7 +106,7 @@ def _neighbours(points: NDArray[np.float32], start: NDArray[np.float64], seed: i
     perplexity = min(_LARGEST_PERPLEXITY, (len(points) - 1) / _PER_NEIGHBOUR)
     begin = (start / start[:, 0].std() * _START).astype(np.float32)
     with threadpool_limits(1):
-        found: NDArray[np.float64] = TSNE(
+        coordinates: NDArray[np.float64] = TSNE(
             2, perplexity=perplexity, init=begin, random_state=seed % 2**32, n_jobs=1
         ).fit_transform(points)
-    return found
+    return coordinates

@@ -349,11 +349,11 @@ class Engine(ABC):
         first, most = self._images.get(silo, MOST_IMAGES), self.settings.most_images
         for name in sorted(IMAGE_COUNTS & announcement.samples.keys()):
             if (count := announcement.samples[name]) > most:
-                found = f"samples: {name} is {count}, more than {most} (spec.protocol.maximumImages)"
-                return AnchorageError(OUT_OF_BOUNDS, found)
+                detail = f"samples: {name} is {count}, more than {most} (spec.protocol.maximumImages)"
+                return AnchorageError(OUT_OF_BOUNDS, detail)
             if count > GROWTH * first:
-                found = f"samples: {name} is {count}, and {silo} had {first} images when it became a member"
-                return AnchorageError(OUT_OF_BOUNDS, f"{found}; where that is right, take it out and admit it again")
+                detail = f"samples: {name} is {count}, and {silo} had {first} images when it became a member"
+                return AnchorageError(OUT_OF_BOUNDS, f"{detail}; where that is right, take it out and admit it again")
         return self._wrong_layout(announcement)
 
     def _wrong_layout(self, announcement: Announcement) -> AnchorageError | None:
@@ -361,13 +361,13 @@ class Engine(ABC):
         update, behind, expected = announcement.update, announcement.behind, self.learner.up
         if (refusal := self.strategy.refusal(behind)) is not None:
             return refusal
-        sizes = [expected.nbytes * (1 + again) for again in range(self.strategy.weigher.repetitions)]
-        own = -behind.nbytes if update is None else update.nbytes - behind.nbytes
+        sizes = [expected.nbytes * (1 + repetition) for repetition in range(self.strategy.weigher.repetitions)]
+        model_bytes = -behind.nbytes if update is None else update.nbytes - behind.nbytes
         fits = update is None or (update.layout == expected.digest and not update.front)
-        if fits and own in (sizes if announcement.trained else [0]):
+        if fits and model_bytes in (sizes if announcement.trained else [0]):
             return None
         return AnchorageError(
             WRONG_LAYOUT,
-            f"the update has layout {update.layout[:12] if update else 'none'} and {own} bytes, the run {expected.digest[:12]} and "
+            f"the update has layout {update.layout[:12] if update else 'none'} and {model_bytes} bytes, the run {expected.digest[:12]} and "
             f"{expected.nbytes}",
         )

@@ -36,7 +36,13 @@ class ErrorFeedback:
         AnchorageError
             The folder cannot be read or written.
         """
-        kept = self._state.before(round_number).get(encoding.up.digest)  # a stage before may have had another layout
-        lost = np.zeros(encoding.up.nbytes, np.uint8) if kept is None else np.array(kept, np.uint8)
+        previous_residual = self._state.before(round_number).get(
+            encoding.up.digest
+        )  # a stage before may have had another layout
+        lost = (
+            np.zeros(encoding.up.nbytes, np.uint8)
+            if previous_residual is None
+            else np.array(previous_residual, np.uint8)
+        )
         encoding.round_update(update, base, lost)
         self._state.keep(round_number, {encoding.up.digest: lost})

@@ -28,8 +28,8 @@ def over_all(task: Task, tallies: Tallies) -> dict[str, float]:
     if not tallies:
         return {}
     worst = min(map(task.scores, tallies.values()), key=lambda metrics: score(metrics) or (0, 0.0))
-    found = {f"{SILOS}{name}": value for name, value in report_of(task, tallies).metrics.items()}
-    return found | {f"worst_silo_{name}": value for name, value in worst.items()}
+    overall = {f"{SILOS}{name}": value for name, value in report_of(task, tallies).metrics.items()}
+    return overall | {f"worst_silo_{name}": value for name, value in worst.items()}
 
 
 def is_pooled(metrics: Mapping[str, float | None]) -> bool:

@@ -11,6 +11,6 @@ def over_silos(reports: Sequence[Report]) -> Report | None:
     """Return every metric's mean and, as ``NAME_std``, its standard deviation over the silos, of which these are all; None without any."""
     if not reports:
         return None
-    found = {name: [report.metrics[name] for report in reports] for name in reports[0].metrics}
-    means = {name: float(np.mean(values)) for name, values in found.items()}
-    return Report({**means, **{f"{name}_std": float(np.std(values)) for name, values in found.items()}})
+    values_by_metric = {name: [report.metrics[name] for report in reports] for name in reports[0].metrics}
+    means = {name: float(np.mean(values)) for name, values in values_by_metric.items()}
+    return Report({**means, **{f"{name}_std": float(np.std(values)) for name, values in values_by_metric.items()}})

@@ -36,13 +36,13 @@ class RepeatingLearner:
         times = repetitions_of(task)
         if times == 1:
             return self._learner.train(task, model, out, progress)
-        whole = np.empty(0, np.uint8)
+        updates_buffer = np.empty(0, np.uint8)
         for number in range(times):
 
             def part(nbytes: int, number: int = number) -> Bytes:
-                nonlocal whole
-                whole = whole if whole.nbytes else out(times * nbytes)
-                return whole[number * nbytes : (number + 1) * nbytes]
+                nonlocal updates_buffer
+                updates_buffer = updates_buffer if updates_buffer.nbytes else out(times * nbytes)
+                return updates_buffer[number * nbytes : (number + 1) * nbytes]
 
             def said(done: int, total: int, number: int = number) -> int:
                 return progress(number * total + done, times * total)
@@ -53,7 +53,7 @@ class RepeatingLearner:
                 raise AnchorageError(
                     MALFORMED_MESSAGE, f"task {task.id}: a training that is repeated announces large auxiliary data"
                 )
-        update = announcement.update and LateManifest(announcement.update.layout, whole)
+        update = announcement.update and LateManifest(announcement.update.layout, updates_buffer)
         return replace(announcement, update=update)
 
     def evaluate(self, task: Task, model: Bytes) -> Evaluation:
@@ -70,6 +70,6 @@ def repetitions_of(task: Task) -> int:
         The server asks for more than any method does: memory is taken for each.
     """
     if not 1 <= task.repetitions <= MOST_REPETITIONS:
-        found = f"task {task.id}: repetitions is {task.repetitions}, allowed are 1 to {MOST_REPETITIONS}"
-        raise AnchorageError(MALFORMED_MESSAGE, found)
+        detail = f"task {task.id}: repetitions is {task.repetitions}, allowed are 1 to {MOST_REPETITIONS}"
+        raise AnchorageError(MALFORMED_MESSAGE, detail)
     return task.repetitions

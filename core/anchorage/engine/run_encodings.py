@@ -48,6 +48,6 @@ def decoding_sink(description: str, task: Task, model: ChunkSink) -> ChunkSink:
     run = _run_of(description).stage(task.round)
     encoding = model_encoding(run.model_encoding, run.down) if run.model_encoding else None
     if encoding is None or not encoding.fits(task.model):
-        found = f"{task.id}: a model that travels encoded, and the run's description has none of its kind"
-        raise AnchorageError(MALFORMED_MESSAGE, found)
+        detail = f"{task.id}: a model that travels encoded, and the run's description has none of its kind"
+        raise AnchorageError(MALFORMED_MESSAGE, detail)
     return encoding.sink(model)

@@ -75,12 +75,12 @@ class SecureRounds(SynchronousEngine):
 
     def _without_silent(self, silos: Sequence[str]) -> list[str]:
         """Return the silos that are worth waiting for, without those that are named, or left out to search for the reason of a wrong sum."""
-        found = super()._without_silent([silo for silo in silos if silo not in self._distrust.named])
-        resting = self._distrust.resting(found, max(self.settings.min_silos, self._fewest))
+        answering = super()._without_silent([silo for silo in silos if silo not in self._distrust.named])
+        resting = self._distrust.resting(answering, max(self.settings.min_silos, self._fewest))
         for silo in resting:
             message = "left out of a round, to find whose update makes sums wrong; it may be another's"
             self.observer(SiloChanged(silo, SiloState.INACTIVE, 0, 0, IMPOSSIBLE_SUM.code, message))
-        return [silo for silo in found if silo not in resting]
+        return [silo for silo in answering if silo not in resting]
 
     @property
     def _fewest(self) -> int:
@@ -104,8 +104,8 @@ class SecureRounds(SynchronousEngine):
         while True:
             named = set(self._distrust.named)
             if named:
-                left = len([silo for silo in cohort if silo not in named])
-                self._require(left, max(self._fewest, self.settings.min_silos), number, "are left")
+                remaining_count = len([silo for silo in cohort if silo not in named])
+                self._require(remaining_count, max(self._fewest, self.settings.min_silos), number, "are left")
             opened, group = self._shown_keys(number, tuple(silo for silo in cohort if silo not in named))
             self._deal(opened, group)
             if len(group.dealt) >= max(self._fewest, group.threshold):
@@ -195,8 +195,8 @@ class SecureRounds(SynchronousEngine):
             self._count_nobody(opened, f"no updates have the sum of those of {', '.join(silos)}", silos)
             return None, {}
         self._sought_in_vain = False
-        if (found := self._distrust.right_sum(silos)) is not None:
-            self._name(found, self._distrust.named[found], IMPOSSIBLE_SUM)
+        if (suspect := self._distrust.right_sum(silos)) is not None:
+            self._name(suspect, self._distrust.named[suspect], IMPOSSIBLE_SUM)
         return mean, {silo: weight / sum_of for silo, weight in weights.items()}
 
     def _name(self, silo: str, why: str, failure: Failure = UNUSABLE_ANSWER) -> None:
@@ -250,17 +250,19 @@ class SecureRounds(SynchronousEngine):
         there = [silo for silo in silos if silo in self.connected]
         asked = dict.fromkeys(there, as_auxiliary_data(Survivors(survivors=survivors)))
         kind = TaskKind.CONFIRM_SURVIVORS
-        confirmed = self._step(opened, kind, asked, read_signature, need, lambda found: len(found) >= need)
+        confirmed = self._step(opened, kind, asked, read_signature, need, lambda answers: len(answers) >= need)
         self._require(len(confirmed), need, number, "confirmed whose updates arrived")
         signed = {silo: signature.hex() for silo, signature in confirmed.items()}
-        sealed = {silo: self._lost(group, silo, survivors, signed) for silo in silos if silo in self.connected}
+        sealed = {silo: self._loss_request(group, silo, survivors, signed) for silo in silos if silo in self.connected}
         openings = self._step(opened, TaskKind.REVEAL_SHARES, sealed, read_opening, need, group.suffice)
         for silo in group.false_complainers(openings):
             self._name(silo, f"it could not open the shares of {', '.join(openings[silo].unreadable)}")
         self._require(len(openings), need, number, "revealed shares")
         return group.masks(survivors, openings)
 
-    def _lost(self, group: Group, silo: str, survivors: tuple[str, ...], signed: Mapping[str, str]) -> AuxiliaryData:
+    def _loss_request(
+        self, group: Group, silo: str, survivors: tuple[str, ...], signed: Mapping[str, str]
+    ) -> AuxiliaryData:
         dealt = {other: dealing for other, dealing in group.dealt.items() if other != silo}
         sealed = {other: dealing.sealed[silo].hex() for other, dealing in dealt.items()}
         commitments = {other: dealing.commitments[silo].hex() for other, dealing in dealt.items()}
@@ -274,9 +276,9 @@ class SecureRounds(SynchronousEngine):
             need = max(self._group.threshold, self.settings.least_summed)
             self._require(len(opened.arrived()), need, opened.task.round, f"sent updates ({opened.silence()})")
 
-    def _require(self, found: int, needed: int, number: int, what: str) -> None:
-        if found < needed:
-            message = f"round {number}: {found} silos {what}, secure aggregation needs {needed}"
+    def _require(self, count: int, needed: int, number: int, what: str) -> None:
+        if count < needed:
+            message = f"round {number}: {count} silos {what}, secure aggregation needs {needed}"
             message += "".join(f"; {silo} is left out: {why}" for silo, why in self._distrust.named.items())
             raise AnchorageError(QUORUM_LOST, message)
 
@@ -287,17 +289,17 @@ class SecureRounds(SynchronousEngine):
         content: Mapping[str, AuxiliaryData],
         read_answer: Callable[[str, bytes], T],
         least: int,
-        enough: Callable[[Mapping[str, T]], bool] = lambda found: False,
+        enough: Callable[[Mapping[str, T]], bool] = lambda answers: False,
     ) -> dict[str, T]:
         """Ask silos for a step and return their answers, as soon as there are enough; who is slow is not waited for. A wrong answer names its sender.
 
         Who leaves is waited for only where without it there would not be the `least` answers: it may be back at once, as with a new key.
         """
-        task, found = self._task(kind), dict[str, T]()
+        task, answers = self._task(kind), dict[str, T]()
         for silo, told_it in content.items():
             self.link.assign(silo, Task(task, kind, opened.task.round, _NO_MODEL, told_it))
         awaited, gone, deadline = set(content), set[str](), self.clock.now() + STEP_SECONDS
-        while awaited - (gone if len(found) >= least else set()) and not enough(found):
+        while awaited - (gone if len(answers) >= least else set()) and not enough(answers):
             event = self._next(deadline)
             match event:
                 case None:
@@ -306,7 +308,7 @@ class SecureRounds(SynchronousEngine):
                 case Evaluated(silo, evaluation) if silo in awaited and evaluation.task == task:
                     awaited.discard(silo)
                     try:
-                        found[silo] = read_answer(silo, evaluation.answer)
+                        answers[silo] = read_answer(silo, evaluation.answer)
                     except ProtocolError as error:
                         self._name(silo, str(error))
                 case TaskFailed(silo, failed, code, message) if failed == task:
@@ -321,9 +323,9 @@ class SecureRounds(SynchronousEngine):
                     if isinstance(event, Joined):
                         gone.discard(event.silo)
                     self._take(opened, event, barrier=False)
-        for silo in sorted(content.keys() - found.keys()):
+        for silo in sorted(content.keys() - answers.keys()):
             self.link.dismiss(silo, task, "not needed any more")
-        return found
+        return answers
 
     def _say_late(self, kind: TaskKind, silos: Collection[str]) -> None:
         """Report who is connected and did not answer a step; who never does is left out until it says something."""

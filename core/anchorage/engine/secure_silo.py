@@ -75,9 +75,9 @@ class FixedPointSilo(ABC):
         assert secure is not None, "the run has secure aggregation"
         up, down = self._layouts(stage.up), self._layouts(stage.down)
         weigher = expect(stage.method.weighting, WeightingEngineHooks).weigher(stage.model.task)
-        said = announcement if self._counted is None else replace(announcement, samples=self._counted)
+        counted_announcement = announcement if self._counted is None else replace(announcement, samples=self._counted)
         with returned_by(stage.method.weighting, "weigh"):
-            weight = weigher.weigh({"own": said}, {})["own"]
+            weight = weigher.weigh({"own": counted_announcement}, {})["own"]
         try:
             if announcement.behind.tensors or announcement.auxiliary_data:
                 raise RangeError("auxiliary data would leave beside it")
@@ -87,7 +87,7 @@ class FixedPointSilo(ABC):
             self._mask(task, encode(up, update, model[: down.nbytes], down, share, secure.fractional_bits))
         except (RangeError, ProtocolError) as error:
             update[:] = 0
-            raise _refused(f"the update of {task.id} stays here: {error}") from error
+            raise _refusal(f"the update of {task.id} stays here: {error}") from error
         return replace(announcement, update=LateManifest(up.digest, update))
 
     @abstractmethod
@@ -102,7 +102,7 @@ class UnmaskedSilo(FixedPointSilo):
 
     def answer(self, task: Task) -> Evaluation:
         """Refuse: a simulation has no steps."""
-        raise _refused(f"{task.kind} in a simulation")
+        raise _refusal(f"{task.kind} in a simulation")
 
     def _scale(self, task: Task, weight: float) -> float:
         return read(Scale, content_of(task.auxiliary_data)).scale
@@ -161,13 +161,13 @@ class MaskingSilo(FixedPointSilo):
                     answer = write(Confirmed(signature=signature.hex()))
                 case _:
                     lost = read(Lost, content)
-                    found, unreadable = self._member_of(task).reveal(
+                    opened_shares, unreadable = self._member_of(task).reveal(
                         lost.survivors, from_hex(lost.sealed), from_hex(lost.commitments), from_hex(lost.signatures)
                     )
-                    shares = {name: share.hex() for name, share in found.items()}
+                    shares = {name: share.hex() for name, share in opened_shares.items()}
                     answer = write(Revealed(shares=shares, unreadable=unreadable))
         except ProtocolError as error:
-            raise _refused(f"{task.id}: {error}") from error
+            raise _refusal(f"{task.id}: {error}") from error
         return Evaluation(task.id, answer=answer)
 
     def _show_keys(self, task: Task) -> KeysMessage:
@@ -196,5 +196,5 @@ class MaskingSilo(FixedPointSilo):
         self._member_of(task).mask(words, from_hex(agreement.signatures))
 
 
-def _refused(found: str) -> AnchorageError:
-    return AnchorageError(silo.SECURE_AGGREGATION_REFUSED, found)
+def _refusal(detail: str) -> AnchorageError:
+    return AnchorageError(silo.SECURE_AGGREGATION_REFUSED, detail)

@@ -48,7 +48,7 @@ class _Training(_Work):
     announced: bool = False
     permitted: bool = False
     uploading: bool = False
-    said: tuple[int, int] = (0, 0)
+    reported_progress: tuple[int, int] = (0, 0)
     committed_steps: int = 0
 
 
@@ -191,7 +191,7 @@ class SiloWorker:
             work.check()
             self._admit(work.task)
             if work.announcement is None:
-                work.announcement = self._kept(work.task) or self._trained(work)
+                work.announcement = self._restore_announcement(work.task) or self._trained(work)
             work.check()
             self._link.announce(work.announcement)
         except WithdrawnError:
@@ -205,7 +205,7 @@ class SiloWorker:
             work.announced = True
         self._upload_if_due(work)
 
-    def _kept(self, task: messages.Task) -> messages.Announcement | None:
+    def _restore_announcement(self, task: messages.Task) -> messages.Announcement | None:
         """Return what was announced for a task before a restart, with the model at hand again that its update is told from."""
         announcement = self._buffers.kept(task.id)
         if announcement is not None:
@@ -213,7 +213,7 @@ class SiloWorker:
         return announcement
 
     def _trained(self, work: _Training) -> messages.Announcement:
-        model = self._received(work)
+        model = self._fetch_model(work)
 
         def out(nbytes: int) -> NDArray[np.uint8]:
             with self._sending:  # what is on its way belongs to a task before this one, and stops at its next chunk
@@ -223,21 +223,21 @@ class SiloWorker:
 
         def progress(done: int, total: int) -> int:
             work.check()
-            if (done, total) != work.said:
-                work.said = (done, total)
+            if (done, total) != work.reported_progress:
+                work.reported_progress = (done, total)
                 work.committed_steps = self._link.progress(work.task.id, done, total)
             return work.committed_steps
 
         announcement = self._learner.train(work.task, model, out, progress)
         work.check()
-        announcement = self._rounded(work, announcement, model)
+        announcement = self._round_update(work, announcement, model)
         if self._secure is not None and announcement.update is not None:
             buffer = self._buffers.update(announcement.update.nbytes)
             announcement = self._secure.protect(work.task, announcement, buffer, model)
         self._buffers.keep(announcement)
         return announcement
 
-    def _rounded(
+    def _round_update(
         self, work: _Training, announcement: messages.Announcement, model: NDArray[np.uint8]
     ) -> messages.Announcement:
         """Round an update to what its encoding says, after all that learner and policy did to it, and announce that."""
@@ -261,7 +261,7 @@ class SiloWorker:
         )
         return encoding if encoding is not None and encoding.fits(task.model, update) else None
 
-    def _received(self, work: _Work) -> NDArray[np.uint8]:
+    def _fetch_model(self, work: _Work) -> NDArray[np.uint8]:
         """Fetch a task's model, uint8, shape [nbytes]."""
         buffer = self._buffers.model(work.task.kind)
         buffer.receive(work.task.model)
@@ -351,7 +351,7 @@ class SiloWorker:
             work.check()
             self._admit(work.task)
             if work.evaluation is None:
-                work.evaluation = self._answered(work)
+                work.evaluation = self._answer_secure(work)
             work.check()
             self._link.report(work.evaluation)
         except WithdrawnError:
@@ -361,9 +361,9 @@ class SiloWorker:
             if error.failure is PIECE_WRONG:
                 raise
 
-    def _answered(self, work: _Scoring) -> messages.Evaluation:
+    def _answer_secure(self, work: _Scoring) -> messages.Evaluation:
         if not work.task.kind.step:
-            return self._learner.evaluate(work.task, self._received(work))
+            return self._learner.evaluate(work.task, self._fetch_model(work))
         if self._secure is None:
             raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, f"{work.task.id}: the run has no secure aggregation")
         return self._secure.answer(work.task)

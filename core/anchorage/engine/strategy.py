@@ -153,16 +153,16 @@ class Strategy:
             What every silo is sent.
         """
         source: ChunkSource = model
-        told = dict(self._checked_arrays("weighting", "auxiliary_data", self.weigher.auxiliary_data(silo)))
+        auxiliary_data = dict(self._checked_arrays("weighting", "auxiliary_data", self.weigher.auxiliary_data(silo)))
         for slot, memory in self.memories.items():
-            own, further = memory.model_for(silo, round_number, model, up, updates)
-            source = source if own is model else own
-            told |= self._checked_arrays(slot, "auxiliary_data of its memory", further)
+            silo_model, further = memory.model_for(silo, round_number, model, up, updates)
+            source = source if silo_model is model else silo_model
+            auxiliary_data |= self._checked_arrays(slot, "auxiliary_data of its memory", further)
         behind = [arrays for memory in self.memories.values() if (arrays := memory.behind(silo)) is not None]
-        source, layout = self._joined(source, [*large, *behind])
-        return source, told, layout
+        source, layout = self._join(source, [*large, *behind])
+        return source, auxiliary_data, layout
 
-    def _joined(self, model: ChunkSource, large: Sequence[LargeArrays]) -> tuple[ChunkSource, Layout]:
+    def _join(self, model: ChunkSource, large: Sequence[LargeArrays]) -> tuple[ChunkSource, Layout]:
         """Return a model with large arrays behind it: the last one again where the bytes are the same, for that takes a pass over all of them."""
         if not large:
             return model, NOTHING
@@ -191,14 +191,14 @@ class Strategy:
             return AnchorageError(
                 WRONG_LAYOUT, f"the method takes no large auxiliary data {', '.join(sorted(foreign))}"
             )
-        refusals = (memory.refusal(_taken(memory, behind)) for memory in self.memories.values())
+        refusals = (memory.refusal(_taken_entries(memory, behind)) for memory in self.memories.values())
         return next((refusal for refusal in refusals if refusal is not None), None)
 
     def conclude(self, announcements: Mapping[str, Announcement], large: Mapping[str, LargeArrays]) -> None:
         """Learn what the silos of a round announced whose updates counted, and read the large auxiliary data of those that sent any."""
         for memory in self.memories.values():
             for silo in announcements:
-                if silo in large and _taken(memory, large[silo].layout):
+                if silo in large and _taken_entries(memory, large[silo].layout):
                     memory.receive(silo, large[silo])
             memory.conclude(announcements)
 
@@ -304,8 +304,8 @@ class Strategy:
         piece = self.pieces.get("weighting")
         return f"its weight would be {weight}" + (f", by {describe_piece(piece)}" if piece is not None else "")
 
-    def _checked_arrays(self, slot: str, hook: str, found: AuxiliaryData) -> AuxiliaryData:
-        return checked_arrays(self.pieces.get(slot), hook, found)
+    def _checked_arrays(self, slot: str, hook: str, arrays: AuxiliaryData) -> AuxiliaryData:
+        return checked_arrays(self.pieces.get(slot), hook, arrays)
 
     @property
     def ahead(self) -> bool:
@@ -323,9 +323,9 @@ class Strategy:
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
         for prefix, keeper in self._keepers().items():
-            own = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
-            if own:
-                keeper.restore(own)
+            piece_state = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
+            if piece_state:
+                keeper.restore(piece_state)
 
     def _keepers(self) -> Mapping[str, ServerStep | RoundMemory | NoisedMean]:
         step = {"step/": self.server_step} if self.server_step is not None else {}
@@ -333,7 +333,7 @@ class Strategy:
         return {**step, **noise, **{f"memory/{slot}/": memory for slot, memory in self.memories.items()}}
 
 
-def _taken(memory: RoundMemory, behind: Layout) -> Mapping[str, TensorEntry]:
+def _taken_entries(memory: RoundMemory, behind: Layout) -> Mapping[str, TensorEntry]:
     return {name: entry for name, entry in behind.by_name.items() if name in memory.takes}
 
 

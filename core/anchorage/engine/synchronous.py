@@ -179,14 +179,14 @@ class SynchronousEngine(Gathering):
         """Score every silo's own model that counted; one whose outputs are not finite has no score."""
         self.observer(StepBegan("evaluate"))
         for silo in [silo for silo in opened.arrived() if weights[silo] > 0]:
-            own = self._own_model(opened, silo, model)
-            self.strategy.scored(silo, scores(self.learner, own, opened.task.round))
+            silo_model = self._own_model(opened, silo, model)
+            self.strategy.scored(silo, scores(self.learner, silo_model, opened.task.round))
 
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
         self.observer(StepBegan("dispatch"))
-        kept = self.store.kept(number)
-        absent = self._absent = (self._absent or set()) - self.connected.keys() - kept.keys()
+        received = self.store.kept(number)
+        absent = self._absent = (self._absent or set()) - self.connected.keys() - received.keys()
         present = [
             s for s in self.silos if s not in absent and (s not in self.connected or self.connected[s].samples > 0)
         ]
@@ -194,7 +194,7 @@ class SynchronousEngine(Gathering):
             self._without_silent(present), self.settings.silos_per_round, self.settings.seed, number
         )
         cohort = self._agree(number, tuple(self.strategy.choose(sampled, self.settings.seed, number)))
-        rounded = self._rounded(model)
+        rounded = self._rounded_model(model)
         model = model if rounded is None else rounded.model
         auxiliary, behind = split_large(self.learner.auxiliary_data(model, number))
         task = Task(
@@ -215,7 +215,7 @@ class SynchronousEngine(Gathering):
             self.link.assign(silo, self._task_of(opened, silo, model, last))
         return opened
 
-    def _rounded(self, model: ModelBytes) -> RoundedModel | None:
+    def _rounded_model(self, model: ModelBytes) -> RoundedModel | None:
         """Return the model that silos train from; None: the global model itself."""
         return self._encoding_of(model).rounded(model) if self.settings.model_coding else None
 
@@ -244,8 +244,8 @@ class SynchronousEngine(Gathering):
     def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes, last: Mapping[str, ChunkSource]) -> Task:
         """Return a silo's task: the same for all, but for what the strategy tells this one, and what comes behind the model (FedMatch)."""
         number, up = opened.task.round, self.learner.up
-        source, told, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
-        auxiliary = {**opened.task.auxiliary_data, **told, **self._engine_auxiliary_data()}
+        source, silo_arrays, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
+        auxiliary = {**opened.task.auxiliary_data, **silo_arrays, **self._engine_auxiliary_data()}
         update_format, rounded = opened.update_format, opened.rounded is not None
         if source is not model:  # encodings are of the model of all
             update_format = UpdateFormat.WHOLE if update_format is UpdateFormat.ENCODED else update_format
@@ -267,7 +267,7 @@ class SynchronousEngine(Gathering):
 
         A silo whose update is here is waited for, connected or not: after a restart of the server some come later than others.
         """
-        number, told, up = opened.task.round, opened.task.auxiliary_data, self.learner.up
+        number, auxiliary_data, up = opened.task.round, opened.task.auxiliary_data, self.learner.up
         evaluators = [silo for silo in opened.cohort if silo in self.connected or silo in opened.updates]
         asked, owners = [], {}
         for owner, update in opened.updates.items():
@@ -275,15 +275,15 @@ class SynchronousEngine(Gathering):
             owners[task] = owner
             others = [silo for silo in evaluators if silo != owner]
             scored = behind_front(update, up, model)
-            asked.append((Task(task, TaskKind.EVALUATE, number, scored.manifest, told), scored, others))
-        found: dict[str, list[Evaluation]] = {silo: [] for silo in opened.updates}
+            asked.append((Task(task, TaskKind.EVALUATE, number, scored.manifest, auxiliary_data), scored, others))
+        evaluations_by_silo: dict[str, list[Evaluation]] = {silo: [] for silo in opened.updates}
         for _, evaluation in self._ask(opened, asked):
-            found[owners[evaluation.task]].append(evaluation)
-        if found and not any(found.values()) and len(evaluators) > 1:
+            evaluations_by_silo[owners[evaluation.task]].append(evaluation)
+        if evaluations_by_silo and not any(evaluations_by_silo.values()) and len(evaluators) > 1:
             raise AnchorageError(
                 EVALUATION_MISSING, f"round {number}: none of {', '.join(evaluators)} scored an update"
             )
-        return found
+        return evaluations_by_silo
 
     def _score_held_out(self, opened: OpenRound, model: ModelBytes, scored_by: PredictionTask) -> Mapping[str, Tally]:
         """Have silos with labels score the new model on images that they never train on; who does not answer in time, or wrongly, is left out."""
@@ -301,7 +301,7 @@ class SynchronousEngine(Gathering):
     ) -> list[tuple[str, Evaluation]]:
         """Give evaluate tasks, each with its model, to silos, and return who answered what until the round's deadline."""
         self.observer(StepBegan("evaluate at silos"))
-        found, awaited = [], set()
+        answers, awaited = [], set()
         for task, model, silos in questions:
             self.link.offer(model)
             for silo in silos:
@@ -315,7 +315,7 @@ class SynchronousEngine(Gathering):
                     break
                 case Evaluated(silo, evaluation) if (silo, evaluation.task) in awaited:
                     awaited.discard((silo, evaluation.task))
-                    found.append((silo, evaluation))
+                    answers.append((silo, evaluation))
                 case TaskFailed(silo, task_id, _, _):
                     awaited.discard((silo, task_id))
                 case MembersChanged():
@@ -327,7 +327,7 @@ class SynchronousEngine(Gathering):
             self.link.dismiss(silo, task_id, "late")
         for digest in {model.manifest.digest for _, model, _ in questions}:
             self.link.withdraw(digest)
-        return found
+        return answers
 
     def _aggregate(
         self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]], model: ModelBytes
@@ -340,21 +340,23 @@ class SynchronousEngine(Gathering):
         self.observer(StepBegan("aggregate"))
         while silos := opened.arrived():
             try:
-                whole = {silo: opened.updates[silo] for silo in silos}
-                self.strategy.weigher.measure(whole, opened.announcements, self.learner.up)
+                updates_by_silo = {silo: opened.updates[silo] for silo in silos}
+                self.strategy.weigher.measure(updates_by_silo, opened.announcements, self.learner.up)
                 weights = self._weights(opened, evaluations)
                 if weights is None:
                     continue
                 total = math.fsum(weights.values())
                 normalised = {silo: w / total for silo, w in weights.items()}
-                silos, updates, shares = map(list, zip(*self.strategy.weigher.terms(whole, weights), strict=True))
+                silos, updates, shares = map(
+                    list, zip(*self.strategy.weigher.terms(updates_by_silo, weights), strict=True)
+                )
                 if self._take_out_outliers(opened, silos, updates, shares):
                     continue
                 announced = [opened.announcements[silo] for silo in silos]
                 loss = losses(self.learner, opened.task.round)
                 mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model, loss)
-            except UnusableUpdate as found:
-                self._fail(opened, silos[found.index], SiloState.FAILED, found.failure.code, found.found)
+            except UnusableUpdate as error:
+                self._fail(opened, silos[error.index], SiloState.FAILED, error.failure.code, error.detail)
                 self._require_quorum(opened)
                 continue
             return mean, normalised
@@ -374,14 +376,14 @@ class SynchronousEngine(Gathering):
         if len(counted) < FEWEST or not self.strategy.compares_norms:
             return False
         try:
-            found = outliers(norms_of([updates[index] for index in counted], self.learner.up))
+            outlier_messages = outliers(norms_of([updates[index] for index in counted], self.learner.up))
         except NonFiniteUpdate as error:
             raise NonFiniteUpdate(counted[error.index], error.tensor) from error
-        for position, message in found.items():
+        for position, message in outlier_messages.items():
             self._fail(opened, silos[counted[position]], SiloState.FAILED, OUTLYING_UPDATE.code, message)
-        if found:
+        if outlier_messages:
             self._require_quorum(opened)
-        return bool(found)
+        return bool(outlier_messages)
 
     def _weights(
         self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]]

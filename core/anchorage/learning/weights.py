@@ -14,7 +14,7 @@ from anchorage.learning.hook_checks import checked
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, TRAVELLING, Network
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
-from anchorage.transport.tensors.layout import BESIDE, HELPER, LORA, PSI, Layout
+from anchorage.transport.tensors.layout import AUXILIARY_PREFIXES, HELPER, LORA, PSI, Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays, write_arrays
 
 
@@ -53,7 +53,7 @@ def without_beside(layout: Layout) -> Layout:
 
 def network_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return the tensors of the network itself, without those that travel beside it (FedMatch's helpers, SCAFFOLD's variates)."""
-    return {name: array for name, array in arrays.items() if not name.startswith(BESIDE)}
+    return {name: array for name, array in arrays.items() if not name.startswith(AUXILIARY_PREFIXES)}
 
 
 def load(network: Network, layout: Layout, buffer: NDArray[np.uint8], fixed: tuple[bytes, ...] = ()) -> None:
@@ -95,10 +95,10 @@ def load_arrays(network: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
         if array is None and (name.startswith((ANCHOR_HEAD, PSI, LORA, LOCAL_PART)) or name in held):
             continue
         wanted = f"{tensor.dtype} {tuple(tensor.shape)}".removeprefix("torch.")
-        found = "nothing" if array is None else f"{array.dtype} {array.shape}"
-        if array is None or found != wanted:
+        array_text = "nothing" if array is None else f"{array.dtype} {array.shape}"
+        if array is None or array_text != wanted:
             raise AnchorageError(
-                MODEL_MISMATCH, f"tensor {name}: the model here has {wanted}, the one received {found}"
+                MODEL_MISMATCH, f"tensor {name}: the model here has {wanted}, the one received {array_text}"
             )
         tensor.copy_(torch.from_numpy(array.copy()))  # a copy: torch wants writable memory
 
@@ -127,11 +127,11 @@ def write(
     network: nn.Module,
     layout: Layout,
     out: Callable[[int], NDArray[np.uint8]],
-    beside: Mapping[str, NDArray[Any]] | None = None,
+    extra_arrays: Mapping[str, NDArray[Any]] | None = None,
 ) -> Manifest:
     """Write a network's tensors, and those that travel beside it, into the buffer that ``out(nbytes)`` returns; return its manifest."""
     buffer = out(layout.nbytes)
     state: Mapping[str, Tensor] = network.state_dict()
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in state.items() if name in layout.by_name}
-    write_arrays(layout, buffer, {**arrays, **(beside or {})})
+    write_arrays(layout, buffer, {**arrays, **(extra_arrays or {})})
     return LateManifest(layout.digest, buffer)

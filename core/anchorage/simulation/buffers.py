@@ -96,17 +96,17 @@ class SiloBuffers(MemoryBuffers):
         super().__init__()
         self._models = {kind: SiloModel(model, source) for kind, model in working.items()}
         self._spare = spare
-        self._own: NDArray[np.uint8] | None = None
+        self._update_memory: NDArray[np.uint8] | None = None
 
     def update(self, nbytes: int) -> NDArray[np.uint8]:
         """Return the writable buffer of the update, uint8, shape [nbytes]."""
-        if self._own is None or self._own.nbytes != nbytes:
-            self._own = self._spare.take(nbytes)
-        return self._own
+        if self._update_memory is None or self._update_memory.nbytes != nbytes:
+            self._update_memory = self._spare.take(nbytes)
+        return self._update_memory
 
     def hand_over(self) -> NDArray[np.uint8] | None:
         """Give the update away, uint8, shape [nbytes]: the next one is written elsewhere. None where there is none."""
-        buffer, self._own, self._kept = self._own, None, None
+        buffer, self._update_memory, self._last_announcement = self._update_memory, None, None
         return buffer
 
     def forget(self, task: str) -> None:

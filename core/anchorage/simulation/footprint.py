@@ -59,9 +59,9 @@ def silo_footprint(run: RunDescription, silo: Silo, data_root: Path, trials: Tri
     (folder / "silo.json").write_text(silo.model_dump_json(by_alias=True, exclude_unset=True))
     (folder / "task.bin").write_bytes(encode_task(task))
     model.tofile(folder / "model.bin")
-    found = _measured("silo", folder, data_root)
+    footprint = _measure("silo", folder, data_root)
     agent = int(_output(["-c", f"import {AGENT}; {_RESIDENT}"])) + 2 * model.nbytes
-    return Footprint(found.nbytes + agent, found.loading_seconds)
+    return Footprint(footprint.nbytes + agent, footprint.loading_seconds)
 
 
 def server_footprint(study: Study, data_root: Path, state: Path) -> Footprint:
@@ -74,13 +74,13 @@ def server_footprint(study: Study, data_root: Path, state: Path) -> Footprint:
     """
     folder = Path(tempfile.mkdtemp(dir=state))
     (folder / "federation.yaml").write_text(dump_yaml([study.federation, *study.silos]))
-    return _measured("server", folder, data_root)
+    return _measure("server", folder, data_root)
 
 
-def _measured(role: str, folder: Path, data_root: Path) -> Footprint:
+def _measure(role: str, folder: Path, data_root: Path) -> Footprint:
     program = f"import {PROGRAMS[role]}; from anchorage.simulation import footprint; footprint.main()"
-    found = json.loads(_output(["-c", program, role, str(folder), str(data_root.resolve())]))
-    return Footprint(found["bytes"], found["seconds"])
+    measurement = json.loads(_output(["-c", program, role, str(folder), str(data_root.resolve())]))
+    return Footprint(measurement["bytes"], measurement["seconds"])
 
 
 def _output(arguments: list[str]) -> str:
@@ -124,8 +124,10 @@ def _of_silo(folder: Path, data_root: Path) -> Callable[[], int]:
     task, model = decode_task((folder / "task.bin").read_bytes()), np.fromfile(folder / "model.bin", np.uint8)
     name, labels, stage = silo.metadata.name, silo.spec.labels, run.stage(task.round)
     images, _ = read(section_of(silo), data_root, run.model, run.seed, labelled=labels != "None")
-    own = trainable(images, labels, name, run)
-    learner = build_silo_learner(run=stage, silo=name, labels=labels, images=own, state=folder / "state", device="auto")
+    silo_images = trainable(images, labels, name, run)
+    learner = build_silo_learner(
+        run=stage, silo=name, labels=labels, images=silo_images, state=folder / "state", device="auto"
+    )
 
     def work() -> int:
         with trial(1.0):
@@ -138,11 +140,11 @@ def _of_silo(folder: Path, data_root: Path) -> Callable[[], int]:
 def _of_server(folder: Path, data_root: Path) -> Callable[[], int]:
     study = load_federation(folder / "federation.yaml")
     spec = study.federation.spec
-    found = {
+    image_sets = {
         name: read(section, data_root, spec.model_description, spec.seed)[0]
         for name, section in spec.server_data.items()
     }
-    images, _ = kept_apart(found, "Allow", bytes(32))
+    images, _ = kept_apart(image_sets, "Allow", bytes(32))
     learners = [
         build_server_learner(
             model=spec.model_description,

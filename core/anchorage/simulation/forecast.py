@@ -140,14 +140,14 @@ def forecast(study: Study, data_root: Path, state: Path, *, trial: bool) -> Fore
         The images or the initial weights cannot be used, or a silo's training fails.
     """
     rehearsal = Rehearsal(study, data_root, state / "rehearsal", trial=trial)
-    found = rehearsal.rehearse()
+    result = rehearsal.rehearse()
     if not trial:
-        return found
+        return result
     trials = rehearsal.trials
     largest = next((silo for silo in study.silos if trials.largest and silo.metadata.name == trials.largest[0]), None)
-    known = largest is not None and largest.metadata.name not in found.unknown
+    known = largest is not None and largest.metadata.name not in result.unknown
     of_silo = silo_footprint(rehearsal.run, largest, data_root, trials, state) if known and largest else None
-    return replace(found, server_memory=server_footprint(study, data_root, state), silo_memory=of_silo)
+    return replace(result, server_memory=server_footprint(study, data_root, state), silo_memory=of_silo)
 
 
 def forecast_simulation(
@@ -190,8 +190,8 @@ def forecast_simulation(
         embeddings=embeddings,
         decoded=decoded,
     )
-    found = rehearsal.rehearse()
-    return replace(found, process_memory=peak_memory()) if trial else found
+    result = rehearsal.rehearse()
+    return replace(result, process_memory=peak_memory()) if trial else result
 
 
 class Rehearsal(Simulation):
@@ -219,9 +219,9 @@ class Rehearsal(Simulation):
     ) -> None:
         state.mkdir(parents=True, exist_ok=True)
         spec = study.federation.spec
-        self._whole, self._state = study, state
+        self._full_study, self._state = study, state
         self._unknown = [s.metadata.name for s in study.silos if not trial or s.spec.managed is None]
-        short = _shortened(study, trial=trial)
+        short = _shorten(study, trial=trial)
         model = short.federation.spec.model_description
         images = PlannedImages(data_root, model, spec.seed, state, embeddings, decoded)
         super().__init__(short, data_root, state, device="auto", images=images, at_once=at_once)
@@ -268,7 +268,7 @@ class Rehearsal(Simulation):
 
     def result(self) -> Forecast:
         """Return what was found, after `play`."""
-        kept = {
+        silo_disk_bytes = {
             silo.name: sum(file.stat().st_size for file in silo.rglob("*") if file.is_file())
             for silo in sorted((self._state / "silos").glob("*"))
         }
@@ -281,34 +281,36 @@ class Rehearsal(Simulation):
             self._composition.learners[-1].up.nbytes,
             self.trials,
             self._unknown,
-            kept,
+            silo_disk_bytes,
         )
 
     def _kinds(self) -> Iterator[RoundsForecast]:
         """Yield the rounds of the whole run by kinds: a stage's first one, those that are evaluated, and the others."""
-        spec, start, played = self._whole.federation.spec, 0, 0
+        spec, start, played = self._full_study.federation.spec, 0, 0
         for part, end in zip(parts_of(spec), self.run.ends, strict=True):
             records = self._records[played:end]
-            found: dict[tuple[bool, bool], list[RoundRecord]] = {}
+            records_by_kind: dict[tuple[bool, bool], list[RoundRecord]] = {}
             for record in records:
-                found.setdefault((record is records[0], self._due(record.round, self.run.rounds)), []).append(record)
+                records_by_kind.setdefault((record is records[0], self._due(record.round, self.run.rounds)), []).append(
+                    record
+                )
             counts: dict[tuple[bool, bool], int] = {}
             for number in range(start + 1, part.last + 1):
                 kind = number == start + 1, self._due(number, spec.rounds)
                 counts[kind] = counts.get(kind, 0) + 1
             for (first, due), count in counts.items():
-                like = found.get((first, due)) or found.get((first, not due)) or records
+                like = records_by_kind.get((first, due)) or records_by_kind.get((first, not due)) or records
                 yield self._mean(part.method.name, first, due, count, like)
             start, played = part.last, end
 
     @property
     def _committed(self) -> float:
         """Share of what was uploaded that was committed: silos of equal speed upload together, more than real ones do before the last commit."""
-        asynchronous = self._whole.federation.spec.protocol.mode == "Asynchronous"
+        asynchronous = self._full_study.federation.spec.protocol.mode == "Asynchronous"
         return len(self._records) / max(1, self._uploads) if asynchronous else 1.0
 
     def _due(self, number: int, rounds: int) -> bool:
-        evaluation = self._whole.federation.spec.evaluation
+        evaluation = self._full_study.federation.spec.evaluation
         return evaluation is not None and (number % evaluation.every_rounds == 0 or number == rounds)
 
     def _mean(self, method: str, first: bool, due: bool, count: int, like: Sequence[RoundRecord]) -> RoundsForecast:
@@ -320,7 +322,7 @@ class Rehearsal(Simulation):
             }
             for record in like
         ]
-        own = [
+        class_records = [
             self.trials.server.get(record.round, 0.0)
             + record.seconds.get("aggregate", 0.0)
             + record.seconds.get("dispatch", 0.0)
@@ -332,12 +334,12 @@ class Rehearsal(Simulation):
             [record.bytes_down for record in like],
             [max(seconds.values(), default=0.0) for seconds in silos],
             [sum(seconds.values()) for seconds in silos],
-            own,
+            class_records,
         )
         return RoundsForecast(method, first, due, count, *(float(np.mean(figure)) for figure in figures))
 
 
-def _shortened(study: Study, *, trial: bool) -> Study:
+def _shorten(study: Study, *, trial: bool) -> Study:
     """Return a study of the rounds that are rehearsed, with stand-ins for images that are not here."""
     federation, spec = study.federation, study.federation.spec
     lengths = _lengths(study)

@@ -37,7 +37,7 @@ class DecodedImages:
 
     def __init__(self, most: int = 4 << 30) -> None:
         self._most, self._nbytes = most, 0
-        self._kept: OrderedDict[Hashable, tuple[Pictures, Findings]] = OrderedDict()
+        self._cache: OrderedDict[Hashable, tuple[Pictures, Findings]] = OrderedDict()
 
     def of(self, choice: Choice, model: ModelDescription, folder: Path) -> tuple[Pictures, Findings]:
         """Return what `anchorage.learning.data.decoded` does, mapped to a file in this folder.
@@ -62,14 +62,14 @@ class DecodedImages:
             model.fitting,
             model.volume,
         )
-        if key not in self._kept:
+        if key not in self._cache:
             pixels, findings = decoded(choice.given(), model, folder / "volumes")
-            self._kept[key] = _mapped(pixels, folder) if isinstance(pixels, np.ndarray) else pixels, findings
+            self._cache[key] = _map(pixels, folder) if isinstance(pixels, np.ndarray) else pixels, findings
             self._nbytes += pixels.nbytes
-            while self._nbytes > self._most and len(self._kept) > 1:
-                self._nbytes -= self._kept.popitem(last=False)[1][0].nbytes
-        self._kept.move_to_end(key)
-        return self._kept[key]
+            while self._nbytes > self._most and len(self._cache) > 1:
+                self._nbytes -= self._cache.popitem(last=False)[1][0].nbytes
+        self._cache.move_to_end(key)
+        return self._cache[key]
 
 
 def _state_of(source: Source) -> Hashable:
@@ -80,13 +80,13 @@ def _state_of(source: Source) -> Hashable:
         return tuple(map(_state_of, source.files))
     file, frame = file_and_frame(source)
     try:
-        found = Path(file or "").stat()
+        file_status = Path(file or "").stat()
     except OSError:  # which decoding names
         return str(source)
-    return str(file), frame, found.st_size, found.st_mtime_ns, found.st_ino
+    return str(file), frame, file_status.st_size, file_status.st_mtime_ns, file_status.st_ino
 
 
-def _mapped(pixels: NDArray[Any], folder: Path) -> NDArray[Any]:
+def _map(pixels: NDArray[Any], folder: Path) -> NDArray[Any]:
     """Write pixels to a file and return them mapped: writable, as torch wants them, but never written."""
     if not pixels.size:
         return pixels  # Nothing could be read, and nothing cannot be mapped.
@@ -167,11 +167,11 @@ class SharedImages:
     def _recognise(self, section: DataSection, images: ImageSet) -> None:
         """Compare images with those that a process before this one read, unless the section allows others, and keep what they are."""
         name = blake3(section.model_dump_json(exclude={"on_change"}).encode()).hexdigest(16)
-        file, found = self._folder / FINGERPRINTS / f"{name}.json", Fingerprint.of(images, bytes(32))
+        file, fingerprint = self._folder / FINGERPRINTS / f"{name}.json", Fingerprint.of(images, bytes(32))
         refused = getattr(section, "on_change", "Refuse") == "Refuse"
         if refused and file.exists():
-            found.compare(file, "the images", remedy="restore them, or name another --workdir")
+            fingerprint.compare(file, "the images", remedy="restore them, or name another --workdir")
             return
         with storage_errors("keep what the images are", file):
             file.parent.mkdir(exist_ok=True)
-            found.keep(file)
+            fingerprint.keep(file)

@@ -150,9 +150,9 @@ class InProcessServerLink:
         missing, sink = upload.sink.missing(), upload.sink
         if update.manifest is not sink.manifest:  # the very announcement needs no digests
             upload.check(task, update.manifest.digest)
-        whole = self.hand_over() if missing and isinstance(sink, HeldUpdate) else None
-        if whole is not None and isinstance(sink, HeldUpdate):
-            sink.adopt(whole)
+        held_update = self.hand_over() if missing and isinstance(sink, HeldUpdate) else None
+        if held_update is not None and isinstance(sink, HeldUpdate):
+            sink.adopt(held_update)
             self._session.count(received=update.manifest.nbytes)
             missing = ()
         for index in missing:

@@ -87,15 +87,15 @@ class RayLearners:
     def __init__(
         self, address: str, run: RunDescription, silos: Sequence[Silo], data_root: Path, state: Path, device: str
     ) -> None:
-        self._ray = _connected(address)
+        self._ray = _connect(address)
         resource = "GPU" if device.startswith("cuda") else "CPU"
         self.lanes = max(1, min(len(silos), int(self._ray.cluster_resources().get(resource, 1))))
         self._places = {silo.metadata.name: number % self.lanes for number, silo in enumerate(silos)}
         actor = self._ray.remote(num_cpus=1, num_gpus=int(resource == "GPU"))(_Host)
         documents = [silo.model_dump_json(by_alias=True, exclude_unset=True) for silo in silos]
-        own = [documents[place :: self.lanes] for place in range(self.lanes)]
+        document_parts = [documents[place :: self.lanes] for place in range(self.lanes)]
         text = run.to_json()
-        self._hosts = [actor.remote(text, part, str(data_root), str(state), device) for part in own]
+        self._hosts = [actor.remote(text, part, str(data_root), str(state), device) for part in document_parts]
         self._models: dict[int, tuple[str, Any]] = {}
 
     def place(self, silo: str) -> int:
@@ -136,7 +136,9 @@ class RayLearners:
         """Let actors read a model, once per lane and model; it stays until the lane has another one."""
         place, digest = self._places[silo], task.model.digest
         if self._models.get(place, ("", None))[0] != digest:
-            shared = next((found for found in list(self._models.values()) if found[0] == digest), None)
+            shared = next(
+                (shared_model for shared_model in list(self._models.values()) if shared_model[0] == digest), None
+            )
             self._models[place] = shared or (digest, self._ray.put(model.copy()))
         return self._models[place][1]
 
@@ -169,7 +171,7 @@ class RayLearner:
         return evaluation
 
 
-def _connected(address: str) -> Any:
+def _connect(address: str) -> Any:
     try:
         import ray
     except ImportError as error:

@@ -77,12 +77,12 @@ class Trials:
     @contextmanager
     def timed(self) -> Iterator[list[float]]:
         """Cut the trainings of the block, and put into the list how long it would have taken."""
-        begun, found = clock(), list[float]()
+        begun, durations = clock(), list[float]()
         with trial(self.training_seconds, least=2 if self.seconds else 1) as cutting:
-            yield found
-        taken = clock() - begun
-        self.spent += taken
-        found.append(taken + cutting.missing)
+            yield durations
+        duration = clock() - begun
+        self.spent += duration
+        durations.append(duration + cutting.missing)
 
     def note_silo(self, silo: str, round_number: int, seconds: float) -> None:
         """Add to a silo's time in a round."""
@@ -137,7 +137,7 @@ class RehearsedLearners:
     ) -> None:
         self.run, self.trials = run, trials
         self._learners, self._labels, self._samples = learners, labels, samples
-        self._own: dict[tuple[str, Kind], _Done] = {}
+        self._work_of_silo: dict[tuple[str, Kind], _Done] = {}
         self._alike: dict[tuple[str, Kind], _Done] = {}
 
     def __call__(self, silo: str) -> SiloLearner:
@@ -149,7 +149,7 @@ class RehearsedLearners:
         kind, trials = self._kind(task), self.trials
         trials.behind = max(trials.behind, task.behind.nbytes)
         trials.evaluates = trials.evaluates or task.kind is TaskKind.EVALUATE
-        known = self._own.get((silo, kind))
+        known = self._work_of_silo.get((silo, kind))
         alike = known or self._alike.get((self._labels[silo], kind))
         if alike is not None and (not trials.goes_on or (known is not None and known.times >= TIMES)):
             ratio = self._samples[silo] / max(1, self._samples[alike.silo])
@@ -163,7 +163,7 @@ class RehearsedLearners:
         done = _Done(silo, seconds[0], steps, result, known.times + 1 if known else 1)
         trials.note_silo(silo, task.round, done.seconds)
         if done.repeatable:
-            self._own[silo, kind] = self._alike[self._labels[silo], kind] = done
+            self._work_of_silo[silo, kind] = self._alike[self._labels[silo], kind] = done
         return done, True
 
     def keep(self, silo: str, task: Task, model: Bytes) -> None:
@@ -175,9 +175,9 @@ class RehearsedLearners:
     def _kind(self, task: Task) -> Kind:
         """Tell tasks apart by stage, and by what they are told: names, flags, and how often to train."""
         stage = sum(task.round > end for end in self.run.ends[:-1])
-        told = sorted((name, _flag(array)) for name, array in task.auxiliary_data.items())
-        told += [("held_out", int(task.held_out)), ("repetitions", task.repetitions)]
-        return stage, task.kind, tuple(told)
+        array_flags = sorted((name, _flag(array)) for name, array in task.auxiliary_data.items())
+        array_flags += [("held_out", int(task.held_out)), ("repetitions", task.repetitions)]
+        return stage, task.kind, tuple(array_flags)
 
 
 def _flag(array: NDArray[Any]) -> int:
@@ -222,10 +222,10 @@ class _Rehearsed:
         if done.delta is not None:
             update[:] = model[: update.nbytes] ^ done.delta
         for start in range(0, update.nbytes if done.delta is None else 0, up.nbytes):
-            write_arrays(up, update[start : start + up.nbytes], self._moved(up, task, model))
+            write_arrays(up, update[start : start + up.nbytes], self._changed_update(up, task, model))
         return replace(announcement, task=task.id, update=LateManifest(up.digest, update))
 
-    def _moved(self, up: Layout, task: Task, model: Bytes) -> dict[str, NDArray[Any]]:
+    def _changed_update(self, up: Layout, task: Task, model: Bytes) -> dict[str, NDArray[Any]]:
         """Return an update in which everything changed that a training would: the model as received, moved a little by each silo its own way."""
         down = layout_of(self.learners.run.stage(task.round).down)
         layout = next((known for known in (down, without_beside(down)) if known.digest == task.model.layout), down)
@@ -258,13 +258,13 @@ class RehearsedServer:
 
     def initialise(self) -> ModelBytes:
         """Return the model of round 0."""
-        return self._begun(self._learner.initialise)
+        return self._begin(self._learner.initialise)
 
     def adopt(self, model: ModelBytes) -> ModelBytes:
         """Return the model that a stage begins with."""
-        return self._begun(lambda: self._learner.adopt(model))
+        return self._begin(lambda: self._learner.adopt(model))
 
-    def _begun(self, begin: Callable[[], ModelBytes]) -> ModelBytes:
+    def _begin(self, begin: Callable[[], ModelBytes]) -> ModelBytes:
         with self._trials.timed() as seconds:
             model = begin()
         self._trials.note_server(0, seconds[0])
@@ -272,10 +272,10 @@ class RehearsedServer:
 
     def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         """Return what travels down beside the model."""
-        found: AuxiliaryData = self._work(
+        auxiliary_data: AuxiliaryData = self._work(
             "tell", round_number, lambda: self._learner.auxiliary_data(model, round_number)
         )
-        return found
+        return auxiliary_data
 
     def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
         """Train in earnest, or move every number of the model where the method trains."""
@@ -312,9 +312,9 @@ class RehearsedServer:
         """Do something in earnest, a few times, else take what came out last."""
         times, seconds, result = self._done.get(what, (0, 0.0, None))
         if times == 0 or (times < TIMES and self._trials.goes_on):
-            with self._trials.timed() as found:
+            with self._trials.timed() as durations:
                 result = earnest()
-            times, seconds = times + 1, found[0]
+            times, seconds = times + 1, durations[0]
             self._done[what] = times, seconds, result
         self._trials.note_server(round_number, seconds)
         return result
@@ -329,11 +329,13 @@ def warm_up() -> None:
 
 def _accepting(announcement: Announcement, unlabelled: int) -> Announcement:
     """Return what a silo that accepted no pseudo-label yet will announce later, so that its update has a weight."""
-    told = {
+    auxiliary_data = {
         name: a if np.nan_to_num(a).any() else np.full_like(a, 0.5 if a.dtype.kind == "f" else 1)
         for name, a in announcement.auxiliary_data.items()
     }
-    return replace(announcement, samples={**announcement.samples, "selected": unlabelled}, auxiliary_data=told)
+    return replace(
+        announcement, samples={**announcement.samples, "selected": unlabelled}, auxiliary_data=auxiliary_data
+    )
 
 
 def moved(array: NDArray[Any], share: float = 1.0) -> NDArray[Any]:

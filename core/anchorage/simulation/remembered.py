@@ -64,7 +64,7 @@ class Results:
         except OSError as error:
             message = f"{folder}: {error.strerror or error}; name another --workdir, or free space"
             raise AnchorageError(NOT_WRITABLE, message) from error
-        self.found = bool(paths)
+        self.has_results = bool(paths)
 
     def read(self, silo: str, task: Task) -> dict[str, NDArray[Any]] | None:
         """Return the arrays of a task that is done, None of another one."""
@@ -117,7 +117,7 @@ class RememberedLearner:
         """Train, or say again what was said; see `anchorage.engine.interfaces.SiloLearner.train`."""
         known = self._results.read(self._silo, task)
         if known is None:
-            return self._trained(task, model, out, progress)
+            return self._train(task, model, out, progress)
         for done, total in known["steps"].tolist():
             progress(done, total)
         if "failure" in known:
@@ -137,7 +137,7 @@ class RememberedLearner:
             self._results.write(self._silo, task, known)
         return decode_evaluation(known["evaluation"].tobytes())
 
-    def _trained(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
+    def _train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         steps: list[tuple[int, int]] = []
         written: list[Bytes] = []
 
@@ -149,8 +149,8 @@ class RememberedLearner:
             written.append(out(nbytes))
             return written[-1]
 
-        def keep(**found: NDArray[Any]) -> None:
-            self._results.write(self._silo, task, {**found, "steps": np.array(steps, np.int64).reshape(-1, 2)})
+        def keep(**arrays: NDArray[Any]) -> None:
+            self._results.write(self._silo, task, {**arrays, "steps": np.array(steps, np.int64).reshape(-1, 2)})
 
         try:
             announcement = self._learner.train(task, model, given, heard)

@@ -112,16 +112,18 @@ class Simulation:
         treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"
         read = {name: images.of(section) for name, section in spec.server_data.items()}
         server, held_out = kept_apart(read, treatment, bytes(32))
-        self._fingerprints = {name: asdict(Fingerprint.of(found, bytes(32))) for name, found in server.items()}
+        self._fingerprints = {name: asdict(Fingerprint.of(image_set, bytes(32))) for name, image_set in server.items()}
         learners = build_learners(spec, server, device=device, initial=initial, embeddings=images.embeddings)
         self._composition = Composition(study, learners)
         self.run = self._composition.describe(held_out)
         self._spare = SpareUpdates()
         self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}
         self.store, results = self._open_store(state, resume)
-        self._own = own = (state / "silos").resolve()
-        if self.store.latest() is None and not (results and results.found):
-            rmtree(own, ignore_errors=True)  # what silos kept in an attempt that is not gone on from must not be found
+        self._silos_folder = silos_folder = (state / "silos").resolve()
+        if self.store.latest() is None and not (results and results.has_results):
+            rmtree(
+                silos_folder, ignore_errors=True
+            )  # what silos kept in an attempt that is not gone on from must not be found
         learners_of = self._silo_learners(ray, data_root.resolve(), device, at_once, images)
         self._learners = learners_of if results is None else remembered(learners_of, results)
 
@@ -143,12 +145,12 @@ class Simulation:
         self, ray: str | None, data_root: Path, device: str, at_once: int, images: SharedImages
     ) -> Learners:
         """Return the silos' learners: on a Ray cluster, several at once in this process, or one after another."""
-        run, silos, own = self.run, self._study.silos, self._own
+        run, silos, silos_folder = self.run, self._study.silos, self._silos_folder
         if ray is not None:
-            return RayLearners(ray, run, silos, data_root, own, device)
+            return RayLearners(ray, run, silos, data_root, silos_folder, device)
         if at_once > 1 and self._speeds is None and run.mode == "Synchronous":
-            return LaneLearners(run, silos, images, own, device, at_once)
-        return LocalLearners(run, silos, images, own, device)
+            return LaneLearners(run, silos, images, silos_folder, device, at_once)
+        return LocalLearners(run, silos, images, silos_folder, device)
 
     def _disk_store(self, folder: Path, decided: str) -> DiskStore:
         """Open the rounds of an earlier attempt; those of another simulation, or what a power cut damaged, are given up."""
@@ -156,8 +158,8 @@ class Simulation:
             self._composition.identity({"study": decided}),
             strategies_of(self._study.federation.spec),
         )
-        kept = any(each.keeps_updates for each in strategies)  # for longer than a round, so on disk
-        options: dict[str, Any] = {"updates": None if kept else HeldUpdates(self._spare), "sync": False}
+        keeps_updates = any(each.keeps_updates for each in strategies)  # for longer than a round, so on disk
+        options: dict[str, Any] = {"updates": None if keeps_updates else HeldUpdates(self._spare), "sync": False}
         store: DiskStore | None = None
         try:
             store = DiskStore(folder, identity, **options)
@@ -192,7 +194,7 @@ class Simulation:
                 welcome,
                 self._speeds,
                 self._composition.learners[:-1],
-                self._own,
+                self._silos_folder,
             )
             return rounds.play()
         finally:
@@ -314,6 +316,6 @@ class Rounds:
         if self.speeds is None and self.study.federation.spec.protocol.mode == "Synchronous":
             return InProcessLink(WallClock(), self.welcome, work), WallClock()
         latest = self.store.latest()
-        time, heard = VirtualTime(latest.record.time if latest else 0.0), method.local.cycle is not None
+        time, has_cycle = VirtualTime(latest.record.time if latest else 0.0), method.local.cycle is not None
         speeds, size = self.speeds or Speeds(), method.local.batch_size
-        return TimedLink(time, self.welcome, work, speeds, batch_size=size, heard=heard), time
+        return TimedLink(time, self.welcome, work, speeds, batch_size=size, is_cyclic=has_cycle), time

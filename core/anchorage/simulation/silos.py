@@ -107,26 +107,28 @@ class LocalLearners:
         """
         if silo not in self._learners:
             with naming(silo):
-                self._learners[silo] = self._built(self._silos[silo])
+                self._learners[silo] = self._build(self._silos[silo])
             self._nbytes += self._learners[silo][1]
             while self._nbytes > self._kept_bytes and len(self._learners) > 1:
                 self._nbytes -= self._learners.popitem(last=False)[1][1]
         self._learners.move_to_end(silo)
         return self._learners[silo][0]
 
-    def _built(self, silo: Silo) -> tuple[SiloLearner, int]:
+    def _build(self, silo: Silo) -> tuple[SiloLearner, int]:
         name, labels, section = silo.metadata.name, silo.spec.labels, section_of(silo)
         images = self._images.of(section, labelled=labels != "None")
-        own = trainable(images, labels, name, self._run)
+        silo_images = trainable(images, labels, name, self._run)
         truth = self._images.truth(section, labelled=labels != "None")
-        examine = judge(truth[np.isin(images.digests, own.digests)])  # images are left out of training by their digests
+        examine = judge(
+            truth[np.isin(images.digests, silo_images.digests)]
+        )  # images are left out of training by their digests
 
         def build(run: RunDescription) -> SiloLearner:
             return build_silo_learner(
                 run=run,
                 silo=name,
                 labels=labels,
-                images=own,
+                images=silo_images,
                 state=self._state / name,
                 device=self._device,
                 networks=self._networks_of(run) if run.method.local.cycle is None else None,

@@ -70,10 +70,10 @@ def parse_speeds(texts: Sequence[str]) -> Speeds:
     """
     rules = []
     for text in texts:
-        found = _SPEED.fullmatch(text)
-        if found is None:
+        match = _SPEED.fullmatch(text)
+        if match is None:
             wanted = "PATTERN=STEP or PATTERN=STEP+TRANSFER in seconds, such as 'cpu-*=0.4+2'"
             raise AnchorageError(SPEED_INVALID, f"found {text!r}, allowed is {wanted}")
-        pattern, step, transfer = found.groups(default="0")
+        pattern, step, transfer = match.groups(default="0")
         rules.append((pattern, Speed(float(step), float(transfer))))
     return Speeds(rules)

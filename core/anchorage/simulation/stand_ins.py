@@ -57,7 +57,7 @@ class PlannedImages(SharedImages):
         count = STAND_INS_PER_OUTPUT * max(2, len(self._stands_for.outputs))
         seed = int.from_bytes(blake3(section.model_dump_json().encode()).digest(8), "little")
         rng = np.random.default_rng(seed)
-        read, kept = self._stands_for.stand_ins(count), np.arange(count) < count * section.kept_labels // 100
+        read, keep_mask = self._stands_for.stand_ins(count), np.arange(count) < count * section.kept_labels // 100
         names = tuple(f"{seed:x}-{row}" for row in range(count))
         values = read.values
         pixels: Pictures
@@ -66,7 +66,7 @@ class PlannedImages(SharedImages):
         else:
             pixels = rng.integers(0, 256, (count, *self._shape), np.uint8)
             values = np.broadcast_to(values, (count, *self._shape[1:])) if self._stands_for.gives_maps else values
-        labels, strata = only_known(values, kept), np.where(kept, read.strata, -1)
+        labels, strata = only_known(values, keep_mask), np.where(keep_mask, read.strata, -1)
         digests = rng.integers(0, 2**63, count, np.uint64)
         return ImageSet(pixels, labels, names, names, strata, read.stratum_names, digests)
 

@@ -28,22 +28,29 @@ class TimedLink(InProcessLink):
         Of all silos.
     batch_size : int
         Images per step, also where they are scored.
-    heard : bool
+    is_cyclic : bool
         Whether silos heed the answers to their progress, so that each has to come at its time. Else a training is calculated in one go.
     """
 
     def __init__(
-        self, time: VirtualTime, welcome: str, work: Callable[[], bool], speeds: Speeds, *, batch_size: int, heard: bool
+        self,
+        time: VirtualTime,
+        welcome: str,
+        work: Callable[[], bool],
+        speeds: Speeds,
+        *,
+        batch_size: int,
+        is_cyclic: bool,
     ) -> None:
         super().__init__(time, welcome)
         self._time, self._work, self._speeds = time, work, speeds
-        self._batch_size, self._heard = batch_size, heard
+        self._batch_size, self._is_cyclic = batch_size, is_cyclic
 
     def connect(self, silo: str, profile: Profile) -> "TimedServerLink":
         """Open a silo's session, in the place of the one that it may have."""
         session, speed = self.join(silo, profile), self._speeds.of(silo)
         return TimedServerLink(
-            session, self._welcome, self._time, speed, batch_size=self._batch_size, heard=self._heard
+            session, self._welcome, self._time, speed, batch_size=self._batch_size, is_cyclic=self._is_cyclic
         )
 
     def lanes(self, silo: str) -> Callable[[str, Job], None]:
@@ -83,17 +90,17 @@ class TimedServerLink(InProcessServerLink):
         The silo's.
     batch_size : int
         As in `TimedLink`.
-    heard : bool
+    is_cyclic : bool
         As in `TimedLink`.
     """
 
     def __init__(
-        self, session: Session, welcome: str, time: VirtualTime, speed: Speed, *, batch_size: int, heard: bool
+        self, session: Session, welcome: str, time: VirtualTime, speed: Speed, *, batch_size: int, is_cyclic: bool
     ) -> None:
         super().__init__(session, welcome)
         self._time, self._speed = time, speed
-        self._batch_size, self._heard = batch_size, heard
-        self._said = ("", 0)
+        self._batch_size, self._is_cyclic = batch_size, is_cyclic
+        self._last_report = ("", 0)
 
     def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
         """Hand over the chunks that `sink` misses."""
@@ -102,10 +109,10 @@ class TimedServerLink(InProcessServerLink):
 
     def progress(self, task: str, done: int, total: int) -> int:
         """Say how far a task is, and return the committed steps."""
-        before = self._said[1] if self._said[0] == task else 0
-        self._said = (task, done)
+        before = self._last_report[1] if self._last_report[0] == task else 0
+        self._last_report = (task, done)
         self._time.spend((done - before) * self._speed.step_seconds)
-        if self._heard:
+        if self._is_cyclic:
             self._time.settle()
         return super().progress(task, done, total)
 

@@ -14,14 +14,14 @@ def address(host: str) -> IPv4Address | IPv6Address:
     ValueError
         It is none.
     """
-    found = ip_address(host.partition("%")[0])
-    return getattr(found, "ipv4_mapped", None) or found
+    ip = ip_address(host.partition("%")[0])
+    return getattr(ip, "ipv4_mapped", None) or ip
 
 
 def party_of(host: str) -> str:
     """Return what stands for whoever has an address: itself, of IPv6 its /64; another text (a socket in the file system) as it is."""
     try:
-        found = address(host)
+        ip = address(host)
     except ValueError:
         return host
-    return str(found) if found.version == 4 else str(ip_network((found, IPV6_PREFIX), strict=False))
+    return str(ip) if ip.version == 4 else str(ip_network((ip, IPV6_PREFIX), strict=False))

@@ -161,9 +161,9 @@ def one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:
-    found = list(names)
-    _require(len(found) <= MOST_NAMES, what, f"{len(found)} names, allowed are {MOST_NAMES}")
-    for name in found:
+    name_list = list(names)
+    _require(len(name_list) <= MOST_NAMES, what, f"{len(name_list)} names, allowed are {MOST_NAMES}")
+    for name in name_list:
         _require(bool(_NAME.fullmatch(name)), what, f"the name {one_line(name, 40)!r} is not allowed")
 
 
@@ -177,6 +177,6 @@ def _check_counts(samples: Mapping[str, int], images: int) -> None:
         _require(0 <= count <= most, "samples", f"{name} is {count}, allowed are 0 to {most}")
 
 
-def _require(holds: bool, what: str, found: str) -> None:
+def _require(holds: bool, what: str, detail: str) -> None:
     if not holds:
-        raise AnchorageError(transfer.OUT_OF_BOUNDS, f"{what}: {found}")
+        raise AnchorageError(transfer.OUT_OF_BOUNDS, f"{what}: {detail}")

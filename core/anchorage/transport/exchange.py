@@ -176,8 +176,8 @@ class Exchange:
                 session.orders.put(self._finished)
             self._post(messages.Joined(silo, profile))
         if replaced is not None:
-            taken = f"another connection of silo {silo} took over; see that only one agent runs for it"
-            replaced.end(AnchorageError(transfer.SESSION_REPLACED, taken))
+            message = f"another connection of silo {silo} took over; see that only one agent runs for it"
+            replaced.end(AnchorageError(transfer.SESSION_REPLACED, message))
         return session
 
     def session(self, silo: str, identity: str) -> Session:
@@ -209,8 +209,8 @@ class Exchange:
     def _permit_or_arrive(self, silo: str, known: SiloTasks, task: str) -> None:
         upload, session = known.uploads[task], known.session
         if not upload.sink.missing():
-            if not upload.arrived:
-                upload.arrived = True
+            if not upload.is_complete:
+                upload.is_complete = True
                 self._post(messages.Arrived(silo, task))
         elif session is not None and task in session.announced and upload.permitted_in is not session:
             upload.permitted_in = session

@@ -86,7 +86,7 @@ def write_once(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def place_once(whole: Path, path: Path) -> None:
+def place_once(temporary: Path, path: Path) -> None:
     """Give a whole file of the same folder the name `path`, which must not exist yet; of several callers exactly one succeeds.
 
     It may keep its former name as well. Where the file system has no hard links (exFAT, SMB), a lock beside the file keeps others away.
@@ -99,18 +99,18 @@ def place_once(whole: Path, path: Path) -> None:
         The folder is not writable.
     """
     try:
-        os.link(whole, path)
+        os.link(temporary, path)
     except FileExistsError:
         raise
     except OSError:
-        with _locked(path):
+        with _lock(path):
             if path.exists():
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-            whole.replace(path)
+            temporary.replace(path)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Hold a file's lock, a hidden file beside it, which stays: removed, two could each hold one."""
     lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

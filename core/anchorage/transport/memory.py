@@ -27,8 +27,8 @@ def available_bytes(control_groups: Path = _CONTROL_GROUPS, membership: Path = _
         group that is mounted as the root is the container's then.
     """
     machine = int(psutil.virtual_memory().available)
-    left = (_left(folder) for folder in _groups(control_groups, membership))
-    return max(0, min([machine, *(nbytes for nbytes in left if nbytes is not None)]))
+    free_bytes = (_free_bytes(folder) for folder in _groups(control_groups, membership))
+    return max(0, min([machine, *(nbytes for nbytes in free_bytes if nbytes is not None)]))
 
 
 def _groups(control_groups: Path, membership: Path) -> Iterator[Path]:
@@ -48,7 +48,7 @@ def _groups(control_groups: Path, membership: Path) -> Iterator[Path]:
             yield from (mount.joinpath(*path.parts[1:]) for mount in mounts)
 
 
-def _left(group: Path) -> int | None:
+def _free_bytes(group: Path) -> int | None:
     """Return what a group's limit leaves, in bytes; None where it has no limit."""
     for limit_name, used_name, cached_names in _FILES:
         try:
@@ -56,11 +56,11 @@ def _left(group: Path) -> int | None:
             used = int((group / used_name).read_text())
         except OSError:
             continue
-        return None if limit == "max" else int(limit) - used + _cached(group, cached_names)
+        return None if limit == "max" else int(limit) - used + _cached_bytes(group, cached_names)
     return None
 
 
-def _cached(group: Path, names: tuple[str, ...]) -> int:
+def _cached_bytes(group: Path, names: tuple[str, ...]) -> int:
     try:
         lines = (group / "memory.stat").read_text().splitlines()
     except OSError:

@@ -20,7 +20,7 @@ class Travel:
 
     def __add__(self, other: "Travel") -> "Travel":
         """Return two transfers that go on at the same time as one."""
-        ends = [left for left in (self.seconds_left, other.seconds_left) if left is not None]
+        ends = [seconds for seconds in (self.seconds_left, other.seconds_left) if seconds is not None]
         return Travel(self.rate + other.rate, max(ends, default=None))
 
 
@@ -52,10 +52,10 @@ class Pace:
         rate = nbytes / seconds if seconds > 0 else 0.0
         if rate < SLOWEST:
             return Travel(rate)
-        left = max(self._chunks - self._moved, 0) * self._nbytes / self._moved
-        return Travel(rate, left / rate)
+        remaining = max(self._chunks - self._moved, 0) * self._nbytes / self._moved
+        return Travel(rate, remaining / rate)
 
     def _recent(self, now: float) -> tuple[float, float]:
         """Return the bytes that moved and the seconds that went by, both weighed by their age."""
-        kept = math.exp(min(self._at - now, 0.0) / MEMORY_SECONDS)
-        return self._recent_bytes * kept, self._recent_seconds * kept + (1.0 - kept) * MEMORY_SECONDS
+        decay = math.exp(min(self._at - now, 0.0) / MEMORY_SECONDS)
+        return self._recent_bytes * decay, self._recent_seconds * decay + (1.0 - decay) * MEMORY_SECONDS

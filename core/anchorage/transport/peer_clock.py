@@ -35,10 +35,10 @@ class PeerClock:
 
     def note(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> None:
         """Compare the clocks by the initial metadata of an answer; where there is no time in it, nothing changes."""
-        told = str(dict(metadata or ()).get(TIME, ""))
-        if not _SECONDS.fullmatch(told) or int(told) > LATEST:
+        peer_time = str(dict(metadata or ()).get(TIME, ""))
+        if not _SECONDS.fullmatch(peer_time) or int(peer_time) > LATEST:
             return
-        before, self.wrong = self.wrong, difference(self._now(), int(told), "this machine's clock", "the server's")
+        before, self.wrong = self.wrong, difference(self._now(), int(peer_time), "this machine's clock", "the server's")
         if self.wrong and not before:
             _log.warning("%s", AnchorageError(identity.CLOCK_OFF, self.wrong))
 
@@ -49,21 +49,21 @@ class PeerClock:
         return AnchorageError(identity.CLOCK_OFF, f"{self.wrong}; {error.message}")
 
 
-def difference(own: float, other: float, whose: str, others: str) -> str:
+def difference(this_time: float, other: float, whose: str, others: str) -> str:
     """Return by how much two clocks differ, in words; empty where it is tolerated.
 
     Parameters
     ----------
-    own, other : float
+    this_time, other : float
         Their times, seconds since the epoch.
     whose, others : str
         What they are called.
     """
-    gap = own - other
+    gap = this_time - other
     if abs(gap) <= TOLERATED_SECONDS:
         return ""
     by = f"{abs(gap) / 60:.0f} min" if abs(gap) < 172_800 else f"{abs(gap) / 86_400:.0f} days"
-    return f"{whose} says {_read(own)}, {others} {_read(other)}: it is {by} {'ahead' if gap > 0 else 'behind'}"
+    return f"{whose} says {_read(this_time)}, {others} {_read(other)}: it is {by} {'ahead' if gap > 0 else 'behind'}"
 
 
 def _read(seconds: float) -> str:

@@ -100,8 +100,8 @@ class ProbeServer(ThreadingHTTPServer):
         try:
             super().__init__((host.strip("[]"), int(port)), self.handler)
         except (OSError, OverflowError) as error:
-            found = f"cannot serve probes on {listen}: {getattr(error, 'strerror', None) or error}"
-            raise AnchorageError(CANNOT_LISTEN, found) from error
+            detail = f"cannot serve probes on {listen}: {getattr(error, 'strerror', None) or error}"
+            raise AnchorageError(CANNOT_LISTEN, detail) from error
         self._thread = Thread(target=self.serve_forever, args=(0.1,), name="probes", daemon=True)
 
     @property

@@ -150,12 +150,12 @@ class ServerClient:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
         """Return the answer's body; a kept connection that the server has closed meanwhile is opened again once."""
         with self._lock:
-            kept = self._connection.sock is not None
+            was_connected = self._connection.sock is not None
             try:
                 return self._exchange(method, path, body)
             except (ConnectionError, http.client.HTTPException, ssl.SSLEOFError) as error:
                 self._connection.close()
-                if not kept:
+                if not was_connected:
                     raise _server_error(error, f"{self._name}{path}") from error
             except OSError as error:
                 self._connection.close()

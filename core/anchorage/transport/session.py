@@ -129,8 +129,8 @@ class Session:
             wanted = any(task.model.digest == model for task in known.tasks.values())
             source = self._exchange._models.get(model) if wanted else None
         if source is None:
-            found = f"silo {self.silo} has no open task on the model {model[:12]}"
-            raise AnchorageError(transfer.MODEL_NOT_OFFERED, found)
+            detail = f"silo {self.silo} has no open task on the model {model[:12]}"
+            raise AnchorageError(transfer.MODEL_NOT_OFFERED, detail)
         return source
 
     def upload(self, task: str) -> Upload:

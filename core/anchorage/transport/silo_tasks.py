@@ -22,7 +22,7 @@ class Upload:
 
     def __init__(self, sink: ChunkSink) -> None:
         self.sink = sink
-        self.arrived = False
+        self.is_complete = False
         self.permitted_in: Session | None = None
         self._open = True
         self._lock = threading.Lock()
@@ -37,8 +37,8 @@ class Upload:
         """
         expected = self.sink.manifest.digest
         if digest != expected:
-            found = f"task {task}: {digest[:12]} is not the announced update {expected[:12]}"
-            raise AnchorageError(transfer.UNEXPECTED_UPDATE, found)
+            detail = f"task {task}: {digest[:12]} is not the announced update {expected[:12]}"
+            raise AnchorageError(transfer.UNEXPECTED_UPDATE, detail)
 
     def write(self, task: str, index: int, data: bytes) -> None:
         """Store one chunk.
@@ -51,8 +51,8 @@ class Upload:
         start, end = self.sink.manifest.span(index)
         shorter = len(data) < end - start and isinstance(self.sink, Shortened)
         if len(data) != end - start and not shorter:
-            found = f"chunk {index} has {end - start} bytes, {len(data)} came"
-            raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"task {task}: {found}")
+            detail = f"chunk {index} has {end - start} bytes, {len(data)} came"
+            raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"task {task}: {detail}")
         with self._lock:
             if not self._open:
                 raise unknown_task(task)

@@ -34,9 +34,9 @@ def require_neighbour(other: Side, protocol: int, version: str) -> None:
     """
     if abs(protocol - PROTOCOL) <= 1:
         return
-    own: Side = "agent" if other == "server" else "server"
-    old = other if protocol < PROTOCOL else own
-    said = version if version and VERSION.fullmatch(version) else "of an unknown version"
-    found = f"the {other} is {said} (protocol {protocol}), the {own} {__version__} (protocol {PROTOCOL})"
+    this_side: Side = "agent" if other == "server" else "server"
+    old = other if protocol < PROTOCOL else this_side
+    version_text = version if version and VERSION.fullmatch(version) else "of an unknown version"
+    detail = f"the {other} is {version_text} (protocol {protocol}), the {this_side} {__version__} (protocol {PROTOCOL})"
     failure = transfer.SERVER_TOO_OLD if old == "server" else transfer.AGENT_TOO_OLD
-    raise AnchorageError(failure, f"{found}; upgrade the {old}: the numbers may differ by one")
+    raise AnchorageError(failure, f"{detail}; upgrade the {old}: the numbers may differ by one")

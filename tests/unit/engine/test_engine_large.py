@@ -56,7 +56,7 @@ class Rows(RoundMemory):
         self.large.write(self.slot, layout, [(0, values.tobytes())])
 
     def behind(self, silo: str = "") -> LargeArrays | None:
-        kept = self.large._kept.get(self.slot)
+        kept = self.large._sources.get(self.slot)
         return LargeArrays(Layout.of([("rows", "F32", (len(self.values), 2))]), kept[-1]) if kept else None
 
     def state(self) -> Mapping[str, Any]:

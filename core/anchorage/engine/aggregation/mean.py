@@ -32,13 +32,13 @@ class UnusableUpdate(ValueError):  # noqa: N818  (as the one below)
         Which of the sources.
     failure : Failure
         The catalogue's name for it.
-    found : str
+    detail : str
         What is wrong.
     """
 
-    def __init__(self, index: int, failure: Failure, found: str) -> None:
-        self.index, self.failure, self.found = index, failure, found
-        super().__init__(f"update {index}: {found}")
+    def __init__(self, index: int, failure: Failure, detail: str) -> None:
+        self.index, self.failure, self.detail = index, failure, detail
+        super().__init__(f"update {index}: {detail}")
 
 
 class NonFiniteUpdate(UnusableUpdate):

@@ -48,9 +48,9 @@ class ModelAverage:
         else:
             try:
                 self._average = weighted_mean([part, self._average], [share, 1 - share], part.layout)
-            except NonFiniteUpdate as found:
-                message = f"the global model's tensor {found.tensor} is not finite: lower learningRate or set clipNorm"
-                raise AnchorageError(LOSS_NOT_FINITE, message) from found
+            except NonFiniteUpdate as error:
+                message = f"the global model's tensor {error.tensor} is not finite: lower learningRate or set clipNorm"
+                raise AnchorageError(LOSS_NOT_FINITE, message) from error
         self._trained = part.arrays()
         return self.applied(model)
 

@@ -11,7 +11,7 @@ import numpy as np
 from anchorage.engine.aggregation.mean import NonFiniteUpdate, find_nonfinite
 from anchorage.engine.aggregation.regions import Region, float_regions, for_each_chunk
 from anchorage.transport.tensors.chunks import ChunkSource
-from anchorage.transport.tensors.layout import BESIDE, BUFFERS, Layout, TensorEntry
+from anchorage.transport.tensors.layout import AUXILIARY_PREFIXES, BUFFERS, Layout, TensorEntry
 
 
 class Norms(NamedTuple):
@@ -68,33 +68,35 @@ def norms_of(updates: Sequence[ChunkSource], layout: Layout, origin: ChunkSource
     NonFiniteUpdate
         An update holds a number that is not finite; its index is that of `updates`.
     """
-    found = []
+    norms_of_updates = []
     for index, update in enumerate(updates):
         try:
-            found.append(norms(update, layout, origin))
+            norms_of_updates.append(norms(update, layout, origin))
         except NonFiniteUpdate as error:
             raise NonFiniteUpdate(index, error.tensor) from error
-    return found
+    return norms_of_updates
 
 
-def outliers(found: Sequence[Norms]) -> Mapping[int, str]:
+def outliers(norms_of_updates: Sequence[Norms]) -> Mapping[int, str]:
     """Return what is wrong with the updates that are longer than `MOST` times the median of all, by their positions; none where there are few."""
-    told: dict[int, str] = {}
-    if len(found) < FEWEST:
-        return told
-    for group, most in zip(zip(*found, strict=True), MOST, strict=True):
+    messages: dict[int, str] = {}
+    if len(norms_of_updates) < FEWEST:
+        return messages
+    for group, most in zip(zip(*norms_of_updates, strict=True), MOST, strict=True):
         middle = median(group)
         for position, norm in enumerate(group):
             if norm > most * middle > 0:
-                told.setdefault(position, f"its norm is {norm:.3g}, the median of {len(found)} updates {middle:.3g}")
-    return told
+                messages.setdefault(
+                    position, f"its norm is {norm:.3g}, the median of {len(norms_of_updates)} updates {middle:.3g}"
+                )
+    return messages
 
 
 def _regions(layout: Layout) -> list[tuple[list[Region], list[Region]]]:
     """Return every chunk's regions of the network's weights, and its other regions."""
     apart: tuple[list[TensorEntry], list[TensorEntry]] = ([], [])
     for entry in layout.tensors:
-        apart[entry.name.endswith(BUFFERS) or entry.name.startswith(BESIDE)].append(entry)
+        apart[entry.name.endswith(BUFFERS) or entry.name.startswith(AUXILIARY_PREFIXES)].append(entry)
     trained, other = (float_regions(Layout(tuple(entries))) for entries in apart)
     return list(zip_longest(trained, other, fillvalue=[]))
 

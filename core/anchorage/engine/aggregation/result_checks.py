@@ -11,7 +11,7 @@ from anchorage.transport.tensors.model import ModelBytes
 DUE = "a ModelBytes of finite numbers in the layout of the updates"
 
 
-def check_model(found: object, layout: Layout) -> None:
+def check_model(result: object, layout: Layout) -> None:
     """Check that what a hook returned is a model in a layout, of finite numbers.
 
     Raises
@@ -19,20 +19,20 @@ def check_model(found: object, layout: Layout) -> None:
     WrongResultError
         It is not.
     """
-    check_type(found, ModelBytes, DUE)
-    assert isinstance(found, ModelBytes)
-    if found.layout != layout:
-        raise WrongResultError(f"a model in another layout, {_difference(found.layout, layout)}", DUE)
-    if (tensor := find_nonfinite(found, layout)) is not None:
+    check_type(result, ModelBytes, DUE)
+    assert isinstance(result, ModelBytes)
+    if result.layout != layout:
+        raise WrongResultError(f"a model in another layout, {_difference(result.layout, layout)}", DUE)
+    if (tensor := find_nonfinite(result, layout)) is not None:
         raise WrongResultError(f"NaN or infinite numbers in the tensor {tensor}", DUE)
 
 
-def check_aggregate(found: object, layout: Layout, updates: Sequence[ChunkSource], weights: Sequence[float]) -> None:
+def check_aggregate(result: object, layout: Layout, updates: Sequence[ChunkSource], weights: Sequence[float]) -> None:
     """Check that an aggregated update is a model in a layout, of finite numbers.
 
     Parameters
     ----------
-    found : ModelBytes
+    result : ModelBytes
         What a hook returned.
     layout : Layout
         Of the updates.
@@ -47,7 +47,7 @@ def check_aggregate(found: object, layout: Layout, updates: Sequence[ChunkSource
         The result is wrong, and no update is.
     """
     try:
-        check_model(found, layout)
+        check_model(result, layout)
     except WrongResultError:
         for index, (update, weight) in enumerate(zip(updates, weights, strict=True)):
             if weight > 0 and (tensor := find_nonfinite(update, layout)) is not None:
@@ -55,7 +55,7 @@ def check_aggregate(found: object, layout: Layout, updates: Sequence[ChunkSource
         raise
 
 
-def check_positions(found: object, count: int) -> None:
+def check_positions(result: object, count: int) -> None:
     """Check that what a hook returned are positions of updates.
 
     Raises
@@ -64,20 +64,20 @@ def check_positions(found: object, count: int) -> None:
         They are not ascending numbers from 0 to `count` - 1, at least one.
     """
     due = f"ascending positions of the updates, from 0 to {count - 1}, at least one"
-    check_type(found, Sequence, due)
-    assert isinstance(found, Sequence)
-    if list(found) != sorted(set(found)) or not found or found[0] < 0 or found[-1] >= count:
-        raise WrongResultError(shorten(f"{list(found)}") if len(found) <= count else shown(found), due)
+    check_type(result, Sequence, due)
+    assert isinstance(result, Sequence)
+    if list(result) != sorted(set(result)) or not result or result[0] < 0 or result[-1] >= count:
+        raise WrongResultError(shorten(f"{list(result)}") if len(result) <= count else shown(result), due)
 
 
-def _difference(found: Layout, layout: Layout) -> str:
+def _difference(result_layout: Layout, layout: Layout) -> str:
     for name, entry in layout.by_name.items():
-        other = found.by_name.get(name)
+        other = result_layout.by_name.get(name)
         if other is None:
             return shorten(f"without the tensor {name}")
         if (other.dtype, other.shape) != (entry.dtype, entry.shape):
             return shorten(
                 f"whose tensor {name} is {other.dtype} {list(other.shape)}, not {entry.dtype} {list(entry.shape)}"
             )
-    more = found.by_name.keys() - layout.by_name.keys()
+    more = result_layout.by_name.keys() - layout.by_name.keys()
     return shorten(f"with the tensor {min(more)}") if more else "whose tensors have another order"

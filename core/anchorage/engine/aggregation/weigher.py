@@ -94,7 +94,7 @@ class BaseWeigher(ABC):
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]: ...
 
 
-def check_weights(found: object, silos: Sequence[str]) -> Mapping[str, float]:
+def check_weights(result: object, silos: Sequence[str]) -> Mapping[str, float]:
     """Return the weights of silos.
 
     Raises
@@ -102,17 +102,17 @@ def check_weights(found: object, silos: Sequence[str]) -> Mapping[str, float]:
     WrongResultError
         They are not one number per silo.
     """
-    if not isinstance(found, Mapping):
-        raise WrongResultError(f"{shown(found)} for {len(silos)} silos", DUE)
-    missing, unknown = [s for s in silos if s not in found], [str(s) for s in found if s not in silos]
+    if not isinstance(result, Mapping):
+        raise WrongResultError(f"{shown(result)} for {len(silos)} silos", DUE)
+    missing, unknown = [s for s in silos if s not in result], [str(s) for s in result if s not in silos]
     if missing or unknown:
         named = [f"none for {missing[0]}"] if missing else []
         named += [f"one for the unknown {shorten(unknown[0])}"] if unknown else []
-        raise WrongResultError(f"{len(found)} weights for {len(silos)} silos, {' and '.join(named)}", DUE)
+        raise WrongResultError(f"{len(result)} weights for {len(silos)} silos, {' and '.join(named)}", DUE)
     for silo in silos:
-        if not isinstance(found[silo], Real):
-            raise WrongResultError(f"{shown(found[silo])} for {silo}", DUE)
-    return {silo: float(found[silo]) for silo in silos}
+        if not isinstance(result[silo], Real):
+            raise WrongResultError(f"{shown(result[silo])} for {silo}", DUE)
+    return {silo: float(result[silo]) for silo in silos}
 
 
 def is_weight(weight: float) -> bool:

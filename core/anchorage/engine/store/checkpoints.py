@@ -100,8 +100,8 @@ class Checkpoints:
         arrays = {_STATE + name: array for name, array in state.items()}
         layout = self._identity.layout_at(record.round).digest
         metadata = {"format": FORMAT, "study": json.dumps(self._identity.study), "layout": layout}
-        own = {"round": str(record.round), "digest": record.digest, "state": digest_of(arrays)}
-        described = {**metadata, **own}
+        commit_metadata = {"round": str(record.round), "digest": record.digest, "state": digest_of(arrays)}
+        described = {**metadata, **commit_metadata}
         self._held[path] = write_safetensors(path, model, arrays=arrays, metadata=described, sync=self._sync, held=held)
         if self._sync:
             sync(self._folder)
@@ -114,9 +114,9 @@ class Checkpoints:
         OSError
             The folder is not writable.
         """
-        kept = {self.path(number) for number in rounds}
+        retained_paths = {self.path(number) for number in rounds}
         for path in self._folder.glob("round-*"):
-            if path not in kept:
+            if path not in retained_paths:
                 path.replace(self._spare)
                 self._held.pop(self._spare, None)
                 if path in self._held:
@@ -129,8 +129,8 @@ class Checkpoints:
             _, metadata = read_description(path)
             if metadata.get("format") != FORMAT:
                 raise ValueError("it is no checkpoint of this version")
-            found = {"layout": metadata["layout"], **json.loads(metadata["study"])}
-        for change in broken(found, {"layout": self._identity.layout_at(record.round).digest, **study}):
+            stored_identity = {"layout": metadata["layout"], **json.loads(metadata["study"])}
+        for change in broken(stored_identity, {"layout": self._identity.layout_at(record.round).digest, **study}):
             raise AnchorageError(FOREIGN_CHECKPOINT, f"{path}: {change}; restore it, or use another state folder")
 
     def read(self, record: RoundRecord) -> Checkpoint:

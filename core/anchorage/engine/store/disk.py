@@ -94,10 +94,10 @@ class DiskStore(RoundStore):
         try:
             return self._checkpoints.read(entries[-1].record)
         except AnchorageError as damage:
-            found = self._checkpoint_before(damage)
+            checkpoint = self._checkpoint_before(damage)
             self._given_up = self._journal.go_back().record
             self._notice(f"{damage}; the run went back a round: round {self._given_up.round} is played again")
-            return found
+            return checkpoint
 
     def _checkpoint_before(self, damage: AnchorageError) -> Checkpoint | None:
         """Return the checkpoint before the last one, None before round 0; raise what is wrong with the last one where there is no way back."""
@@ -184,7 +184,7 @@ class DiskStore(RoundStore):
             self._given_up = None
         with storage_errors("recycle files", self._folder):
             self._updates.settle()
-            best = [found.round for found in (before, self._best) if found is not None]
+            best = [candidate.round for candidate in (before, self._best) if candidate is not None]
             self._checkpoints.retain({record.round, record.round - 1, *best})
 
     def close(self) -> None:

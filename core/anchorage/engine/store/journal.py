@@ -139,8 +139,8 @@ class Journal:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             content = read_regular(path)
             self.entries, self._bounds = _entries(content, path)
-        whole = len(content) == self._bounds[-1]
-        self.damage = "" if whole else f"{path}: the last line is torn or not as it was written"
+        is_complete = len(content) == self._bounds[-1]
+        self.damage = "" if is_complete else f"{path}: the last line is torn or not as it was written"
         """What is wrong with the last line, empty where nothing is: a crash tore it, or its bytes changed."""
 
     def go_back(self) -> Entry:

@@ -17,14 +17,14 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.spool import SpoolFile
 
-Kept = TypeVar("Kept", bound=ChunkSource)
+Source = TypeVar("Source", bound=ChunkSource)
 
 
-class LargeFiles(ABC, Generic[Kept]):
+class LargeFiles(ABC, Generic[Source]):
     """Keeps the newest two buffers of every slot: that of the last checkpoint, and the one that the next checkpoint names."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, list[Kept]] = {}
+        self._sources: dict[str, list[Source]] = {}
 
     def write(self, slot: str, layout: Layout, pieces: Iterable[tuple[int, bytes]]) -> ChunkSource:
         """Keep a buffer.
@@ -53,33 +53,33 @@ class LargeFiles(ABC, Generic[Kept]):
         AnchorageError
             It is not as it was written.
         """
-        for kept in self._kept.get(slot, []):
-            if kept.manifest == manifest:
-                return kept
+        for source in self._sources.get(slot, []):
+            if source.manifest == manifest:
+                return source
         return self._keep(slot, self._read(slot, manifest))
 
     def close(self) -> None:
         """Let go of every file."""
-        for kept in self._kept.values():
-            while kept:
-                self._let_go(kept.pop())
+        for sources in self._sources.values():
+            while sources:
+                self._let_go(sources.pop())
 
-    def _keep(self, slot: str, new: Kept) -> Kept:
-        kept = self._kept.setdefault(slot, [])
-        kept.append(new)
-        while len(kept) > 2:
-            self._let_go(kept.pop(0))
+    def _keep(self, slot: str, new: Source) -> Source:
+        sources = self._sources.setdefault(slot, [])
+        sources.append(new)
+        while len(sources) > 2:
+            self._let_go(sources.pop(0))
         return new
 
     @abstractmethod
-    def _write(self, slot: str, layout: Layout, pieces: Iterable[tuple[int, bytes]]) -> Kept:
+    def _write(self, slot: str, layout: Layout, pieces: Iterable[tuple[int, bytes]]) -> Source:
         """Write a buffer, durably where it outlives the process."""
 
     @abstractmethod
-    def _read(self, slot: str, manifest: Manifest) -> Kept:
+    def _read(self, slot: str, manifest: Manifest) -> Source:
         """Return a buffer that an earlier process left."""
 
-    def _let_go(self, kept: Kept) -> None:
+    def _let_go(self, source: Source) -> None:
         """Close a buffer that is not read any more."""
 
 
@@ -120,8 +120,8 @@ class LargeFolder(LargeFiles[SpoolFile]):
             (self._folder / f"{slot}.new").replace(self._path(slot, manifest))
             if self._sync:
                 sync(self._folder)
-            last = self._kept.get(slot, [])[-1:]
-            self._remove_others({manifest.digest, *(kept.manifest.digest for kept in last)}, slot)
+            last = self._sources.get(slot, [])[-1:]
+            self._remove_others({manifest.digest, *(source.manifest.digest for source in last)}, slot)
         return self._read(slot, manifest)
 
     def _read(self, slot: str, manifest: Manifest) -> SpoolFile:
@@ -135,8 +135,8 @@ class LargeFolder(LargeFiles[SpoolFile]):
             raise AnchorageError(CHECKPOINT_DAMAGED, f"{path}: its bytes are not those that were written; restore it")
         return file
 
-    def _let_go(self, kept: SpoolFile) -> None:
-        kept.close()
+    def _let_go(self, source: SpoolFile) -> None:
+        source.close()
 
     def _remove_others(self, digests: set[str], slot: str) -> None:
         for path in self._folder.glob(f"{slot}-*.bin"):

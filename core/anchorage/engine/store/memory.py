@@ -101,7 +101,7 @@ class MemoryStore(RoundStore):
     def __init__(self, spare: SpareUpdates | None = None, first: int = 0) -> None:
         super().__init__(HeldUpdates(spare), HeldLarge(), first)
         self._latest: Checkpoint | None = None
-        self._kept: Checkpoint | None = None
+        self._best_checkpoint: Checkpoint | None = None
 
     def latest(self) -> Checkpoint | None:
         """Return the last committed round, None in a new run."""
@@ -109,12 +109,12 @@ class MemoryStore(RoundStore):
 
     def best(self) -> Checkpoint | None:
         """Return the best committed round; the last one where no round has a metric to go by."""
-        return self._kept or self._latest
+        return self._best_checkpoint or self._latest
 
     def commit(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
         """Keep a round."""
         self._latest = Checkpoint(record, model, dict(state))
         if self.excels(record.round, record.metrics):
-            self._kept = self._latest
+            self._best_checkpoint = self._latest
         self._count(record)
         self._updates.settle()

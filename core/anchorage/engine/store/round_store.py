@@ -64,9 +64,9 @@ class RoundStore(ABC):
 
     def excels(self, number: int, metrics: Mapping[str, float]) -> bool:
         """Say whether a round is better than every committed one; of equals the earlier is. A warm-up's rounds are not."""
-        found = score(metrics) if number >= self._first else None
+        round_score = score(metrics) if number >= self._first else None
         best = score(self._best.metrics) if self._best is not None else None
-        return found is not None and (best is None or found > best)
+        return round_score is not None and (best is None or round_score > best)
 
     def _count(self, record: RoundRecord) -> None:
         """Note a committed round."""

@@ -50,7 +50,7 @@ class Spool(Updates[SpoolFile]):
         self._replaced: list[Slot[SpoolFile]] = []
         with storage_errors("read the spool", folder):
             files = {int(path.stem) for path in folder.glob("[0-9]*.bin")}
-            described = {slot.number: slot for slot in self._described()}
+            described = {slot.number: slot for slot in self._read_descriptions()}
             for silo, contribution in contributions.items():
                 slot = described.pop(contribution.slot, None)
                 if slot is None or slot.silo != silo:
@@ -140,13 +140,13 @@ class Spool(Updates[SpoolFile]):
         self._json(slot.number).unlink(missing_ok=True)
         self._free.append(slot.number)
 
-    def _described(self) -> Iterator[Slot[SpoolFile]]:
+    def _read_descriptions(self) -> Iterator[Slot[SpoolFile]]:
         """Read the descriptions that an earlier process left; one that is not as it was written is removed."""
         for path in self._folder.glob("[0-9]*.json"):
             try:
                 values = json.loads(body_of(read_regular(path)) or b"")
                 announcement = decode_announcement(base64.b64decode(values["announcement"]))
-                yield Slot(int(path.stem), values["silo"], values["round"], announcement, None, whole=True)
+                yield Slot(int(path.stem), values["silo"], values["round"], announcement, None, is_complete=True)
             except (ValueError, KeyError, TypeError, AnchorageError):
                 path.unlink()
 

@@ -28,7 +28,7 @@ class Slot(Generic[File]):
     """What was said of it."""
     file: File | None
     """Its bytes; None until those that an earlier process left have been checked."""
-    whole: bool = False
+    is_complete: bool = False
     """Whether all of it is here."""
 
 
@@ -72,20 +72,20 @@ class Updates(ABC, Generic[File]):
         AnchorageError
             It cannot be written down.
         """
-        slot = self._opened(silo, round_number)
+        slot = self._slot_of(silo, round_number)
         self._note(slot, announcement)
-        slot.announcement, slot.whole = announcement, True
+        slot.announcement, slot.is_complete = announcement, True
 
     def kept(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:
         """Return the whole updates of a round; those of an earlier process only where every digest is right."""
-        found: dict[str, tuple[Announcement, SpooledUpdate]] = {}
-        for slot in [s for s in self._open.values() if s.round == round_number and s.whole]:
+        updates: dict[str, tuple[Announcement, SpooledUpdate]] = {}
+        for slot in [s for s in self._open.values() if s.round == round_number and s.is_complete]:
             file = self._file(slot)
             if file.missing():
                 self._recycle(self._open.pop(slot.silo))
             else:
-                found[slot.silo] = (slot.announcement, file)
-        return found
+                updates[slot.silo] = (slot.announcement, file)
+        return updates
 
     def release(self, round_number: int) -> None:
         """Give up the updates of a round that are nobody's contribution."""
@@ -100,7 +100,7 @@ class Updates(ABC, Generic[File]):
         KeyError
             The silo has no open update of this round.
         """
-        self._opened(silo, round_number)
+        self._slot_of(silo, round_number)
         if silo in self._pending:
             self._recycle(self._pending[silo][1])
         self._pending[silo] = (weight, self._open.pop(silo))
@@ -113,8 +113,8 @@ class Updates(ABC, Generic[File]):
         AnchorageError
             An update that an earlier process left is not as it was written.
         """
-        found = {**self._contributing, **self._pending}
-        return {silo: (weight, self._sound(slot)) for silo, (weight, slot) in found.items()}
+        shares_by_silo = {**self._contributing, **self._pending}
+        return {silo: (weight, self._sound(slot)) for silo, (weight, slot) in shares_by_silo.items()}
 
     def make_durable(self) -> Mapping[str, Contribution]:
         """Make what was contributed since the last `settle` outlive the process, where it can, and return what does.
@@ -165,7 +165,7 @@ class Updates(ABC, Generic[File]):
         yield from (slot for _, slot in self._contributing.values())
         yield from (slot for _, slot in self._pending.values())
 
-    def _opened(self, silo: str, round_number: int) -> Slot[File]:
+    def _slot_of(self, silo: str, round_number: int) -> Slot[File]:
         slot = self._open[silo]
         if slot.round != round_number:
             raise KeyError(f"{silo} has an open update of round {slot.round}, not {round_number}")

@@ -195,11 +195,11 @@ def principal_plane(points: NDArray[np.float32]) -> tuple[NDArray[np.float64], N
     centred = points.astype(np.float64) - points.mean(0, dtype=np.float64)
     _, spread, axes = np.linalg.svd(centred, full_matrices=False)
     coordinates, share = np.zeros((len(points), 2)), np.zeros(2)
-    kept = min(2, len(axes))
-    coordinates[:, :kept] = centred @ axes[:kept].T
+    components = min(2, len(axes))
+    coordinates[:, :components] = centred @ axes[:components].T
     total = (spread**2).sum()
     if total > 0:
-        share[:kept] = spread[:kept] ** 2 / total
+        share[:components] = spread[:components] ** 2 / total
     return coordinates, share
 
 

@@ -48,13 +48,13 @@ def headline(metrics: Mapping[str, float]) -> str:
     scored = {name: _below(f"silo/{name}/{HELD_OUT}", metrics) for name in silos}
     ranked = sorted((name for name in silos if scored[name]), key=lambda name: score(scored[name]) or (0, 0.0))
     rows |= {f"{plain(name)}, own images": scored[name] for name in ranked[:MOST_SILOS]}
-    found = {title: values for title, values in rows.items() if values}
-    if not found:
+    filled_rows = {title: values for title, values in rows.items() if values}
+    if not filled_rows:
         return ""
-    columns = [name for name in metric_order() if any(name in values for values in found.values())]
+    columns = [name for name in metric_order() if any(name in values for values in filled_rows.values())]
     cells = (
         (title, *(f"{values[name]:.4f}" if name in values else "" for name in columns))
-        for title, values in found.items()
+        for title, values in filled_rows.items()
     )
     more = f"\n\nand {len(ranked) - MOST_SILOS} silos with better scores" if len(ranked) > MOST_SILOS else ""
     return (

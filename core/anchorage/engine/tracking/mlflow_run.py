@@ -113,9 +113,9 @@ class MlflowRun:
             _make_store(Path(uri.removeprefix(_SQLITE)))
         client = MlflowClient(uri)
         experiment = _experiment(client, uri, event["experiment"])
-        found = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{event['key']}'", max_results=1)
-        if found:
-            run_id = found[0].info.run_id
+        matching_runs = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{event['key']}'", max_results=1)
+        if matching_runs:
+            run_id = matching_runs[0].info.run_id
         else:
             tags = {KEY_TAG: event["key"], "anchorage.federation": event["federation"], MLFLOW_USER: "anchorage"}
             title = event.get("name", event["federation"])  # an earlier version wrote no names, texts and datasets
@@ -155,10 +155,10 @@ class MlflowRun:
                 )
                 if kind in figures.PROJECTED:
                     what = f"{what}, {event['layer']}"
-                for name, figure in self._drawn(kind, array, f"{self._federation}, {what}"):
+                for name, figure in self._figures_of(kind, array, f"{self._federation}, {what}"):
                     self._client.log_figure(self.run_id, figure, f"{FIGURES}/{place.replace(kind, name)}.png")
 
-    def _drawn(self, kind: str, array: NDArray[Any], title: str) -> Iterator[tuple[str, Figure]]:
+    def _figures_of(self, kind: str, array: NDArray[Any], title: str) -> Iterator[tuple[str, Figure]]:
         """Yield the pictures of an array of a round: embeddings, or a sum of the task's tally; with their names."""
         if kind in figures.PROJECTED:
             yield kind, figures.PROJECTED[kind](array, title, self._task)
@@ -219,12 +219,12 @@ class MlflowRun:
         card = ModelCard.model_validate_json((models / CARD).read_bytes())
         self._verdict = verdict(card)
         stamp = int(datetime.fromisoformat(card.ended).timestamp() * 1000)
-        beside = {LABELS_ALONE: card.labels_alone, SUPERVISED_BOUND: card.supervised_bound}
-        beside |= {f"{SITE_ALONE}{name}/": metrics for name, metrics in (card.sites_alone or {}).items()}
+        reference_metrics = {LABELS_ALONE: card.labels_alone, SUPERVISED_BOUND: card.supervised_bound}
+        reference_metrics |= {f"{SITE_ALONE}{name}/": metrics for name, metrics in (card.sites_alone or {}).items()}
         part = card.final.assessment.part if card.final.assessment else "validation"
         metrics = [
             Metric(f"{part}/{prefix}{name}", value, stamp, card.rounds)
-            for prefix, values in beside.items()
+            for prefix, values in reference_metrics.items()
             for name, value in (values or {}).items()
         ]
         if metrics:
@@ -271,31 +271,31 @@ class MlflowRun:
         """Write the card's verdict and the scores that MLflow has as an artifact, and as the description of the run unless people have edited
         that; return its tags.
         """
-        found = self._client.get_run(self.run_id).data
-        scores = headline(found.metrics)
+        run_data = self._client.get_run(self.run_id).data
+        scores = headline(run_data.metrics)
         text = "\n\n".join(part for part in (self._verdict, scores, self._about) if part)
         if scores:
             self._client.log_text(self.run_id, f"# {self._federation}\n\n{text}\n", RESULTS)
-        before = found.tags.get(MLFLOW_RUN_NOTE)
-        if before is None or _digest(before) == found.tags.get(NOTE_TAG):
+        before = run_data.tags.get(MLFLOW_RUN_NOTE)
+        if before is None or _digest(before) == run_data.tags.get(NOTE_TAG):
             tags = {MLFLOW_RUN_NOTE: text[:_LONGEST_TAG], NOTE_TAG: _digest(text[:_LONGEST_TAG])}
             self._client.log_batch(self.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
-        return dict(found.tags)
+        return dict(run_data.tags)
 
     def _log_datasets(self, listed: Sequence[Mapping[str, Any]]) -> None:
         """Log datasets by digests and counts; MLflow keeps one of each name and digest."""
         inputs = [
             DatasetInput(
                 Dataset(
-                    name=found["name"],
-                    digest=found["digest"],
+                    name=dataset["name"],
+                    digest=dataset["digest"],
                     source_type="anchorage",
                     source=json.dumps({"federation": self._federation}),
-                    profile=json.dumps({"images": found["images"]}),
+                    profile=json.dumps({"images": dataset["images"]}),
                 ),
-                [InputTag(MLFLOW_DATASET_CONTEXT, found["use"])],
+                [InputTag(MLFLOW_DATASET_CONTEXT, dataset["use"])],
             )
-            for found in listed
+            for dataset in listed
         ]
         if inputs:
             self._client.log_inputs(self.run_id, inputs)
@@ -321,12 +321,14 @@ class MlflowRun:
             save_program(model, program, text)
             description.write_text(text)
             code = {"decoding": decoding.__file__, "intensity": intensity.__file__}
-            beside = {"program": program, "description": description, **code, **_cards(models)}
-            beside["weights"] = models / stored.file  # which other runs may start from, without running anything
+            artifact_files = {"program": program, "description": description, **code, **_cards(models)}
+            artifact_files["weights"] = (
+                models / stored.file
+            )  # which other runs may start from, without running anything
             info = mlflow.pyfunc.log_model(
                 name=f"{role}-model",
                 python_model=str(_SERVING if described.volume is None else _SERVING_VOLUMES),
-                artifacts={name: str(path) for name, path in beside.items()},
+                artifacts={name: str(path) for name, path in artifact_files.items()},
                 signature=_signature(described),
                 input_example=_example(described),
                 registered_model_name=self.registered_model,
@@ -366,8 +368,8 @@ def requirements(*, volumes: bool = False) -> list[str]:
     by Anchorage itself.
     """
     bounds = {"mlflow": "4", "numpy": "3", "pandas": "4", "pillow": "", "torch": "3"}
-    found = {name: metadata.version(name).split("+")[0] for name in bounds}
-    least = {name: number if name == "torch" else number.split(".")[0] for name, number in found.items()}
+    versions = {name: metadata.version(name).split("+")[0] for name in bounds}
+    least = {name: number if name == "torch" else number.split(".")[0] for name, number in versions.items()}
     needed = [f"{name}>={least[name]}" + (f",<{bound}" if bound else "") for name, bound in bounds.items()]
     return [*needed, f"anchorage[clinical,learning]=={metadata.version('anchorage')}"] if volumes else needed
 
@@ -383,8 +385,8 @@ def _signature(described: Inference) -> ModelSignature:
         columns.append(ColSpec(DataType.string, "mask"))
     if task.output_kind is OutputKind.EXCLUSIVE:
         columns.insert(0, ColSpec(DataType.string, "class"))
-    told = Schema(columns)
-    return ModelSignature(Schema([ColSpec(AnyType(), IMAGE)]), told)  # type: ignore[no-untyped-call]
+    output_schema = Schema(columns)
+    return ModelSignature(Schema([ColSpec(AnyType(), IMAGE)]), output_schema)  # type: ignore[no-untyped-call]
 
 
 def _example(described: Inference) -> DataFrame:
@@ -413,18 +415,18 @@ def _make_store(file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "mlflow.db"
         MlflowClient(f"{_SQLITE}{made}").search_experiments(max_results=1)
-        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        temporary = file.with_name(f".{file.name}.{os.getpid()}")
         try:
-            shutil.copyfile(made, beside)
-            _place(beside, file)
+            shutil.copyfile(made, temporary)
+            _place(temporary, file)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
-def _place(whole: Path, file: Path) -> None:
+def _place(temporary: Path, file: Path) -> None:
     """Give a file its name, unless another federation's sender was first."""
     with suppress(FileExistsError):
-        place_once(whole, file)
+        place_once(temporary, file)
 
 
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:

@@ -63,12 +63,12 @@ class ProgressTimeout:
         self._idle = idle_seconds
         self._ends = now + at_most_seconds
         self._moved = now
-        self._seen: object = None
+        self._last_progress: object = None
 
     def is_over(self, progress: object, now: float) -> bool:
         """Return whether to give up; `progress` is any value that changes with progress."""
-        if progress != self._seen:
-            self._seen, self._moved = progress, now
+        if progress != self._last_progress:
+            self._last_progress, self._moved = progress, now
         return now - self._moved >= self._idle or now >= self._ends
 
 
@@ -154,8 +154,8 @@ def what_is_sent(outbox: Path, why: str) -> Sent:
     waiting = sum(1 for _ in read_events(outbox, progress.offset))
     if waiting:
         records = "1 record is" if waiting == 1 else f"{waiting} records are"
-        said = progress.trouble or why
-        message = f"{records} not in MLflow yet" + (f": {said}" if said else "")
+        cause = progress.trouble or why
+        message = f"{records} not in MLflow yet" + (f": {cause}" if cause else "")
         return Sent(*ids, AnchorageError(TRACKING_UNREACHABLE, message))
     if progress.left_out:
         what, reason = next(iter(progress.left_out.items()))

@@ -103,10 +103,12 @@ class TrackedRun:
                 key = event["key"]
             elif event["kind"] == "round":
                 self._noted.add(event["round"])
-                self._known_images |= {(found["name"], found["digest"]) for found in event.get("datasets", ())}
+                self._known_images |= {(dataset["name"], dataset["digest"]) for dataset in event.get("datasets", ())}
         run = {"federation": federation, "experiment": experiment, "registeredModel": registered_model, "key": key}
         run |= {"name": name or federation, "about": about, "document": document}
-        of_server = [_dataset(part, found["digest"], _counts(found), part) for part, found in (images or {}).items()]
+        of_server = [
+            _dataset(part, dataset["digest"], _counts(dataset), part) for part, dataset in (images or {}).items()
+        ]
         lists = {"task": write_piece(task), "datasets": of_server}
         outbox.append("run", {**run, **lists, "tags": dict(tags or {}), "parameters": dict(flatten(parameters))})
 

@@ -119,16 +119,16 @@ class Sending:
 
     def explain(self, error: Exception) -> str:
         """Return what an error says, and what to do where that is known."""
-        said = first_line(error)
+        message = first_line(error)
         if is_locked(error):
-            return f"{said}; another process holds the file: wait, or end it"
+            return f"{message}; another process holds the file: wait, or end it"
         if hint := refusal_hint(error):
-            return f"{said}; {hint}"
+            return f"{message}; {hint}"
         variable = proxy_variable(self._uri, os.environ)
         if variable:
             host = urlsplit(self._uri).hostname
-            return f"{said}; the way is through the proxy of {variable}: add {host} to NO_PROXY if it needs none"
-        return said
+            return f"{message}; the way is through the proxy of {variable}: add {host} to NO_PROXY if it needs none"
+        return message
 
     def _note_trouble(self, why: str) -> None:
         if self._progress.trouble != why:

@@ -69,20 +69,24 @@ class ImageModel(PythonModel):
             pixels = [self._pixels(start + row, image) for row, image in enumerate(images[start : start + BATCH])]
             with torch.no_grad():
                 rows += self._program(torch.from_numpy(np.stack(pixels))).tolist()
-        found = [dict(zip(outputs["names"], row, strict=True)) for row in rows]
+        probability_rows = [dict(zip(outputs["names"], row, strict=True)) for row in rows]
         if outputs["kind"] == "values":
-            return pd.DataFrame({"values": found})
-        classes = {"class": [max(row, key=row.__getitem__) for row in found]} if outputs["kind"] == "exclusive" else {}
-        return pd.DataFrame({**classes, "probabilities": found})
+            return pd.DataFrame({"values": probability_rows})
+        classes = (
+            {"class": [max(row, key=row.__getitem__) for row in probability_rows]}
+            if outputs["kind"] == "exclusive"
+            else {}
+        )
+        return pd.DataFrame({**classes, "probabilities": probability_rows})
 
     def _masks(self, images: list[Any]) -> pd.DataFrame:
         """Return the most probable class of each pixel of images, one after another: maps are large."""
         import torch
         from PIL import Image
 
-        names, found = self._outputs()["names"], []
+        names, mask_rows = self._outputs()["names"], []
         for row, image in enumerate(images):
-            decoded = self._decoded(row, image)
+            decoded = self._decode(row, image)
             pixels = torch.from_numpy(np.stack([self._decoding.with_levels_of(decoded.pixels, np.uint8)]))
             with torch.no_grad():
                 mask = self._program(pixels).argmax(1)[0].to(torch.uint8).numpy()
@@ -91,8 +95,8 @@ class ImageModel(PythonModel):
             Image.fromarray(mask).save(content, "png")
             shares = np.bincount(mask.ravel(), minlength=len(names)) / mask.size
             area = {name: float(share) for name, share in zip(names[1:], shares[1:], strict=True)}
-            found.append({"area": area, "mask": base64.b64encode(content.getvalue()).decode()})
-        return pd.DataFrame(found)
+            mask_rows.append({"area": area, "mask": base64.b64encode(content.getvalue()).decode()})
+        return pd.DataFrame(mask_rows)
 
     def _fit(self) -> str:
         """Return how images become square."""
@@ -106,9 +110,9 @@ class ImageModel(PythonModel):
 
     def _pixels(self, row: int, image: Any) -> Any:
         """Return pixels uint8 [channels, size, size]."""
-        return self._decoding.with_levels_of(self._decoded(row, image).pixels, np.uint8)
+        return self._decoding.with_levels_of(self._decode(row, image).pixels, np.uint8)
 
-    def _decoded(self, row: int, image: Any) -> Any:
+    def _decode(self, row: int, image: Any) -> Any:
         """Return an image as it was decoded."""
         described, decoding = self._described, self._decoding
         try:
@@ -150,22 +154,22 @@ def _decode_base64(text: str, most: int) -> bytes:
 def _array(image: Any) -> Any:
     """Return an array as Pillow takes it: [h, w], [h, w, 3] or [h, w, 4], uint8, or uint16 where it was."""
     try:
-        found = np.asarray(image)
+        array = np.asarray(image)
     except ValueError as error:
         raise ValueError("its rows differ in length") from error
-    if found.dtype.kind not in "uif" or found.ndim not in (2, 3):
+    if array.dtype.kind not in "uif" or array.ndim not in (2, 3):
         raise ValueError(
             f"found {type(image).__name__}, allowed are bytes, base64 text, a pathlib.Path, or an array of numbers"
         )
-    if found.ndim == 3 and found.shape[-1] not in (1, 3, 4) and found.shape[0] in (1, 3, 4):
-        found = np.moveaxis(found, 0, -1)
-    if found.ndim == 3 and found.shape[-1] == 1:
-        found = found[..., 0]
-    if found.dtype != np.uint16:
-        if found.size and not (found.min() >= 0 and found.max() <= 255):
+    if array.ndim == 3 and array.shape[-1] not in (1, 3, 4) and array.shape[0] in (1, 3, 4):
+        array = np.moveaxis(array, 0, -1)
+    if array.ndim == 3 and array.shape[-1] == 1:
+        array = array[..., 0]
+    if array.dtype != np.uint16:
+        if array.size and not (array.min() >= 0 and array.max() <= 255):
             raise ValueError("numbers of an array go from 0 to 255 (of uint16, to 65535)")
-        found = np.rint(found).astype(np.uint8)
-    return np.ascontiguousarray(found)
+        array = np.rint(array).astype(np.uint8)
+    return np.ascontiguousarray(array)
 
 
 def _module(path: Path, name: str) -> ModuleType:

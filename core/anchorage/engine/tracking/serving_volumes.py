@@ -53,24 +53,24 @@ class VolumeModel(PythonModel):
         MlflowException
             INVALID_PARAMETER_VALUE: a volume cannot be used; it is named by its row.
         """
-        return pd.DataFrame([self._told(row, image) for row, image in enumerate(model_input[IMAGE])])
+        return pd.DataFrame([self._predict(row, image) for row, image in enumerate(model_input[IMAGE])])
 
-    def _told(self, row: int, image: Any) -> dict[str, Any]:
+    def _predict(self, row: int, image: Any) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="anchorage-volume-") as folder:
             try:
-                source = image if isinstance(image, Path) else _written(image, Path(folder) / "volume.nii.gz")
-                found = predict_volume(self._model, source)
+                source = image if isinstance(image, Path) else _write_volume(image, Path(folder) / "volume.nii.gz")
+                segmentation = predict_volume(self._model, source)
             except (RefusedImageError, ValueError) as error:
                 message = f"the volume in row {row} cannot be used: {error}"
                 raise MlflowException(message, error_code=INVALID_PARAMETER_VALUE) from error
             mask = Path(folder) / "mask.nii.gz"
-            write_classes(mask, found.classes, found.grid)
+            write_classes(mask, segmentation.classes, segmentation.grid)
             names = self._model.described.outputs
-            told = dict(zip(names[1:], found.millilitres[1:], strict=True))
-            return {"millilitres": told, "mask": base64.b64encode(mask.read_bytes()).decode()}
+            volumes_ml = dict(zip(names[1:], segmentation.millilitres[1:], strict=True))
+            return {"millilitres": volumes_ml, "mask": base64.b64encode(mask.read_bytes()).decode()}
 
 
-def _written(image: Any, file: Path) -> Path:
+def _write_volume(image: Any, file: Path) -> Path:
     """Write the content of a NIfTI file, bytes or base64 text."""
     if isinstance(image, str):
         if len(image) > MOST_VOLUME_BYTES * 4 // 3:

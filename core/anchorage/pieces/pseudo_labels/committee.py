@@ -21,7 +21,7 @@ from anchorage.pieces.pseudo_labels.consistency import Consistency, ConsistencyL
 from anchorage.pieces.pseudo_labels.helpers import helper_name
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.joined import JoinedSource, Stretch
-from anchorage.transport.tensors.layout import BESIDE, Layout, TensorEntry
+from anchorage.transport.tensors.layout import AUXILIARY_PREFIXES, Layout, TensorEntry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,9 +70,9 @@ class Committee(Consistency):
 
     def task_layout(self, down: Layout) -> Layout:
         """Return the global model's layout, and behind it room for the peers' mean model."""
-        own = [(t.name, t.dtype, t.shape) for t in down.tensors]
+        network_tensors = [(t.name, t.dtype, t.shape) for t in down.tensors]
         mean = [(helper_name(0, t.name), t.dtype, t.shape) for t in weights_in(down)]
-        return Layout.of([*own, *mean], {t.name for t in down.tensors if t.frozen})
+        return Layout.of([*network_tensors, *mean], {t.name for t in down.tensors if t.frozen})
 
     def memory(self, task: Task, seed: int) -> PeerModels:
         """Compare every silo's last model."""
@@ -85,7 +85,9 @@ class Committee(Consistency):
 
 def weights_in(layout: Layout) -> list[TensorEntry]:
     """Return the tensors of a model that silos train or count, integers and what travels beside the network left out."""
-    return [t for t in layout.tensors if t.dtype == "F32" and not t.frozen and not t.name.startswith(BESIDE)]
+    return [
+        t for t in layout.tensors if t.dtype == "F32" and not t.frozen and not t.name.startswith(AUXILIARY_PREFIXES)
+    ]
 
 
 class PeerModels(RoundMemory):
@@ -109,10 +111,10 @@ class PeerModels(RoundMemory):
 
     def scored(self, silo: str, metrics: Mapping[str, float]) -> None:
         """Take what a silo's model scored; without images to score on, nothing."""
-        found = np.array([metrics.get(name, np.nan) for name in SCORES])
+        silo_scores = np.array([metrics.get(name, np.nan) for name in SCORES])
         self._scores = {name: scores for name, scores in self._scores.items() if name != silo}
-        if np.isfinite(found).all():
-            self._scores[silo] = found
+        if np.isfinite(silo_scores).all():
+            self._scores[silo] = silo_scores
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return the scores by silo."""
@@ -124,16 +126,16 @@ class PeerModels(RoundMemory):
 
     def peers_of(self, silo: str, up: Layout, updates: Mapping[str, ChunkSource]) -> list[str]:
         """Return the silos whose models are nearest to this one's, ties by name; none for a silo without a model of its own."""
-        whole = {
+        statistics_by_silo = {
             name: self._statistics_of(updates[name], up)
             for name in sorted(updates)
             if (updates[name].manifest.layout, updates[name].manifest.nbytes) == (up.digest, up.nbytes)
         }
-        known = [name for name, statistics in whole.items() if np.isfinite(statistics).all()]
+        known = [name for name, statistics in statistics_by_silo.items() if np.isfinite(statistics).all()]
         if silo not in known:
             return []
         scored = all(name in self._scores for name in known)
-        features = np.stack([np.append(whole[n], self._scores[n] if scored else ()) for n in known])
+        features = np.stack([np.append(statistics_by_silo[n], self._scores[n] if scored else ()) for n in known])
         return [known[p] for p in nearest(similarities(normalised(features)), known.index(silo), self._slot.peers)]
 
     def model_for(
@@ -143,23 +145,23 @@ class PeerModels(RoundMemory):
 
         What silos do not send stands there as in the global model.
         """
-        found = self.peers_of(silo, up, updates)
+        peers = self.peers_of(silo, up, updates)
         present = {update.manifest.digest for update in updates.values()}
         self._statistics = {digest: held for digest, held in self._statistics.items() if digest in present}
-        if not found:
+        if not peers:
             return model, {"peers": np.array(0)}
-        mean = MeanSource([updates[name] for name in found], [1.0] * len(found), up)
+        mean = MeanSource([updates[name] for name in peers], [1.0] * len(peers), up)
         stretches = [Stretch(model, 0, model.layout.nbytes)]
         for tensor in weights_in(model.layout):
             source: ChunkSource = mean if tensor.name in up.by_name else model
-            own = up.by_name.get(tensor.name, tensor)
+            up_entry = up.by_name.get(tensor.name, tensor)
             last = stretches[-1]
-            if last.source is source and last.stop == own.offset:
-                stretches[-1] = Stretch(source, last.start, own.offset + own.nbytes)
+            if last.source is source and last.stop == up_entry.offset:
+                stretches[-1] = Stretch(source, last.start, up_entry.offset + up_entry.nbytes)
             else:
-                stretches.append(Stretch(source, own.offset, own.offset + own.nbytes))
+                stretches.append(Stretch(source, up_entry.offset, up_entry.offset + up_entry.nbytes))
         layout = self._slot.task_layout(model.layout)
-        return JoinedSource(layout.digest, stretches, model.layout.front), {"peers": np.array(len(found))}
+        return JoinedSource(layout.digest, stretches, model.layout.front), {"peers": np.array(len(peers))}
 
     def _statistics_of(self, update: ChunkSource, up: Layout) -> NDArray[np.float64]:
         digest = update.manifest.digest
@@ -178,19 +180,19 @@ def statistics_of(update: ChunkSource, layout: Layout) -> NDArray[np.float64]:
 def normalised(features: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return features of silos [K, F], every column from 0 to 1; one of equal values is 1 (equation N36)."""
     lowest, reach = features.min(0), np.ptp(features, axis=0)
-    found: NDArray[np.float64] = np.divide(features - lowest, reach, out=np.ones_like(features), where=reach > 0)
-    return found
+    scaled: NDArray[np.float64] = np.divide(features - lowest, reach, out=np.ones_like(features), where=reach > 0)
+    return scaled
 
 
 def similarities(features: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the cosines between silos' features [K, F], float64 [K, K]; 0 beside features that are all 0."""
-    return np.stack([cosines(features, own) for own in features])
+    return np.stack([cosines(features, row) for row in features])
 
 
-def nearest(similarity: NDArray[np.float64], own: int, count: int) -> list[int]:
-    """Return the positions most similar to `own` in a square of similarities, the best first, ties by position; without itself."""
-    order = np.argsort(-similarity[own], kind="stable")
-    return [int(other) for other in order if other != own][:count]
+def nearest(similarity: NDArray[np.float64], silo_index: int, count: int) -> list[int]:
+    """Return the positions most similar to `silo_index` in a square of similarities, the best first, ties by position; without itself."""
+    order = np.argsort(-similarity[silo_index], kind="stable")
+    return [int(other) for other in order if other != silo_index][:count]
 
 
 class CommitteeLosses(ConsistencyLosses):

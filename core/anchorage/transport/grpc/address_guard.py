@@ -38,7 +38,7 @@ class AddressGuard:
 
     def __init__(self, port: int, most: int, callers: Callable[[], Collection[Peer]] = tuple) -> None:
         self._port, self._most, self._callers = port, most, callers
-        self._seen: list[Peer] = []
+        self._peers: list[Peer] = []
         self._over = Event()
         self._thread = Thread(target=self._watch, name="address-guard", daemon=True)
         self._thread.start()
@@ -58,34 +58,34 @@ class AddressGuard:
         if len(descriptors) <= self._most:
             return
         with ExitStack() as stack:
-            found = _connections(descriptors, self._port, stack)
+            peers = _connections(descriptors, self._port, stack)
             callers = set(self._callers())
-            self._seen = [peer for peer in self._seen if peer in found]
-            known = set(self._seen)
-            self._seen += [peer for peer in found if peer not in known]
+            self._peers = [peer for peer in self._peers if peer in peers]
+            known = set(self._peers)
+            self._peers += [peer for peer in peers if peer not in known]
             waiting = defaultdict(list)
-            for peer in self._seen:
+            for peer in self._peers:
                 if peer not in callers:
-                    waiting[party_of(peer[0])].append(found[peer])
+                    waiting[party_of(peer[0])].append(peers[peer])
             for connections in waiting.values():
                 for connection in connections[: -self._most]:
                     with suppress(OSError):  # it has ended by itself
                         connection.shutdown(socket.SHUT_RDWR)
 
 
-def peer_of(told: str) -> Peer:
+def peer_of(peer_text: str) -> Peer:
     """Return address and port of a peer as gRPC writes it: ``ipv4:192.0.2.1:50000``, ``ipv6:%5B2001:db8::1%5D:50000``; port 0 for others."""
-    _, _, rest = unquote(told).partition(":")
+    _, _, rest = unquote(peer_text).partition(":")
     host, _, port = rest.rpartition(":")
     try:
         return str(address(host.strip("[]"))), int(port)
     except ValueError:
-        return told, 0
+        return peer_text, 0
 
 
 def _connections(descriptors: list[int], port: int, stack: ExitStack) -> dict[Peer, socket.socket]:
     """Return the connections to a port of this process. Each is a copy, so that nothing meets another one that gets its number; `stack` closes it."""
-    found = {}
+    sockets = {}
     for descriptor in descriptors:
         with suppress(OSError):  # it is closed by now
             copy = os.dup(descriptor)
@@ -94,7 +94,7 @@ def _connections(descriptors: list[int], port: int, stack: ExitStack) -> dict[Pe
             except OSError:  # no socket
                 os.close(copy)
                 continue
-            own, peer = connection.getsockname(), connection.getpeername()
-            if connection.family in (socket.AF_INET, socket.AF_INET6) and own[1] == port:
-                found[str(address(peer[0])), int(peer[1])] = connection
-    return found
+            local, peer = connection.getsockname(), connection.getpeername()
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and local[1] == port:
+                sockets[str(address(peer[0])), int(peer[1])] = connection
+    return sockets

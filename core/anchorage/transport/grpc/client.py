@@ -169,8 +169,8 @@ class GrpcServerLink:
         """
         message = convert.encode_announcement(announcement)
         if len(message) > MAX_UP_BYTES:
-            found = f"the announcement for task {announcement.task} has {len(message)} bytes, more than {MAX_UP_BYTES}"
-            raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
+            detail = f"the announcement for task {announcement.task} has {len(message)} bytes, more than {MAX_UP_BYTES}"
+            raise AnchorageError(transfer.MESSAGE_TOO_LARGE, detail)
         with self._changed:
             self._announced[announcement.task] = message
         self._send("Announce", message)
@@ -255,12 +255,12 @@ class GrpcServerLink:
         """Record why there is no session; logs a repeated reason only once."""
         refusal = refusal_of(error, self._server)
         why = refusal.message if refusal else f"no connection to {self._server}: {error.details()}"
-        said = why == self._contact.lost
+        is_repeated = why == self._contact.lost
         self._contact.closed(why)
         if refusal is not None:
             self._give_up(refusal)
         elif not self._over:
-            log.log(logging.DEBUG if said else logging.WARNING, why)
+            log.log(logging.DEBUG if is_repeated else logging.WARNING, why)
 
     def _hold_session(self, backoff: Backoff) -> None:
         """Open a session and receive its orders until it ends."""

@@ -41,7 +41,7 @@ class Contact:
         self._lock = threading.Lock()
         self._dialling = threading.Lock()
         self._held: Closable | None = None
-        self._heard = 0.0
+        self._last_contact_time = 0.0
         self._received = self._sent = 0
         self.clock = PeerClock(now)
         """Whether the clocks of both ends agree."""
@@ -53,7 +53,7 @@ class Contact:
     @property
     def heard(self) -> float:
         """When the server last responded, seconds since the epoch: now while a session is open, 0 before the first one."""
-        return self._now() if self.connected else self._heard
+        return self._now() if self.connected else self._last_contact_time
 
     @property
     def moved(self) -> tuple[int, int]:
@@ -86,7 +86,7 @@ class Contact:
     def closed(self, why: str) -> None:
         """Record that no session is open, and why."""
         if self.connected:
-            self._heard = self._now()
+            self._last_contact_time = self._now()
         self.connected, self.lost = False, why
 
     def ended(self, *, planned: bool) -> None:

@@ -97,10 +97,10 @@ def require_served(welcome: pb.Welcome) -> pb.Welcome:
 
 def decode_profile(hello: pb.Hello, now: float) -> messages.Profile:
     """Read what a silo says of itself; `now` is the server's time, seconds since the epoch."""
-    told = 0 < hello.time <= LATEST
-    clock = difference(hello.time, now, "its clock", "the server's") if told else ""
-    said = hello.labels, hello.samples, hello.version, hello.fingerprint
-    return messages.Profile(*said, clock, tuple(hello.packages[: MOST_PACKAGES + 1]))
+    has_time = 0 < hello.time <= LATEST
+    clock = difference(hello.time, now, "its clock", "the server's") if has_time else ""
+    fields = hello.labels, hello.samples, hello.version, hello.fingerprint
+    return messages.Profile(*fields, clock, tuple(hello.packages[: MOST_PACKAGES + 1]))
 
 
 def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
@@ -138,7 +138,7 @@ def parse(kind: type[M], data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise _malformed(kind.__name__, error) from error
+        raise _malformed_error(kind.__name__, error) from error
 
 
 def manifest_to_proto(manifest: Manifest) -> pb.Manifest:
@@ -157,14 +157,14 @@ def manifest_from_proto(proto: pb.Manifest) -> Manifest:
         The number of digests does not fit the number of bytes, or the front is longer than the whole.
     """
     if proto.front > proto.nbytes:
-        found = f"a manifest of {proto.nbytes} bytes has a front of {proto.front}"
-        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}; bring both sides to the same version")
+        detail = f"a manifest of {proto.nbytes} bytes has a front of {proto.front}"
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{detail}; bring both sides to the same version")
     chunks = chunk_count(proto.nbytes, proto.front)
     if len(proto.digests) != chunks * DIGEST_BYTES:
-        found = (
+        detail = (
             f"a manifest of {proto.nbytes} bytes needs {chunks} digests, found {len(proto.digests) / DIGEST_BYTES:g}"
         )
-        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}; bring both sides to the same version")
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{detail}; bring both sides to the same version")
     digests = (proto.digests[i : i + DIGEST_BYTES] for i in range(0, len(proto.digests), DIGEST_BYTES))
     return Manifest(proto.layout, proto.nbytes, tuple(digests), proto.front)
 
@@ -210,7 +210,7 @@ def task_from_proto(proto: pb.Task) -> messages.Task:
     AnchorageError
         A part of it is malformed.
     """
-    kind = _checked("Task", TaskKind, proto.kind)
+    kind = _check("Task", TaskKind, proto.kind)
     model, auxiliary, behind = (
         manifest_from_proto(proto.model),
         arrays_from_bytes(proto.auxiliary_data),
@@ -223,7 +223,7 @@ def task_from_proto(proto: pb.Task) -> messages.Task:
         model,
         auxiliary,
         behind,
-        _checked("Task", messages.UpdateFormat, proto.update_format),
+        _check("Task", messages.UpdateFormat, proto.update_format),
         proto.model_encoded,
         proto.held_out,
         proto.repetitions or 1,
@@ -262,7 +262,7 @@ def order_from_proto(proto: pb.Order) -> messages.Order:
         case "finish":
             return messages.Finished(proto.finish.why)
         case other:
-            raise _malformed("Order", ValueError(f"the order is {other}"))
+            raise _malformed_error("Order", ValueError(f"the order is {other}"))
 
 
 def arrays_to_bytes(auxiliary: AuxiliaryData) -> bytes:
@@ -278,7 +278,7 @@ def arrays_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
     AnchorageError
         The bytes are not such arrays.
     """
-    return _checked("auxiliary data", load, data) if data else {}
+    return _check("auxiliary data", load, data) if data else {}
 
 
 def _layout_to_text(layout: Layout) -> str:
@@ -286,15 +286,15 @@ def _layout_to_text(layout: Layout) -> str:
 
 
 def _layout_from_text(text: str) -> Layout:
-    return _checked("layout", Layout.from_json, text) if text else NOTHING
+    return _check("layout", Layout.from_json, text) if text else NOTHING
 
 
-def _checked(what: str, read: Callable[[Any], T], value: Any) -> T:
+def _check(what: str, read: Callable[[Any], T], value: Any) -> T:
     try:
         return read(value)
     except (ValueError, KeyError, SafetensorError) as error:
-        raise _malformed(what, error) from error
+        raise _malformed_error(what, error) from error
 
 
-def _malformed(what: str, error: Exception) -> AnchorageError:
+def _malformed_error(what: str, error: Exception) -> AnchorageError:
     return AnchorageError(transfer.MALFORMED_MESSAGE, f"{what}: {error}; bring both sides to the same version")

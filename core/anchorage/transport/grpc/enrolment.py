@@ -135,8 +135,8 @@ def enrol(
     try:
         trusted = read_regular(authority)
     except OSError as error:
-        found = f"{authority} cannot be read: {error.strerror}"
-        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error
+        detail = f"{authority} cannot be read: {error.strerror}"
+        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, detail) from error
     request = pb.SigningRequest(silo=silo, token=token, request=csr_pem).SerializeToString()
     clock = clock or PeerClock()
     with ExitStack() as stack:

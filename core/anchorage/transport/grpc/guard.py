@@ -78,7 +78,7 @@ class CallGuard:
     def callers(self) -> list[Peer]:
         """Return the connections that have a call."""
         with self._lock:
-            return [peer_of(told) for told in self._connections]
+            return [peer_of(peer_text) for peer_text in self._connections]
 
     def handler(self, method: MethodDescriptor, call: Callable[..., Any]) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method, whose messages stay bytes; `call` gets one message, or with a client's stream all of them."""

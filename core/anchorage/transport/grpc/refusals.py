@@ -67,15 +67,15 @@ def refusal_of(error: grpc.RpcError, server: str) -> AnchorageError | None:
             return AnchorageError(transfer.MALFORMED_MESSAGE, wrong)
         case grpc.StatusCode.UNAVAILABLE if (untimely := _UNTIMELY.search(details)) is not None:
             now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-            found = f"{server}: its {untimely[0]}, by the clock of this machine, which says {now}"
+            detail = f"{server}: its {untimely[0]}, by the clock of this machine, which says {now}"
             early = untimely[1] == "is not yet valid"
-            return AnchorageError(identity.CLOCK_OFF if early else identity.CERTIFICATE_EXPIRED, found)
+            return AnchorageError(identity.CLOCK_OFF if early else identity.CERTIFICATE_EXPIRED, detail)
         case grpc.StatusCode.UNAVAILABLE if any(sign in details for sign in _UNTRUSTED):
             return AnchorageError(transfer.SERVER_NOT_TRUSTED, f"{server}: {_reason_in(details)}")
-        case grpc.StatusCode.UNAVAILABLE if (told := _PROXY_STATUS.search(details)) is not None:
-            if not told[1].startswith("4") or told[1] in _PROXY_BUSY:
+        case grpc.StatusCode.UNAVAILABLE if (proxy_status := _PROXY_STATUS.search(details)) is not None:
+            if not proxy_status[1].startswith("4") or proxy_status[1] in _PROXY_BUSY:
                 return None
-            return AnchorageError(transfer.PROXY_REFUSED, f"the proxy answered {told[1]} to CONNECT {server}")
+            return AnchorageError(transfer.PROXY_REFUSED, f"the proxy answered {proxy_status[1]} to CONNECT {server}")
         case _:
             return None
 

@@ -135,8 +135,8 @@ class GrpcSiloLink(Exchange):
         """
         nbytes = sum(array.nbytes for array in task.auxiliary_data.values())
         if nbytes > MAX_DOWN_BYTES // 2:
-            found = f"the auxiliary data of task {task.id} has {nbytes} bytes, more than {MAX_DOWN_BYTES // 2}"
-            raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
+            detail = f"the auxiliary data of task {task.id} has {nbytes} bytes, more than {MAX_DOWN_BYTES // 2}"
+            raise AnchorageError(transfer.MESSAGE_TOO_LARGE, detail)
         super().assign(silo, task)
 
     def _calls(self) -> dict[str, Callable[..., Any]]:
@@ -155,8 +155,10 @@ class GrpcSiloLink(Exchange):
         }
 
     def _greeting(self, session: str = "", head: SignedHead | None = None) -> pb.Welcome:
-        kept = convert.head_to_proto(head)
-        return pb.Welcome(session=session, run=self._welcome, version=__version__, protocol=PROTOCOL, audit_head=kept)
+        head_proto = convert.head_to_proto(head)
+        return pb.Welcome(
+            session=session, run=self._welcome, version=__version__, protocol=PROTOCOL, audit_head=head_proto
+        )
 
     def _describe(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with refusing(context):
@@ -276,16 +278,16 @@ class GrpcSiloLink(Exchange):
         uris, key = _identity(_certificate_of(context))
         silo = silo_of(uris, self._federation)
         if silo is None:
-            found = f"the certificate names no silo of federation {self._federation}: enrol with one of its tokens"
-            raise AnchorageError(transfer.NO_SILO_IDENTITY, found)
+            detail = f"the certificate names no silo of federation {self._federation}: enrol with one of its tokens"
+            raise AnchorageError(transfer.NO_SILO_IDENTITY, detail)
         with self._showing:
             admitted = self._admit(silo, key)
             if admitted and self._shown.setdefault(silo, key) != key:
                 self._shown[silo] = key
                 self.expel(silo, "it shows another key now")
         if not admitted:
-            found = f"silo {silo} is no member of federation {self._federation}, was taken out, or shows another key"
-            raise AnchorageError(transfer.SILO_NOT_ADMITTED, found)
+            detail = f"silo {silo} is no member of federation {self._federation}, was taken out, or shows another key"
+            raise AnchorageError(transfer.SILO_NOT_ADMITTED, detail)
         return silo
 
 
@@ -295,8 +297,8 @@ def _metadata(context: grpc.ServicerContext, key: str) -> str:
 
 def _check_index(manifest: Manifest, index: int) -> None:
     if index >= len(manifest.digests):
-        found = f"chunk {index} of {len(manifest.digests)} of {manifest.digest[:12]}"
-        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}: there is no such chunk")
+        detail = f"chunk {index} of {len(manifest.digests)} of {manifest.digest[:12]}"
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{detail}: there is no such chunk")
 
 
 def _certificate_of(context: grpc.ServicerContext) -> bytes:

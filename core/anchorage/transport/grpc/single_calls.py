@@ -99,8 +99,8 @@ def ask_authorities(
 ) -> tuple[bytes, bytes]:
     """Return the federation's authorities and the endorsements of new ones, PEM. Parameters and failures as of `describe`."""
     answer = _ask(Connection(server, credentials, proxy, clock), server, "Trust", b"", DESCRIBE_SECONDS)
-    found = convert.parse(pb.Authorities, answer)
-    return found.certificates, found.endorsements
+    authorities = convert.parse(pb.Authorities, answer)
+    return authorities.certificates, authorities.endorsements
 
 
 def _ask(connection: Connection, server: str, call: str, request: bytes, seconds: float) -> bytes:

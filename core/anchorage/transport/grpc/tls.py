@@ -37,12 +37,12 @@ def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.Server
     def changed() -> Any:  # None for no change, which the type stubs do not know
         nonlocal known
         try:
-            found = _contents(credentials)
+            contents = _contents(credentials)
         except AnchorageError:
             return None
-        if found == known or not _belong_together(found):  # files that are being replaced, one after another
+        if contents == known or not _belong_together(contents):  # files that are being replaced, one after another
             return None
-        known = found
+        known = contents
         return configuration()
 
     return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=mutual)
@@ -71,8 +71,8 @@ def federation_of(credentials: Credentials) -> str:
     """
     uris = uris_of(read_certificate(credentials.certificate))
     if len(uris) != 1 or not uris[0].startswith("anchorage://"):
-        found = f"the certificate {credentials.certificate} names no federation: enrol again"
-        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found)
+        detail = f"the certificate {credentials.certificate} names no federation: enrol again"
+        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, detail)
     return uris[0].removeprefix("anchorage://").partition("/")[0]
 
 
@@ -87,8 +87,8 @@ def bind(server: grpc.Server, listen: str, credentials: grpc.ServerCredentials) 
     try:
         return server.add_secure_port(listen, credentials)
     except RuntimeError as error:
-        found = f"{listen} is taken or not an address of this machine; choose another"
-        raise AnchorageError(transfer.CANNOT_LISTEN, found) from error
+        detail = f"{listen} is taken or not an address of this machine; choose another"
+        raise AnchorageError(transfer.CANNOT_LISTEN, detail) from error
 
 
 def _belong_together(contents: tuple[bytes, bytes, bytes]) -> bool:
@@ -114,5 +114,5 @@ def _contents(credentials: Credentials) -> tuple[bytes, bytes, bytes]:
         trusted = read_regular(credentials.authority)
         return key_to_pem(key), certificate.public_bytes(serialization.Encoding.PEM), trusted
     except OSError as error:
-        found = f"{error.filename} cannot be read: {error.strerror}"
-        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error
+        detail = f"{error.filename} cannot be read: {error.strerror}"
+        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, detail) from error

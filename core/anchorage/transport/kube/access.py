@@ -136,8 +136,8 @@ def read_kubeconfig(file: str | None = None, context: str | None = None, namespa
         known = {item["name"]: item["context"] for item in contexts}
         name = context or current["name"]
         if name not in known:
-            found = ", ".join(sorted(known)) or "none"
-            raise AnchorageError(cluster.CONTEXT_UNKNOWN, f"{file} has no context {name!r}; there are: {found}")
+            context_names = ", ".join(sorted(known)) or "none"
+            raise AnchorageError(cluster.CONTEXT_UNKNOWN, f"{file} has no context {name!r}; there are: {context_names}")
         configuration = client.Configuration()
         config.load_kube_config(file, context=name, client_configuration=configuration)
         _check_files(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)

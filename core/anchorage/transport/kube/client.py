@@ -108,8 +108,8 @@ class KubeClient:
     ) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
         """Yield the same objects page by page, each with the version of the whole list, after which `watch` goes on."""
         for page in self._pages(kind, namespace, labels, "application/json", fields):
-            told = {"apiVersion": RESOURCES[kind].api_version, "kind": kind}  # the items of a list do not say
-            yield page["metadata"]["resourceVersion"], ({**item, **told} for item in page.get("items") or ())
+            type_fields = {"apiVersion": RESOURCES[kind].api_version, "kind": kind}  # the items of a list do not say
+            yield page["metadata"]["resourceVersion"], ({**item, **type_fields} for item in page.get("items") or ())
 
     def latest_version(self, kind: str, namespace: str | None) -> str:
         """Return the resourceVersion that a list has now; the version of an object that was seen before is never later."""
@@ -350,8 +350,8 @@ class KubeClient:
         try:
             with self._reaching():
                 while piece := response.read1(65_536):
-                    *whole, rest = (rest + piece).split(b"\n")
-                    yield from whole
+                    *complete_lines, rest = (rest + piece).split(b"\n")
+                    yield from complete_lines
             if rest:
                 yield rest
         finally:
@@ -378,19 +378,19 @@ class KubeClient:
         raise self._refusal(answer, f"{verb} {what}{inside}")
 
     def _refusal(self, answer: _Answer, what: str) -> ApiError:
-        said, where = answer.document(), self._where()
-        message = " ".join(str(said.get("message", "")).split()) or f"HTTP status {answer.status}"
+        status, where = answer.document(), self._where()
+        message = " ".join(str(status.get("message", "")).split()) or f"HTTP status {answer.status}"
         failure, text = cluster.CLUSTER_REFUSED, f"{where} refused to {what}: {message}"
         if answer.status == 401:
             failure, text = cluster.CLUSTER_UNAUTHENTICATED, f"{where} does not accept the credentials: {message}"
         elif answer.status == 403:
             failure, text = cluster.CLUSTER_FORBIDDEN, f"this user may not {what} ({where}): {message}"
-        asked = answer.headers.get("retry-after") or (said.get("details") or {}).get("retryAfterSeconds") or 0
+        asked = answer.headers.get("retry-after") or (status.get("details") or {}).get("retryAfterSeconds") or 0
         try:
             retry_after = float(asked)
         except ValueError:
             retry_after = 0.0
-        reason = str(said.get("reason") or f"Status{answer.status}")
+        reason = str(status.get("reason") or f"Status{answer.status}")
         return ApiError(answer.status, reason, text, retry_after, failure)
 
     @contextmanager
@@ -411,8 +411,8 @@ class KubeClient:
 
 def _is_missing_object(answer: _Answer) -> bool:
     """Return whether an answer says that the object, not the whole resource, does not exist."""
-    said = answer.document() if answer.status == 404 else {}
-    return said.get("reason") == "NotFound" and bool((said.get("details") or {}).get("name"))
+    status = answer.document() if answer.status == 404 else {}
+    return status.get("reason") == "NotFound" and bool((status.get("details") or {}).get("name"))
 
 
 def _innermost(error: BaseException) -> str:

@@ -74,7 +74,7 @@ def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iter
         refusal = json_object(error.resp_body or b"")
         message = refusal.get("message") or f"HTTP status {error.status_code}"
         raise CommandError(-1, message, error.status_code) from error
-    kept = {_STDERR: b"", _ERROR: b""}
+    messages = {_STDERR: b"", _ERROR: b""}
     try:
         stream.settimeout(STREAM_SECONDS)
         while True:
@@ -86,17 +86,17 @@ def _output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iter
             channel, data = frame.data[0], bytes(frame.data[1:])
             if channel == _STDOUT and data:
                 yield data
-            elif channel in kept:
-                kept[channel] = (kept[channel] + data)[-_MOST_STDERR:]
+            elif channel in messages:
+                messages[channel] = (messages[channel] + data)[-_MOST_STDERR:]
     finally:
         stream.shutdown()
-    _require_success(kept[_ERROR], kept[_STDERR].decode(errors="replace"))
+    _require_success(messages[_ERROR], messages[_STDERR].decode(errors="replace"))
 
 
 def _route(access: ClusterAccess) -> dict[str, Any]:
     """Return the options of a WebSocket for the connection: an open one, or TLS and the proxy."""
     if not access.proxy:
-        return {"socket": _connected(access)}
+        return {"socket": _connect(access)}
     options: dict[str, Any] = {}
     if tls := access.tls():
         options["sslopt"] = {"context": tls, "server_hostname": access.server_name}
@@ -108,7 +108,7 @@ def _route(access: ClusterAccess) -> dict[str, Any]:
     return options
 
 
-def _connected(access: ClusterAccess) -> socket.socket:
+def _connect(access: ClusterAccess) -> socket.socket:
     """Connect to the first address of the API server's name that accepts: the library gives up at the first that does not answer."""
     place, tls = urlsplit(access.server), access.tls()
     connected = socket.create_connection((place.hostname, place.port or (443 if tls else 80)), CONNECT_SECONDS)

@@ -156,16 +156,16 @@ class Authority:
             The folder holds no authority, or its key and certificate do not belong together.
         """
         try:
-            own, held = load_key(folder / key), read_certificates(folder / "ca.pem")
+            private_key, held = load_key(folder / key), read_certificates(folder / "ca.pem")
         except AnchorageError as error:
             raise AnchorageError(
                 identity.AUTHORITY_UNUSABLE, f"{folder} holds no usable authority: {error.message}"
             ) from error
-        certificate = next((each for each in held if each.public_key() == own.public_key()), held[0])
+        certificate = next((each for each in held if each.public_key() == private_key.public_key()), held[0])
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         federation = str(names[0].value) if names else ""
-        _require_one_authority(own, certificate, federation, f"ca.pem and {key} in {folder}")
-        return cls(federation, own, certificate, now, folder)
+        _require_one_authority(private_key, certificate, federation, f"ca.pem and {key} in {folder}")
+        return cls(federation, private_key, certificate, now, folder)
 
     def current(self) -> "Authority":
         """Return this authority, or the one that has taken its place in its folder. Raises as `load` and `folder`."""
@@ -281,7 +281,7 @@ class Authority:
             )
         alternative = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri), *map(_general_name, names)])
         certificate = (
-            _unsigned(key, x509.Name([]), self._certificate.subject, now)
+            _certificate_builder(key, x509.Name([]), self._certificate.subject, now)
             .not_valid_after(min(now + valid, self._certificate.not_valid_after_utc))
             .add_extension(alternative, critical=True)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -317,14 +317,16 @@ def _self_signed(key: PrivateKey, federation: str, now: datetime, valid: timedel
 def _authority_certificate(key: PublicKey, federation: str, name: x509.Name, now: datetime) -> x509.CertificateBuilder:
     alternative = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(authority_uri(federation))])
     return (
-        _unsigned(key, name, name, now)
+        _certificate_builder(key, name, name, now)
         .add_extension(alternative, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
     )
 
 
-def _unsigned(key: PublicKey, subject: x509.Name, issuer: x509.Name, now: datetime) -> x509.CertificateBuilder:
+def _certificate_builder(
+    key: PublicKey, subject: x509.Name, issuer: x509.Name, now: datetime
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

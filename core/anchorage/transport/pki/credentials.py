@@ -76,12 +76,12 @@ class Credentials:
         AnchorageError
             A file cannot be read.
         """
-        beside = self.authority.with_name(ENDORSEMENTS)
+        endorsements = self.authority.with_name(ENDORSEMENTS)
         try:
-            return read_regular(self.authority), read_regular(beside) if beside.exists() else b""
+            return read_regular(self.authority), read_regular(endorsements) if endorsements.exists() else b""
         except OSError as error:
-            found = f"{error.filename} cannot be read: {error.strerror}"
-            raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error
+            detail = f"{error.filename} cannot be read: {error.strerror}"
+            raise AnchorageError(identity.CREDENTIALS_UNUSABLE, detail) from error
 
     def expires(self) -> float:
         """Return when the certificate stops being valid, seconds since the epoch.
@@ -170,10 +170,10 @@ def certificates_of(pem: bytes, what: str) -> list[x509.Certificate]:
         One of them is none.
     """
     try:
-        found = x509.load_pem_x509_certificates(pem)
-        for each in found:  # whose parts are read, and found damaged, only when they are asked for
+        certificates = x509.load_pem_x509_certificates(pem)
+        for each in certificates:  # whose parts are read, and found damaged, only when they are asked for
             _ = each.public_key(), uris_of(each), each.not_valid_before_utc, each.not_valid_after_utc
-        return found
+        return certificates
     except UNREADABLE as error:
         raise AnchorageError(
             identity.CREDENTIALS_UNUSABLE, f"{what} cannot be read as a certificate: {type(error).__name__}"

@@ -48,8 +48,8 @@ class _Silo:
 @dataclass(slots=True)
 class _Address:
     silos: dict[str, _Silo] = field(default_factory=dict)
-    untold: int = 0
-    told: float = float("-inf")
+    unlogged: int = 0
+    logged_at: float = float("-inf")
 
 
 class RefusedTokens:
@@ -103,10 +103,10 @@ class RefusedTokens:
         except AnchorageError as error:
             if error.failure in REFUSALS:
                 with self._lock:
-                    self._refused(address, silo, error.code)
+                    self._note_refusal(address, silo, error.code)
             elif error.failure is identity.ENROLMENT_PENDING:
                 with self._lock:
-                    self._undecided(address, silo, token)
+                    self._note_undecided(address, silo, token)
             raise
         with self._lock:
             if (known := self._addresses.get(address)) is not None:
@@ -115,27 +115,25 @@ class RefusedTokens:
 
     def _refuse_early(self, address: str, silo: str) -> None:
         known = self._addresses.get(address)
-        found = None if known is None else known.silos.get(_name_at(known, silo))
-        if found is None or (left := found.until - self._now()) <= 0:
+        attempts = None if known is None else known.silos.get(_name_at(known, silo))
+        if attempts is None or (wait_seconds := attempts.until - self._now()) <= 0:
             return
-        said = (
-            f"{found.refused} tokens that silo {printable(silo[:_NAME_LENGTH])} showed from this address were refused"
-        )
-        raise AnchorageError(identity.TOO_MANY_REQUESTS, f"{said}; try again in {math.ceil(left)} s")
+        detail = f"{attempts.refused} tokens that silo {printable(silo[:_NAME_LENGTH])} showed from this address were refused"
+        raise AnchorageError(identity.TOO_MANY_REQUESTS, f"{detail}; try again in {math.ceil(wait_seconds)} s")
 
-    def _undecided(self, address: str, silo: str, token: str) -> None:
+    def _note_undecided(self, address: str, silo: str, token: str) -> None:
         """Note a token that nobody has decided on; where another one of the same silo was not decided on either, that counts as refused."""
-        found, digest = self._silo(address, silo), hashlib.sha256(token.encode(errors="replace")).digest()
-        if found.undecided not in (b"", digest):
-            self._refused(address, silo, identity.ENROLMENT_PENDING.code)
-        found.undecided = digest
+        attempts, digest = self._silo(address, silo), hashlib.sha256(token.encode(errors="replace")).digest()
+        if attempts.undecided not in (b"", digest):
+            self._note_refusal(address, silo, identity.ENROLMENT_PENDING.code)
+        attempts.undecided = digest
 
-    def _refused(self, address: str, silo: str, code: str) -> None:
-        now, found = self._now(), self._silo(address, silo)
+    def _note_refusal(self, address: str, silo: str, code: str) -> None:
+        now, attempts = self._now(), self._silo(address, silo)
         self._count += 1
-        found.refused, found.last = found.refused + 1, now
-        if found.refused > FREE:
-            found.until = now + min(2.0 ** min(found.refused - FREE - 1, 16), LONGEST_SECONDS)
+        attempts.refused, attempts.last = attempts.refused + 1, now
+        if attempts.refused > FREE:
+            attempts.until = now + min(2.0 ** min(attempts.refused - FREE - 1, 16), LONGEST_SECONDS)
         self._tell(address, silo, code, now)
 
     def _silo(self, address: str, silo: str) -> _Silo:
@@ -151,15 +149,15 @@ class RefusedTokens:
 
     def _tell(self, address: str, silo: str, code: str, now: float) -> None:
         known = self._addresses[address]
-        known.untold += 1
+        known.unlogged += 1
         if now - self._lines_since >= LINE_SECONDS:
             self._lines, self._lines_since = 0, now
-        if now - known.told < LINE_SECONDS or self._lines >= MOST_LINES:
+        if now - known.logged_at < LINE_SECONDS or self._lines >= MOST_LINES:
             return
         self._lines += 1
-        facts = {"address": address, "refused": known.untold, "silo": printable(silo[:_NAME_LENGTH]), "code": code}
+        facts = {"address": address, "refused": known.unlogged, "silo": printable(silo[:_NAME_LENGTH]), "code": code}
         _log.warning("enrolment tokens were refused", extra=facts)
-        known.told, known.untold = now, 0
+        known.logged_at, known.unlogged = now, 0
 
 
 def _name_at(known: _Address, silo: str) -> str:

@@ -62,8 +62,8 @@ class SiloKeys:
 
     def _read(self, silo: str) -> tuple[str, str, str]:
         try:
-            found = json.loads(read_regular(self._folder / silo))
-            return str(found["key"]), str(found["next"]), str(found["authority"])
+            stored_keys = json.loads(read_regular(self._folder / silo))
+            return str(stored_keys["key"]), str(stored_keys["next"]), str(stored_keys["authority"])
         except FileNotFoundError:
             return "", "", ""
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -77,5 +77,5 @@ class SiloKeys:
         except OSError as error:
             raise self._unusable(f"{silo} cannot be written: {error.strerror}") from error
 
-    def _unusable(self, found: str) -> AnchorageError:
-        return AnchorageError(identity.AUTHORITY_UNUSABLE, f"{self._folder}/{found}")
+    def _unusable(self, detail: str) -> AnchorageError:
+        return AnchorageError(identity.AUTHORITY_UNUSABLE, f"{self._folder}/{detail}")

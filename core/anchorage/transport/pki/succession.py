@@ -32,8 +32,8 @@ def introduce_authority(folder: Path, now: Callable[[], float] = time.time) -> A
     """
     old = Authority.load(folder, now=now)
     if old.former().certificate_pem != old.certificate_pem:
-        found = f"{folder} has a new authority already; finish that first"
-        raise AnchorageError(identity.AUTHORITY_UNUSABLE, found)
+        detail = f"{folder} has a new authority already; finish that first"
+        raise AnchorageError(identity.AUTHORITY_UNUSABLE, detail)
     try:
         for name, content in succession_files(old, now).items():
             mode = 0o600 if name.endswith(".key") else 0o644
@@ -94,22 +94,24 @@ def accepted_authorities(
     AnchorageError
         One of them is neither, or not valid now.
     """
-    found = certificates_of(offered, "the server's authorities")
+    certificates = certificates_of(offered, "the server's authorities")
     by_others = certificates_of(endorsements, "the endorsements") if endorsements else []
-    if len(found) > MOST_AUTHORITIES or len(by_others) > MOST_AUTHORITIES:
-        raise _unacceptable(f"it offers {len(found)} authorities, at most {MOST_AUTHORITIES} are taken")
+    if len(certificates) > MOST_AUTHORITIES or len(by_others) > MOST_AUTHORITIES:
+        raise _unacceptable(f"it offers {len(certificates)} authorities, at most {MOST_AUTHORITIES} are taken")
     vouched = [each.public_key() for each in by_others if issuer_of(each, trusted) is not None]
-    for each in found:
+    for each in certificates:
         known = each in trusted or (each.public_key() in vouched and issuer_of(each, [each]) is not None)
         if not known or uris_of(each) != [authority_uri(federation)]:
             raise _unacceptable("it offers an authority that none of the present ones endorses")
         if not each.not_valid_before_utc.timestamp() <= now <= each.not_valid_after_utc.timestamp():
             raise _unacceptable("it offers an authority that is not valid now")
-    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in found)
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
 
 
-def _unacceptable(found: str) -> AnchorageError:
-    return AnchorageError(identity.CREDENTIALS_UNUSABLE, f"what the server says of its authority is not taken: {found}")
+def _unacceptable(detail: str) -> AnchorageError:
+    return AnchorageError(
+        identity.CREDENTIALS_UNUSABLE, f"what the server says of its authority is not taken: {detail}"
+    )
 
 
 def _unwritable(folder: Path, error: OSError) -> AnchorageError:

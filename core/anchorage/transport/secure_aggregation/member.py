@@ -172,7 +172,7 @@ class Member:
             for silo, pair in pairs.items()
         }
         seed = seed_digest(self._digest, self.silo, self._seed)
-        return Dealing(sealed, commitments, seed, self._sign(_agreed(self._digest)))
+        return Dealing(sealed, commitments, seed, self._sign(_agreement_text(self._digest)))
 
     def scale(self, weight: float) -> float:
         """Return by what numbers of this weight are divided, so that no sum leaves the range.
@@ -255,7 +255,7 @@ class Member:
             )
         for silo, signature in signatures.items():
             check_confirmed(self._roster, self._digest, self._participants, alive, silo, signature)
-        self._revealed, found, unreadable = True, dict(self._own_shares), list[str]()
+        self._revealed, shares, unreadable = True, dict(self._own_shares), list[str]()
         for silo in self._participants:
             if silo != self.silo:
                 try:
@@ -266,25 +266,25 @@ class Member:
                 except (KeyError, InvalidTag):
                     unreadable.append(silo)
                 else:
-                    found[silo] = pair
-        told = {silo: found[silo][silo in alive] for silo in self._participants if silo in found}
-        return told, tuple(unreadable)
+                    shares[silo] = pair
+        revealed = {silo: shares[silo][silo in alive] for silo in self._participants if silo in shares}
+        return revealed, tuple(unreadable)
 
     def _sealing(self, sender: str, receiver: str) -> bytes:
         other = self._roster[receiver if sender == self.silo else sender].seal
-        return _derived(self._seal, other, b"seal" + self._digest + json.dumps([sender, receiver]).encode())
+        return _derive_key(self._seal, other, b"seal" + self._digest + json.dumps([sender, receiver]).encode())
 
     def _sign(self, content: bytes) -> bytes:
         return self._key.sign(content, ec.ECDSA(hashes.SHA256()))
 
 
-def mask_key(own: X25519PrivateKey, other: bytes, digest: bytes) -> bytes:
+def mask_key(private_key: X25519PrivateKey, other: bytes, digest: bytes) -> bytes:
     """Return the key of the mask that two silos share."""
-    return _derived(own, other, b"mask" + digest)
+    return _derive_key(private_key, other, b"mask" + digest)
 
 
-def _derived(own: X25519PrivateKey, other: bytes, info: bytes) -> bytes:
-    shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+def _derive_key(private_key: X25519PrivateKey, other: bytes, info: bytes) -> bytes:
+    shared = private_key.exchange(X25519PublicKey.from_public_bytes(other))
     return HKDF(hashes.SHA256(), 32, None, _CONTEXT.encode() + info).derive(shared)
 
 
@@ -321,7 +321,7 @@ def check_agreed(roster: Mapping[str, Keys], digest: bytes, silo: str, signature
         It has not.
     """
     try:
-        _verify(roster[silo].certificate, signature, _agreed(digest))
+        _verify(roster[silo].certificate, signature, _agreement_text(digest))
     except (ValueError, TypeError, InvalidSignature) as error:
         raise ProtocolError(f"{silo} has not signed this list of silos") from error
 
@@ -347,7 +347,7 @@ def check_confirmed(
         raise ProtocolError(f"{silo} has not confirmed whose numbers arrived") from error
 
 
-def _agreed(digest: bytes) -> bytes:
+def _agreement_text(digest: bytes) -> bytes:
     return json.dumps([_CONTEXT, "agreed", digest.hex()]).encode()
 
 

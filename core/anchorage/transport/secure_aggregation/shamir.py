@@ -32,12 +32,12 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
         The shares are not of one secret.
     """
     secret = 0
-    for own, share in shares.items():
+    for point, share in shares.items():
         numerator = denominator = 1
         for other in shares:
-            if other != own:
+            if other != point:
                 numerator = numerator * (other + 1) % PRIME
-                denominator = denominator * (other - own) % PRIME
+                denominator = denominator * (other - point) % PRIME
         secret += int.from_bytes(share, "big") * numerator * pow(denominator, -1, PRIME)
     if (secret := secret % PRIME) >> (8 * SECRET_BYTES):
         raise ValueError("the shares are not of one secret")

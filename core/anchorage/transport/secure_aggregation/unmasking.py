@@ -111,7 +111,7 @@ class Group:
 
     def suffice(self, openings: Mapping[str, Opening]) -> bool:
         """Return whether there are enough shares of every participant."""
-        return all(self._told(silo, openings) >= self.threshold for silo in self.participants)
+        return all(self._count_openings(silo, openings) >= self.threshold for silo in self.participants)
 
     def false_complainers(self, openings: Mapping[str, Opening]) -> list[str]:
         """Return who could not open the shares of more than a third, which do not lie all."""
@@ -140,7 +140,7 @@ class Group:
                 masks.append(Mask(key, 1 if silo < other else -1))
         return masks
 
-    def _told(self, silo: str, openings: Mapping[str, Opening]) -> int:
+    def _count_openings(self, silo: str, openings: Mapping[str, Opening]) -> int:
         return sum(silo in each.shares for each in openings.values())
 
     def _secret(self, silo: str, of_seed: bool, shares: Mapping[int, bytes]) -> bytes:
@@ -163,8 +163,10 @@ class Group:
         As many honest silos as the threshold have answered then, and would have opened honest shares.
         """
         most, lost = len(self.roster) // 3, len(self.roster) - len(openings)
-        found = f"{self._told(silo, openings)} silos could open the shares of {silo}, {self.threshold} are needed"
-        return UnknownSumError(found, silo if lost < most else "")
+        detail = (
+            f"{self._count_openings(silo, openings)} silos could open the shares of {silo}, {self.threshold} are needed"
+        )
+        return UnknownSumError(detail, silo if lost < most else "")
 
 
 def _public_half(secret: bytes) -> bytes:

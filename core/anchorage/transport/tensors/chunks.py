@@ -92,16 +92,16 @@ class LateManifest(Manifest):
         return chunk_digests(vars(self)["_buffer"])
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Manifest) and _named(self) == _named(other))
+        return self is other or (isinstance(other, Manifest) and _identity(self) == _identity(other))
 
     __hash__ = Manifest.__hash__
 
     def __reduce__(self) -> tuple[type[Manifest], tuple[str, int, tuple[bytes, ...], int]]:
         """Travel without the bytes."""
-        return Manifest, _named(self)
+        return Manifest, _identity(self)
 
 
-def _named(manifest: Manifest) -> tuple[str, int, tuple[bytes, ...], int]:
+def _identity(manifest: Manifest) -> tuple[str, int, tuple[bytes, ...], int]:
     return manifest.layout, manifest.nbytes, manifest.digests, manifest.front
 
 

@@ -128,7 +128,7 @@ class BlockCoding(Coding):
         np.rint(change, out=change)
         np.clip(change, -self._most, self._most, out=change)
         steps = change.astype(np.int8)
-        return (exponent - _LEAST).astype(np.uint8).tobytes() + (_paired(steps) if self.bits == 4 else steps).tobytes()
+        return (exponent - _LEAST).astype(np.uint8).tobytes() + (_pair(steps) if self.bits == 4 else steps).tobytes()
 
     def decode(self, data: bytes, start: int, base: Floats, update: Floats) -> int:
         """Write the numbers that bytes stand for."""
@@ -152,12 +152,14 @@ class BlockCoding(Coding):
     def _scale(self, numbers: Floats | NDArray[np.int8], scales: Floats, out: Floats) -> None:
         """Multiply every block by its scale."""
         rest = len(numbers) % self.block
-        whole = len(numbers) - rest
+        whole_blocks = len(numbers) - rest
         blocks = (-1, self.block)
         np.multiply(
-            numbers[:whole].reshape(blocks), scales[: whole // self.block, None], out=out[:whole].reshape(blocks)
+            numbers[:whole_blocks].reshape(blocks),
+            scales[: whole_blocks // self.block, None],
+            out=out[:whole_blocks].reshape(blocks),
         )
-        np.multiply(numbers[whole:], scales[-1:], out=out[whole:])
+        np.multiply(numbers[whole_blocks:], scales[-1:], out=out[whole_blocks:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +208,7 @@ class TopCoding(Coding):
         return start + 6 * count
 
 
-def _paired(steps: NDArray[np.int8]) -> NDArray[np.uint8]:
+def _pair(steps: NDArray[np.int8]) -> NDArray[np.uint8]:
     """Return two steps of 4 bits in each byte, the first in its lower half; a last one alone has a zero beside it."""
     if len(steps) % 2:
         steps = np.append(steps, np.int8(0))
@@ -215,7 +217,7 @@ def _paired(steps: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def _apart(pairs: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return the steps that `_paired` put together."""
+    """Return the steps that `_pair` put together."""
     halves = pairs.view(np.uint8).astype("<u2")
     halves = (halves & 0x0F) | ((halves & 0xF0) << 4)
     return (halves ^ 0x0808).view(np.int8) - np.int8(8)  # 8 to 15 are the steps from -8 to -1

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest, spans
 from anchorage.transport.tensors.codings import Coding
-from anchorage.transport.tensors.layout import BESIDE, PSI, Layout, TensorEntry
+from anchorage.transport.tensors.layout import AUXILIARY_PREFIXES, PSI, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.shortened import Shortened
 
@@ -50,7 +50,7 @@ class Encoding:
     def _encodes(self, entry: TensorEntry) -> bool:
         """Return whether a tensor of the update is rounded."""
         other = self.down.by_name.get(entry.name)
-        network = not entry.name.startswith((*BESIDE, PSI))
+        network = not entry.name.startswith((*AUXILIARY_PREFIXES, PSI))
         return (
             network
             and other is not None
@@ -130,9 +130,9 @@ class Encoding:
         Error feedback: `lost`, uint8 [up.nbytes], what was lost of changes before this one, is added first, and gets what is lost of the sum.
         """
         both = [] if lost is None else [(_floats(lost, part), _floats(update, part)) for part in self._coded]
-        for kept, numbers in both:
-            numbers += kept
-            kept[:] = numbers
+        for residual, numbers in both:
+            numbers += residual
+            residual[:] = numbers
         for entry in self.up.tensors:
             if self._encodes(entry) and entry.nbytes:
                 part = entry.offset, entry.offset + entry.nbytes
@@ -140,14 +140,14 @@ class Encoding:
                 if (chosen := self.coding.chosen(tensor, before)) is not None:
                     np.copyto(tensor, before, where=~chosen)
         for index, (start, stop) in enumerate(spans(self.up.nbytes)):
-            chunk, given = update[start:stop], base[start:stop].data
-            code = self.encode(index, chunk.data, given)
+            chunk, base_bytes = update[start:stop], base[start:stop].data
+            code = self.encode(index, chunk.data, base_bytes)
             if code is not None:
-                self._decode(index, code, given, chunk)
-        for kept, numbers in both:
+                self._decode(index, code, base_bytes, chunk)
+        for residual, numbers in both:
             with np.errstate(invalid="ignore"):  # what is not finite travels as it is
-                kept -= numbers
-            kept[~np.isfinite(kept)] = 0
+                residual -= numbers
+            residual[~np.isfinite(residual)] = 0
 
     @property
     def _coded(self) -> Iterator[tuple[int, int]]:

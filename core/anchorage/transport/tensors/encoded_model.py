@@ -57,10 +57,10 @@ class ModelEncoding:
         exact, received : ModelBytes
             The global model at the server, and as `rounded` made it.
         """
-        arrays, own, start = mean.arrays(), exact.trainable.arrays(), received.trainable.arrays()
+        arrays, exact_arrays, start = mean.arrays(), exact.trainable.arrays(), received.trainable.arrays()
         for name in arrays.keys() & self._encoding.names:
             arrays[name] -= start[name]
-            arrays[name] += own[name]
+            arrays[name] += exact_arrays[name]
         return ModelBytes.from_arrays(mean.layout, arrays)
 
     def fits(self, manifest: Manifest) -> bool:

@@ -81,5 +81,5 @@ def joined_behind(model: ChunkSource, arrays: Sequence[LargeArrays]) -> tuple[Ch
     if not layout.tensors:
         return model, layout
     parts = [large._stretch(entry) for large, entry in (entries[t.name] for t in layout.tensors)]
-    whole = [Stretch(model, 0, model.manifest.nbytes), *parts]
-    return JoinedSource(model.manifest.layout, whole, model.manifest.front), layout
+    stretches = [Stretch(model, 0, model.manifest.nbytes), *parts]
+    return JoinedSource(model.manifest.layout, stretches, model.manifest.front), layout

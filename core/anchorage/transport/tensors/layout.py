@@ -31,7 +31,7 @@ HELPER = "helper"
 MOMENTS = "beside.moments."
 """Begins the names of class moments of features, which are a whole update."""
 
-BESIDE = (HELPER, CONTROL, "beside.")
+AUXILIARY_PREFIXES = (HELPER, CONTROL, "beside.")
 """Begin the names of tensors that travel with a model and are no part of the network."""
 
 SCORING = ("encoder.", "projection.", "classifier.")
@@ -76,17 +76,17 @@ class Layout:
         ValueError
             A dtype is unknown, a length is negative, or a name occurs twice.
         """
-        given = list(tensors)
-        if len({name for name, _, _ in given}) != len(given):
+        tensor_list = list(tensors)
+        if len({name for name, _, _ in tensor_list}) != len(tensor_list):
             raise ValueError("a tensor's name occurs twice")
-        for name, dtype, shape in given:
+        for name, dtype, shape in tensor_list:
             if dtype not in ITEM_BYTES:
                 raise ValueError(f"tensor {name} has the unknown dtype {dtype}")
             if min(shape, default=0) < 0:
                 raise ValueError(f"tensor {name} has the shape {shape}")
         entries, offset = [], 0
         for name, dtype, shape in sorted(  # a stable sort keeps the given order
-            given, key=lambda t: (t[0] not in frozen, -ITEM_BYTES[t[1]])
+            tensor_list, key=lambda t: (t[0] not in frozen, -ITEM_BYTES[t[1]])
         ):
             nbytes = prod(shape) * ITEM_BYTES[dtype]
             entries.append(TensorEntry(name, dtype, tuple(shape), offset, nbytes, name in frozen))
@@ -125,7 +125,9 @@ class Layout:
 
     def of_network(self) -> "Layout":
         """Lay out the network alone, none of it frozen, without what a method has travel with it."""
-        return self.select(t.name for t in self.tensors if not t.name.startswith((*BESIDE, PSI, LORA))).freeze(())
+        return self.select(
+            t.name for t in self.tensors if not t.name.startswith((*AUXILIARY_PREFIXES, PSI, LORA))
+        ).freeze(())
 
     def to_json(self) -> str:
         """Write the layout as canonical JSON."""

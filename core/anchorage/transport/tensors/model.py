@@ -151,6 +151,6 @@ def write_arrays(layout: Layout, buffer: NDArray[np.uint8], arrays: Mapping[str,
     for entry in layout.tensors:
         array = arrays.get(entry.name)
         if array is None or array.shape != entry.shape or array.dtype != np.dtype(_NUMPY[entry.dtype]):
-            found = "nothing" if array is None else f"{array.dtype} {array.shape}"
-            raise ValueError(f"tensor {entry.name}: the layout says {entry.dtype} {entry.shape}, found {found}")
+            array_text = "nothing" if array is None else f"{array.dtype} {array.shape}"
+            raise ValueError(f"tensor {entry.name}: the layout says {entry.dtype} {entry.shape}, found {array_text}")
         buffer[entry.offset : entry.offset + entry.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

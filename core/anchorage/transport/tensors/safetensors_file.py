@@ -95,11 +95,11 @@ def write_safetensors(
         An array has a name that the model has, or a dtype that the format has not.
     """
     extra = {name: np.asarray(array, order="C") for name, array in (arrays or {}).items()}
-    if taken := extra.keys() & model.layout.by_name.keys():
-        raise ValueError(f"the model has a tensor {sorted(taken)[0]} already")
+    if conflicts := extra.keys() & model.layout.by_name.keys():
+        raise ValueError(f"the model has a tensor {sorted(conflicts)[0]} already")
     behind = Layout.of((name, dtype_name(array.dtype), array.shape) for name, array in extra.items())
-    said = {**(metadata or {}), **({_FROZEN: str(model.layout.front)} if model.layout.front else {})}
-    header: dict[str, Any] = {"__metadata__": said} if said else {}
+    file_metadata = {**(metadata or {}), **({_FROZEN: str(model.layout.front)} if model.layout.front else {})}
+    header: dict[str, Any] = {"__metadata__": file_metadata} if file_metadata else {}
     for base, layout in ((0, model.layout), (model.layout.nbytes, behind)):
         for t in layout.tensors:
             offsets = [base + t.offset, base + t.offset + t.nbytes]
@@ -107,19 +107,19 @@ def write_safetensors(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % (_HEADER_STEP if model.layout.front else 8))
     fixed = model.manifest.fixed
-    own = Held(8 + len(text), fixed)
+    file_layout = Held(8 + len(text), fixed)
     with replacing(path, durable=sync) as partial:
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb", buffering=0) as file:
             _write(file, len(text).to_bytes(8, "little") + text)
-            if fixed and held == own:
+            if fixed and held == file_layout:
                 file.seek(model.layout.front, os.SEEK_CUR)
-            for data in model.chunks[len(fixed) if held == own else 0 :]:
+            for data in model.chunks[len(fixed) if held == file_layout else 0 :]:
                 _write(file, data)
             for t in behind.tensors:
                 _write(file, extra[t.name].reshape(-1).view(np.uint8).data)
             file.truncate()
-    return own
+    return file_layout
 
 
 def read_description(path: Path) -> tuple[Layout, Mapping[str, str]]:
@@ -154,11 +154,14 @@ def read_safetensors(path: Path, layout: Layout | None = None) -> StoredModel:
         size = os.fstat(file.fileno()).st_size
         base, entries, metadata = _read_header(file, size)
         wanted = layout or _layout(entries, metadata)
-        found = {t.name: t for t in entries}
+        tensors_by_name = {t.name: t for t in entries}
         for t in wanted.tensors:
-            if t.name not in found or (found[t.name].dtype, found[t.name].shape) != (t.dtype, t.shape):
+            if t.name not in tensors_by_name or (tensors_by_name[t.name].dtype, tensors_by_name[t.name].shape) != (
+                t.dtype,
+                t.shape,
+            ):
                 raise ValueError(f"it has no tensor {t.name} of dtype {t.dtype} and shape {list(t.shape)}")
-        if all(found[t.name].offset == t.offset for t in wanted.tensors):
+        if all(tensors_by_name[t.name].offset == t.offset for t in wanted.tensors):
             chunks = (_read(file, base + at, end - at) for at, end in spans(wanted.nbytes, wanted.front))
             model = ModelBytes(wanted, chunks)
             rest = {t.name: _tensor(file, base, t) for t in entries if t.name not in wanted.by_name}

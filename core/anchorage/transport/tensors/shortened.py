@@ -43,8 +43,8 @@ class Shortened(ABC):
             try:
                 data = self.restored(index, data, self._model.chunk(index)[: stop - start])
             except ValueError as error:
-                found = f"chunk {index} of {self.manifest.digest[:16]}: {error}"
-                raise AnchorageError(CHUNK_MISMATCH, found) from error
+                detail = f"chunk {index} of {self.manifest.digest[:16]}: {error}"
+                raise AnchorageError(CHUNK_MISMATCH, detail) from error
         self._update.write(index, data)
 
     @abstractmethod
