@@ -73,7 +73,7 @@ class Holder:
     @property
     def labelled(self) -> tuple[int, ...]:
         """Images of each class whose labels the holder gets."""
-        return self.choice.counts(kept=True) if self.labels else (0,) * len(self.counts)
+        return self.choice.counts(given_only=True) if self.labels else (0,) * len(self.counts)
 
     def as_document(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -142,8 +142,8 @@ def _unread_fields(study: Study) -> Iterator[str]:
         if (partition := section.division) is not None:
             for field in sorted(partition.model_fields_set & READ_BY.keys()):
                 if partition.recipe not in (readers := READ_BY[field]):
-                    found = f"partition.{to_camel(field)} is set, but {partition.recipe} does not read it"
-                    yield f"{found}; {', '.join(readers)} would"
+                    detail = f"partition.{to_camel(field)} is set, but {partition.recipe} does not read it"
+                    yield f"{detail}; {', '.join(readers)} would"
 
 
 def holders_of(study: Study, root: Path) -> dict[str, Holder]:
@@ -161,8 +161,8 @@ def partition_table(holders: Mapping[str, Holder], columns: int = UNBOUNDED) -> 
     """Draw one bar per holder of images, as long as its images are many, in one colour per class; shorter where columns are few."""
     most = max((len(holder.choice.listing) for holder in holders.values()), default=0)
     numbers = max((len(" ".join(map(str, holder.counts))) for holder in holders.values()), default=0)
-    taken = max(map(len, ("holder", *holders))) + len("images") + len("labelled") + numbers + 4 * GAP
-    width = min(BAR_WIDTH, max(LEAST_BAR, columns - taken))
+    used_width = max(map(len, ("holder", *holders))) + len("images") + len("labelled") + numbers + 4 * GAP
+    width = min(BAR_WIDTH, max(LEAST_BAR, columns - used_width))
     table = plain_table("holder", "images", "labelled", "classes", "per class", right=("images", "labelled"))
     for name, holder in holders.items():
         counts = holder.counts

@@ -25,7 +25,7 @@ class AdaptiveRound:
         When a cycle ends.
     auxiliary_data : mapping of str to ndarray
         The task's auxiliary data: ``committed_steps`` at the download, and ``staleness`` of the silo's last commit.
-    kept : mapping of str to ndarray
+    previous_state : mapping of str to ndarray
         What was kept from the rounds before.
     validate : callable
         Returns the loss on the validation split, and what the weighting counts there, of the network in training.
@@ -35,12 +35,12 @@ class AdaptiveRound:
         self,
         rules: ValidationCycle,
         auxiliary_data: AuxiliaryData,
-        kept: Mapping[str, NDArray[Any]],
+        previous_state: Mapping[str, NDArray[Any]],
         validate: Callable[[], tuple[float, NDArray[np.int64] | None]],
     ) -> None:
         self._base = self._committed = int(auxiliary_data.get("committed_steps", 0))
         last = auxiliary_data.get("staleness")
-        history = kept.get(_HISTORY, np.empty(0, np.int64)).tolist()
+        history = previous_state.get(_HISTORY, np.empty(0, np.int64)).tolist()
         self._history = remembered(history, None if last is None else int(last))
         self._validate = validate
         loss, self._counts = validate()

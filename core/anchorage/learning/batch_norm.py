@@ -16,7 +16,7 @@ from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.weights import layout_of
 from anchorage.transport.tensors.layout import norm_names
 
-_KEPT = "batch-norm/"
+_STATE_PREFIX = "batch-norm/"
 _GROUPS, _GROUP = 32, 4
 
 
@@ -56,8 +56,8 @@ def replace_by_groups(encoder: Any) -> None:
     """
     for path, layer in [(path, m) for path, m in encoder.named_modules() if isinstance(m, BATCH_NORMS)]:
         if type(layer) is not nn.BatchNorm2d:
-            found = f"found the layer {type(layer).__name__}, which group normalisation cannot replace"
-            raise AnchorageError(NETWORK_UNUSABLE, f"{found}; choose another network, or another batchNorm")
+            detail = f"found the layer {type(layer).__name__}, which group normalisation cannot replace"
+            raise AnchorageError(NETWORK_UNUSABLE, f"{detail}; choose another network, or another batchNorm")
         channels = layer.num_features
         most = min(_GROUPS, max(1, channels // _GROUP))
         groups = next(count for count in range(most, 0, -1) if channels % count == 0)
@@ -96,13 +96,13 @@ def recalibrate(network: Network, views: Views, indices: NDArray[np.int64]) -> N
 
 def norm_arrays(network: nn.Module) -> dict[str, NDArray[Any]]:
     """Return copies of every tensor of the normalisation (`anchorage.transport.tensors.layout.norm_names`), to be kept at a silo."""
-    return {_KEPT + name: tensor.detach().cpu().numpy().copy() for name, tensor in _tensors(network).items()}
+    return {_STATE_PREFIX + name: tensor.detach().cpu().numpy().copy() for name, tensor in _tensors(network).items()}
 
 
-def load_norms(network: nn.Module, kept: Mapping[str, NDArray[Any]]) -> None:
+def load_norms(network: nn.Module, previous_state: Mapping[str, NDArray[Any]]) -> None:
     """Put back what `norm_arrays` returned, over what was received; nothing was kept before a silo's first round."""
     for name, tensor in _tensors(network).items():
-        if (array := kept.get(_KEPT + name)) is not None:
+        if (array := previous_state.get(_STATE_PREFIX + name)) is not None:
             tensor.copy_(torch.from_numpy(array.copy()))
 
 

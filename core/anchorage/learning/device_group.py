@@ -106,11 +106,11 @@ class DeviceGroup:
         self._divides = divides and self.count > 1
         if not self._divides:
             return
-        own = torch.tensor([steps, done], device=network.classifier.weight.device)
-        found = [torch.empty_like(own) for _ in range(self.count)]
-        dist.all_gather(found, own)
-        if any(not torch.equal(each, own) for each in found):
-            raise RuntimeError(f"the silo's devices disagree on their steps: {[each.tolist() for each in found]}")
+        own_counts = torch.tensor([steps, done], device=network.classifier.weight.device)
+        step_counts = [torch.empty_like(own_counts) for _ in range(self.count)]
+        dist.all_gather(step_counts, own_counts)
+        if any(not torch.equal(each, own_counts) for each in step_counts):
+            raise RuntimeError(f"the silo's devices disagree on their steps: {[each.tolist() for each in step_counts]}")
         self._statistics = [(each, each.clone()) for each in network.buffers() if each.is_floating_point()]
 
     def part(self, size: int, smallest: int) -> Part:
@@ -122,23 +122,23 @@ class DeviceGroup:
         first, end = (int(bound) for bound in np.linspace(0, size, parts + 1)[number : number + 2])
         return Part(size, slice(first, end), self.count * (end - first) / size if number == self.rank else 0.0)
 
-    def joined(self, part: Part, own: Tensor) -> Tensor:
-        """Return what all devices found for their part of a batch's images, of `own` shape [images of the part], as shape [size]."""
+    def joined(self, part: Part, part_labels: Tensor) -> Tensor:
+        """Return what all devices found for their part of a batch's images, of `part_labels` shape [images of the part], as shape [size]."""
         if not self._divides:
-            return own
-        whole = torch.zeros(part.size, dtype=torch.int64, device=own.device)
+            return part_labels
+        all_labels = torch.zeros(part.size, dtype=torch.int64, device=part_labels.device)
         if part.share:
-            whole[part.images] = own.to(torch.int64)
-        dist.all_reduce(whole)
-        return whole.to(own.dtype)
+            all_labels[part.images] = part_labels.to(torch.int64)
+        dist.all_reduce(all_labels)
+        return all_labels.to(part_labels.dtype)
 
     def mean(self, loss: Tensor) -> Tensor:
         """Return the mean of the devices' losses, []."""
         if not self._divides:
             return loss
-        whole = loss.double()
-        dist.all_reduce(whole)
-        return whole / self.count
+        summed = loss.double()
+        dist.all_reduce(summed)
+        return summed / self.count
 
     def average(self, network: Network) -> None:
         """Put the devices' mean in place of gradients, and of the changes of running statistics since the step before."""
@@ -169,6 +169,6 @@ def device_of(name: str, rank: int, count: int) -> torch.device:
     if count == 1 or device.type == "cpu":
         return device
     if torch.cuda.device_count() < count:
-        found = f"devices is {count}, but torch sees {torch.cuda.device_count()} GPUs"
-        raise AnchorageError(DEVICE_UNAVAILABLE, found)
+        detail = f"devices is {count}, but torch sees {torch.cuda.device_count()} GPUs"
+        raise AnchorageError(DEVICE_UNAVAILABLE, detail)
     return torch.device("cuda", rank)

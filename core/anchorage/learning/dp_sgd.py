@@ -44,8 +44,8 @@ class DpSgd:
             NOT_ACCOUNTED: a step would depend on an image by more than its own gradient.
         """
         network, views = silo_round.network, silo_round.images.views
-        if found := _obstacle(silo_round, work):
-            raise AnchorageError(NOT_ACCOUNTED, f"{found} (privacyBudget.dpSgd)")
+        if obstacle := _obstacle(silo_round, work):
+            raise AnchorageError(NOT_ACCOUNTED, f"{obstacle} (privacyBudget.dpSgd)")
         data, labelled_loss = silo_round.labelled()
         loss = labelled_loss.loss  # a transformed function cannot look at its values
         local = silo_round.local(labelled=True)
@@ -112,8 +112,8 @@ def clipped_sums(
         norms = sum(each.double().flatten(1).square().sum(1) for each in gradients.values()).sqrt()
         scales = torch.where(norms.isfinite(), (clip_norm / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0)
         for name, each in gradients.items():
-            whole = torch.where(norms.isfinite().view(-1, *[1] * (each.ndim - 1)), each, 0.0).double()
-            sums[name] += torch.einsum("n,n...->...", scales, whole)
+            finite_gradients = torch.where(norms.isfinite().view(-1, *[1] * (each.ndim - 1)), each, 0.0).double()
+            sums[name] += torch.einsum("n,n...->...", scales, finite_gradients)
     return sums
 
 

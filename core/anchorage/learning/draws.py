@@ -66,14 +66,14 @@ class Place:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return batches that are behind, int64 [], and states of generators, uint8 [n], by name."""
-        found: dict[str, NDArray[Any]] = {_BEHIND + name: np.array(n) for name, n in self.behind.items()}
+        arrays: dict[str, NDArray[Any]] = {_BEHIND + name: np.array(n) for name, n in self.behind.items()}
         for name, drawn in self._tracked.items():
             if isinstance(drawn, torch.Generator):
                 state = drawn.get_state().numpy()
             else:
                 state = np.frombuffer(json.dumps(drawn.bit_generator.state).encode(), np.uint8)
-            found[_GENERATOR + name] = state
-        return found
+            arrays[_GENERATOR + name] = state
+        return arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class EncodedViews(Views):
         Generators of the run.
     model : ModelSpec
         What it says of network and images.
-    kept : KeptEmbeddings, optional
+    embedding_cache : KeptEmbeddings, optional
         What other runs made of these images.
     """
 
@@ -57,13 +57,13 @@ class EncodedViews(Views):
         device: torch.device,
         draws: Draws,
         model: ModelSpec,
-        kept: KeptEmbeddings | None = None,
+        embedding_cache: KeptEmbeddings | None = None,
     ) -> None:
         super().__init__(images, augmentation, device)
-        self._draws, self._lock, self._model, self._shelf = draws, Lock(), model, kept
+        self._draws, self._lock, self._model, self._shelf = draws, Lock(), model, embedding_cache
         self._network: Network | None = None
         self._front: tuple[bytes, ...] = ()
-        self._kept: dict[str, Tensor] = {}
+        self._by_kind: dict[str, Tensor] = {}
 
     def encoded_by(self, network: Network) -> None:
         """Encode with this network's encoder from now on; what was encoded with the same weights is kept."""
@@ -95,10 +95,10 @@ class EncodedViews(Views):
         with self._lock:
             assert self._network is not None, "encoded_by was called"
             if self._network.front != self._front:
-                self._kept, self._front = {}, self._network.front
-            if kind not in self._kept:
-                self._kept[kind] = self._made(self._network, kind, views)
-            return self._kept[kind]
+                self._by_kind, self._front = {}, self._network.front
+            if kind not in self._by_kind:
+                self._by_kind[kind] = self._made(self._network, kind, views)
+            return self._by_kind[kind]
 
     def _made(self, network: Network, kind: str, views: int) -> Tensor:
         """Return the embeddings of all images, float32 [views, n, width]; those that other runs made are taken from them."""
@@ -106,15 +106,15 @@ class EncodedViews(Views):
 
         def encoded(positions: NDArray[np.int64]) -> Iterator[Tensor]:
             for view in range(views):
-                own = positions[positions // len(self) == view] % len(self)
-                yield from self._encoded(network, kind, view, own)
+                view_positions = positions[positions // len(self) == view] % len(self)
+                yield from self._encoded(network, kind, view, view_positions)
 
         if self._shelf is None or not len(self):
             batches = encoded(np.arange(views * len(self)))
             return torch.cat([torch.empty((0, network.width), device=self.device), *batches]).view(shape)
-        seen = self._model.model_dump(mode="json", include=_SEEN_BY)
+        view_settings = self._model.model_dump(mode="json", include=_SEEN_BY)
         names = self._names(kind, views)
-        return self._shelf.of(network.encoder, network.width, self.device, seen, names, encoded).view(shape)
+        return self._shelf.of(network.encoder, network.width, self.device, view_settings, names, encoded).view(shape)
 
     def _names(self, kind: str, views: int) -> list[bytes]:
         """Return what tells the views from others, view by view: the image, and of drawn ones all that is drawn for at once."""
@@ -134,12 +134,14 @@ class EncodedViews(Views):
                 yield self._by_encoder(network, self.pixels(batch))
             return
         drawn = self._draws.torch(f"{kind} views/{view}")
-        own: dict[str, Any] = {"weak": Views.weak, "strong": Views.strong}
+        view_methods: dict[str, Any] = {"weak": Views.weak, "strong": Views.strong}
         for batch in self.over(np.arange(len(self))):
-            seen = own[kind](self, batch, drawn)  # of all, so that the draws of each are the same, whichever are wanted
+            view_batch = view_methods[kind](
+                self, batch, drawn
+            )  # of all, so that the draws of each are the same, whichever are wanted
             chosen = self.to_device(np.flatnonzero(np.isin(batch.cpu().numpy(), wanted)))
             if len(chosen):
-                yield self._by_encoder(network, seen[chosen])
+                yield self._by_encoder(network, view_batch[chosen])
 
     def _by_encoder(self, network: Network, images: Tensor) -> Tensor:
         """Return embeddings of images, a fixed number at a time; the last ones are filled up."""
@@ -147,8 +149,8 @@ class EncodedViews(Views):
         with torch.no_grad():
             for part in torch.split(images, size):
                 lacking = size - len(part)
-                whole = torch.cat([part, part[:1].expand(lacking, *part.shape[1:])]) if lacking else part
-                made.append(network.encoder(whole)[: len(part)])
+                padded_batch = torch.cat([part, part[:1].expand(lacking, *part.shape[1:])]) if lacking else part
+                made.append(network.encoder(padded_batch)[: len(part)])
         return torch.cat(made)
 
 
@@ -171,5 +173,5 @@ def views_of(
     pixels = network_called(model.network).gives_maps or any(piece.needs_pixels for piece in method.pieces)
     if model.trainable != "Head" or model.lora is not None or pixels:
         return Views(images, augmentation, device)
-    kept = None if embeddings is None else KeptEmbeddings(embeddings)
-    return EncodedViews(images, augmentation, device, draws, model, kept)
+    embedding_cache = None if embeddings is None else KeptEmbeddings(embeddings)
+    return EncodedViews(images, augmentation, device, draws, model, embedding_cache)

@@ -85,9 +85,9 @@ def save_onnx(model: ImageModel, path: Path, description: str) -> None:
         raise AnchorageError(PACKAGE_MISSING, message) from error
 
     def write(partial: Path) -> Program:
-        found = torch.onnx.export(_recorded(model), input_names=[INPUT], output_names=[OUTPUT], verbose=False)
-        assert found is not None, "of dynamo=True, the default"
-        proto = found.model_proto
+        program = torch.onnx.export(_recorded(model), input_names=[INPUT], output_names=[OUTPUT], verbose=False)
+        assert program is not None, "of dynamo=True, the default"
+        proto = program.model_proto
         proto.metadata_props.add(key=DESCRIPTION, value=description)
         onnx.save_model(proto, partial)
         session: Any = ReferenceEvaluator(onnx.load_model(partial))
@@ -102,9 +102,9 @@ def _recorded(model: ImageModel) -> torch.export.ExportedProgram:
 
 
 def _pixels(model: ImageModel, count: int) -> Tensor:
-    found, draw = model.described, np.random.default_rng(0)
-    shape = (count, *found.input_shape)
-    if found.volume is not None:
+    description, draw = model.described, np.random.default_rng(0)
+    shape = (count, *description.input_shape)
+    if description.volume is not None:
         return torch.from_numpy(draw.random(shape, np.float32))
     return torch.from_numpy(draw.integers(0, 256, shape, np.uint8))
 
@@ -114,11 +114,11 @@ def _save(model: ImageModel, path: Path, write: Callable[[Path], Program]) -> No
     with replacing(path) as partial, torch.no_grad(), _quiet():
         wanted = model(images)  # before recording: what augmentations cache must be no part of a recording
         try:
-            found = write(partial)(images)
+            outputs = write(partial)(images)
         except _TROUBLE as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise AnchorageError(EXPORT_FAILED, f"{model.described.network}: {first[:300]}") from error
-        apart = float((found - wanted).abs().max())
+        apart = float((outputs - wanted).abs().max())
         if not apart <= TOLERANCE:
             raise AnchorageError(EXPORT_FAILED, f"{model.described.network}: probabilities differ by up to {apart:.2g}")
 

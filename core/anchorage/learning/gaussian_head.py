@@ -14,13 +14,13 @@ class GaussianHead(nn.Linear):
     ----------
     width, num_outputs : int
         Features d and classes C.
-    whole : bool
+    full_covariance : bool
         Whether `scale` is [C, d, d].
     """
 
-    def __init__(self, width: int, num_outputs: int, *, whole: bool) -> None:
+    def __init__(self, width: int, num_outputs: int, *, full_covariance: bool) -> None:
         super().__init__(width, num_outputs)
-        self.scale = nn.Parameter(torch.zeros(num_outputs, width, *((width,) if whole else ())))
+        self.scale = nn.Parameter(torch.zeros(num_outputs, width, *((width,) if full_covariance else ())))
 
     def forward(self, z: Tensor) -> Tensor:
         """Return scores [n, C] of features [n, d]."""

@@ -45,39 +45,39 @@ def heat(
     convolutions = [layer for layer in model.network.encoder.modules() if isinstance(layer, nn.Conv2d)]
     if not convolutions:
         raise AnchorageError(MODEL_UNUSABLE, f"{model.described.network} has no convolution, which Grad-CAM needs")
-    kept: list[Tensor] = []
-    hook = convolutions[-1].register_forward_hook(lambda _layer, _inputs, output: kept.append(output))
+    outputs: list[Tensor] = []
+    hook = convolutions[-1].register_forward_hook(lambda _layer, _inputs, output: outputs.append(output))
     try:
         with torch.enable_grad():
             views = model.views(levels(torch.from_numpy(np.ascontiguousarray(images)))).requires_grad_(True)
             chosen = model.network(views).gather(1, torch.from_numpy(classes)[:, None]).sum()
-            (gradient,) = torch.autograd.grad(chosen, kept[-1])
+            (gradient,) = torch.autograd.grad(chosen, outputs[-1])
     finally:
         hook.remove()
-    maps = kept[-1].detach()
-    found = functional.relu((gradient.mean((2, 3), keepdim=True) * maps).sum(1, keepdim=True))
-    found = functional.interpolate(found, views.shape[2:], mode="bilinear", align_corners=False)
-    found = found / found.amax((1, 2, 3), keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
-    before = (images.shape[-1] - found.shape[-1]) // 2  # of a network that sees the middle
-    after = images.shape[-1] - found.shape[-1] - before
-    return np.asarray(functional.pad(found[:, 0], (before, after, before, after)).numpy(), np.float32)
+    maps = outputs[-1].detach()
+    heat_maps = functional.relu((gradient.mean((2, 3), keepdim=True) * maps).sum(1, keepdim=True))
+    heat_maps = functional.interpolate(heat_maps, views.shape[2:], mode="bilinear", align_corners=False)
+    heat_maps = heat_maps / heat_maps.amax((1, 2, 3), keepdim=True).clamp_min(torch.finfo(heat_maps.dtype).tiny)
+    before = (images.shape[-1] - heat_maps.shape[-1]) // 2  # of a network that sees the middle
+    after = images.shape[-1] - heat_maps.shape[-1] - before
+    return np.asarray(functional.pad(heat_maps[:, 0], (before, after, before, after)).numpy(), np.float32)
 
 
-def picture(pixels: NDArray[np.uint8] | NDArray[np.uint16], found: NDArray[np.float32]) -> Image.Image:
+def picture(pixels: NDArray[np.uint8] | NDArray[np.uint16], heat_map: NDArray[np.float32]) -> Image.Image:
     """Return an image with its heat in front, from transparent over red to yellow.
 
     Parameters
     ----------
     pixels : ndarray of uint8 or uint16, shape [channels, size, size]
         The image as the model has it.
-    found : ndarray of float32, shape [size, size]
+    heat_map : ndarray of float32, shape [size, size]
         Of `heat`.
     """
     side = max(_LEAST_SIDE, pixels.shape[-1])
     colours = np.broadcast_to(with_levels_of(pixels, np.uint8), (3, *pixels.shape[1:])).transpose(1, 2, 0)
     planes = Image.fromarray(np.ascontiguousarray(colours))
     shown = np.asarray(planes.resize((side, side), Image.Resampling.NEAREST), np.float32)
-    share = np.asarray(Image.fromarray(found).resize((side, side), Image.Resampling.BILINEAR), np.float32)[..., None]
+    share = np.asarray(Image.fromarray(heat_map).resize((side, side), Image.Resampling.BILINEAR), np.float32)[..., None]
     colour = np.concatenate([np.full_like(share, 255), 255 * share, np.zeros_like(share)], 2)
     mixed = shown + _OPACITY * share * (colour - shown)
     return Image.fromarray(np.rint(mixed).clip(0, 255).astype(np.uint8))

@@ -23,7 +23,7 @@ METRICS = "a mapping of names to numbers"
 _DECLARED = re.compile(r"\[(.*)\](?: (\w+))?")
 
 
-def checked(piece: Piece, hook: str, found: T, kinds: type | tuple[type, ...], due: str) -> T:
+def checked(piece: Piece, hook: str, result: T, kinds: type | tuple[type, ...], due: str) -> T:
     """Return what a hook returned, which is of one of these types.
 
     Raises
@@ -32,12 +32,12 @@ def checked(piece: Piece, hook: str, found: T, kinds: type | tuple[type, ...], d
         PIECE_WRONG: it is of another type.
     """
     with returned_by(piece, hook):
-        check_type(found, kinds, due)
-    return found
+        check_type(result, kinds, due)
+    return result
 
 
 def checked_arrays(
-    piece: Piece | None, hook: str, found: "AuxiliaryData", declared: Iterable[AuxiliaryArray] | None = None
+    piece: Piece | None, hook: str, arrays: "AuxiliaryData", declared: Iterable[AuxiliaryArray] | None = None
 ) -> Mapping[str, NDArray[Any]]:
     """Return the arrays that a hook returned.
 
@@ -47,7 +47,7 @@ def checked_arrays(
         Whose hook it is.
     hook : str
         Its name.
-    found : mapping of str to ndarray
+    arrays : mapping of str to ndarray
         What it returned.
     declared : iterable of AuxiliaryArray, optional
         What it may return; a name may have wildcards. None: anything.
@@ -58,16 +58,16 @@ def checked_arrays(
         PIECE_WRONG: it is no such mapping, or a name, dtype or number of axes is not declared.
     """
     with returned_by(piece, hook):
-        check_type(found, Mapping, ARRAYS)
-        for name, array in found.items():
+        check_type(arrays, Mapping, ARRAYS)
+        for name, array in arrays.items():
             if not isinstance(name, str) or not isinstance(array, np.ndarray | np.generic):
                 raise WrongResultError(f"{shown(array)} as {name}", ARRAYS)
             if declared is not None:
                 _check_declared(name, array, list(declared))
-    return found
+    return arrays
 
 
-def checked_metrics(piece: Piece, hook: str, found: Mapping[str, Any]) -> Mapping[str, float]:
+def checked_metrics(piece: Piece, hook: str, metrics: Mapping[str, Any]) -> Mapping[str, float]:
     """Return the metrics that a hook returned.
 
     Raises
@@ -76,11 +76,11 @@ def checked_metrics(piece: Piece, hook: str, found: Mapping[str, Any]) -> Mappin
         PIECE_WRONG: they are no mapping of names to numbers.
     """
     with returned_by(piece, hook):
-        check_type(found, Mapping, METRICS)
-        for name, value in found.items():
+        check_type(metrics, Mapping, METRICS)
+        for name, value in metrics.items():
             if not isinstance(name, str) or not isinstance(value, Real):
                 raise WrongResultError(f"{shown(value)} as {name}", METRICS)
-    return found
+    return metrics
 
 
 def _check_declared(name: str, array: Any, declared: Sequence[AuxiliaryArray]) -> None:

@@ -102,8 +102,8 @@ class LearningHooks(Piece):
         """Return metrics of a round's new global model."""
         return {}
 
-    def adopted(self, network: Network, taken: frozenset[str]) -> None:
-        """Fill what a stage's model did not take over from the stage before; `taken` names the tensors that were."""
+    def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
+        """Fill what a stage's model did not take over from the stage before; `loaded_names` names the tensors that were."""
 
     def finish_training(self, server_round: ServerRound, network: Network) -> None:
         """Mend a network after the server's training, before it travels."""
@@ -115,7 +115,7 @@ class LearningHooks(Piece):
     def before_scoring(self, server_round: ServerRound, network: Network) -> None:
         """Turn a global model into an ordinary network of the same outputs, to be evaluated."""
 
-    def load_own_layers(self, network: Network, kept: Mapping[str, NDArray[Any]]) -> None:
+    def load_own_layers(self, network: Network, previous_state: Mapping[str, NDArray[Any]]) -> None:
         """Put back the layers that a silo keeps to itself (`RoundPart.kept`), before it scores a model on images of its own."""
 
 
@@ -203,9 +203,9 @@ class PseudoLabelHooks(LearningHooks):
         """
         from anchorage.learning.label_checks import check_labels
 
-        found = self.label(silo_round, indices)
+        result = self.label(silo_round, indices)
         with returned_by(self, "label"):
-            return check_labels(found, len(indices), silo_round.run.model.num_outputs)
+            return check_labels(result, len(indices), silo_round.run.model.num_outputs)
 
     def objective(self, silo_round: SiloRound) -> Work | None:
         """Return the silo's work of a round; None where the silo only learns its own labels."""
@@ -370,7 +370,7 @@ class OptimiserHooks(LearningHooks):
         """Return what the silo keeps of it."""
         return {}
 
-    def remember(self, network: Network, optimiser: torch.optim.Optimizer, kept: Arrays) -> None:
+    def remember(self, network: Network, optimiser: torch.optim.Optimizer, previous_state: Arrays) -> None:
         """Put back what `memory` returned."""
 
 

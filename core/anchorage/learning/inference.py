@@ -69,8 +69,10 @@ class ImageModel(nn.Module):
             map_width=head.width if kind.gives_maps else None,
         )
         if head.covariances is not None:
-            whole = head.covariances == "classes"
-            self.network.classifier = GaussianHead(self.network.classifier.in_features, outputs, whole=whole)
+            full_covariance = head.covariances == "classes"
+            self.network.classifier = GaussianHead(
+                self.network.classifier.in_features, outputs, full_covariance=full_covariance
+            )
         with torch.no_grad():
             load_arrays(self.network, {name: array for name, array in arrays.items() if name.startswith(SCORING)})
         self.requires_grad_(False)
@@ -97,10 +99,10 @@ class ImageModel(nn.Module):
             They are not finite.
         """
         with torch.no_grad():
-            found: NDArray[np.float32] = self(levels(torch.from_numpy(np.ascontiguousarray(images)))).numpy()
-        if not np.isfinite(found).all():
+            scores: NDArray[np.float32] = self(levels(torch.from_numpy(np.ascontiguousarray(images)))).numpy()
+        if not np.isfinite(scores).all():
             raise AnchorageError(LOSS_NOT_FINITE, "the model's outputs are not finite")
-        return found
+        return scores
 
 
 def read_weights(folder: Path, weights: Weights) -> ModelBytes:
@@ -113,22 +115,22 @@ def read_weights(folder: Path, weights: Weights) -> ModelBytes:
     """
     model = read_safetensors(folder / weights.file).model.of_network()
     if model.digest != weights.digest:
-        found = f"digest {model.digest[:12]}…, but model.json says {weights.digest[:12]}…"
-        raise AnchorageError(MODEL_UNUSABLE, f"{folder / weights.file} has {found}")
+        detail = f"digest {model.digest[:12]}…, but model.json says {weights.digest[:12]}…"
+        raise AnchorageError(MODEL_UNUSABLE, f"{folder / weights.file} has {detail}")
     return model
 
 
 def _augmentation(described: Inference) -> Augmentation:
-    found = described.normalisation
-    if found.rule == PER_CHANNEL:
-        return Augmentation(found.mean, found.std)
-    return CroppedAugmentation((), ()) if found.rule == PER_IMAGE else augmentation_of(found.rule)
+    normalisation = described.normalisation
+    if normalisation.rule == PER_CHANNEL:
+        return Augmentation(normalisation.mean, normalisation.std)
+    return CroppedAugmentation((), ()) if normalisation.rule == PER_IMAGE else augmentation_of(normalisation.rule)
 
 
 def _network(name: str) -> NetworkHooks:
     try:
-        found = network_called(name)
+        network = network_called(name)
     except (KeyError, ValueError) as error:
         raise AnchorageError(MODEL_UNUSABLE, f"no installed package has the network {name}") from error
     require_package(name)
-    return expect(found, NetworkHooks)
+    return expect(network, NetworkHooks)

@@ -47,7 +47,7 @@ class KeptEmbeddings:
         encoder: torch.nn.Module,
         width: int,
         device: torch.device,
-        seen: Mapping[str, object],
+        view_settings: Mapping[str, object],
         names: Sequence[bytes],
         encoded: Callable[[NDArray[np.int64]], Iterable[Tensor]],
     ) -> Tensor:
@@ -61,7 +61,7 @@ class KeptEmbeddings:
             Of the embeddings.
         device : torch.device
             Where it calculates, which is part of the file's name.
-        seen : mapping of str to anything that JSON can hold
+        view_settings : mapping of str to anything that JSON can hold
             What else decides what it makes of an image: network, size, augmentation.
         names : sequence of bytes
             What tells an image and view from others.
@@ -78,18 +78,18 @@ class KeptEmbeddings:
         AnchorageError
             LEARNER_STATE_UNWRITABLE: the folder cannot be written.
         """
-        kept = _Database(self._folder / f"{_name(encoder, device, seen)}.sqlite")
+        database = _Database(self._folder / f"{_name(encoder, device, view_settings)}.sqlite")
         with self._storage_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
             with TemporaryFile(dir=self._folder) as gathered:
                 places = _Places(gathered, width * np.dtype(np.float32).itemsize)
-                missing = kept.read(names, places)
+                missing = database.read(names, places)
                 start = 0
                 for batch in encoded(missing) if len(missing) else ():
                     rows = [row.tobytes() for row in batch.cpu().numpy().astype(np.float32, copy=False)]
                     positions = missing[start : start + len(rows)].tolist()
                     start += len(rows)
-                    kept.write({names[position]: row for position, row in zip(positions, rows, strict=True)})
+                    database.write({names[position]: row for position, row in zip(positions, rows, strict=True)})
                     for position, row in zip(positions, rows, strict=True):
                         places.write(position, row)
                 if not names:
@@ -103,8 +103,8 @@ class KeptEmbeddings:
         try:
             yield
         except (OSError, sqlite3.Error) as error:
-            found = (error.strerror if isinstance(error, OSError) else None) or error
-            message = f"embeddings cannot be kept in {self._folder}: {found}"
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            message = f"embeddings cannot be kept in {self._folder}: {reason}"
             raise AnchorageError(LEARNER_STATE_UNWRITABLE, message) from error
 
 
@@ -130,15 +130,15 @@ class _Database:
         """Write what is kept at its places, and return the positions of what is not."""
 
         def missing(connection: sqlite3.Connection) -> list[int]:
-            found = []
+            missing_positions = []
             for position, name in enumerate(names):
-                whole = connection.execute("select embedding from embeddings where name = ?", (name,)).fetchone()
-                row = whole[0][:-_CHECK] if whole else b""
-                if len(row) == places.nbytes and whole[0] == _checked(row):
+                stored_row = connection.execute("select embedding from embeddings where name = ?", (name,)).fetchone()
+                row = stored_row[0][:-_CHECK] if stored_row else b""
+                if len(row) == places.nbytes and stored_row[0] == _checked(row):
                     places.write(position, row)
                 else:
-                    found.append(position)
-            return found
+                    missing_positions.append(position)
+            return missing_positions
 
         return np.array(self._with(missing), np.int64)
 
@@ -172,9 +172,9 @@ def _checked(row: bytes) -> bytes:
     return row + blake3(row).digest(_CHECK)
 
 
-def _name(encoder: torch.nn.Module, device: torch.device, seen: Mapping[str, object]) -> str:
+def _name(encoder: torch.nn.Module, device: torch.device, view_settings: Mapping[str, object]) -> str:
     calculates = [__version__, torch.__version__, device.type, torch.backends.cpu.get_cpu_capability()]
-    digest = blake3(json.dumps([calculates, seen], sort_keys=True).encode())
+    digest = blake3(json.dumps([calculates, view_settings], sort_keys=True).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(tensor.cpu().numpy()).tobytes())

@@ -6,12 +6,12 @@ from torch import Tensor
 from anchorage.api.piece_faults import WrongResultError, shown
 
 
-def check_labels(found: object, count: int, num_outputs: int) -> tuple[Tensor, Tensor]:
+def check_labels(result: object, count: int, num_outputs: int) -> tuple[Tensor, Tensor]:
     """Return pseudo-labels, int64 [count], and whether they are accepted, bool [count].
 
     Parameters
     ----------
-    found : tuple of Tensor
+    result : tuple of Tensor
         What a pseudo-labeller returned.
     count : int
         How many images it was to label.
@@ -24,15 +24,15 @@ def check_labels(found: object, count: int, num_outputs: int) -> tuple[Tensor, T
         It is no such pair, or a label is no class.
     """
     due = f"labels, int64 [{count}], and whether they are accepted, bool [{count}]"
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise WrongResultError(shown(found), due)
-    labels, accepted = found
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise WrongResultError(shown(result), due)
+    labels, accepted = result
     for tensor, dtype in ((labels, torch.int64), (accepted, torch.bool)):
         if not isinstance(tensor, Tensor) or tensor.dtype != dtype or tensor.shape != (count,):
             raise WrongResultError(f"{shown(labels)} and {shown(accepted)}", due)
     if count:
         smallest, largest = torch.stack([labels.min(), labels.max()]).tolist()
         if smallest < 0 or largest >= num_outputs:
-            found = f"labels from {smallest} to {largest}"
-            raise WrongResultError(found, f"labels from 0 to {num_outputs - 1}, of images that are not accepted, too")
+            result = f"labels from {smallest} to {largest}"
+            raise WrongResultError(result, f"labels from 0 to {num_outputs - 1}, of images that are not accepted, too")
     return labels, accepted

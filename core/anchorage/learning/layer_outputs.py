@@ -26,8 +26,8 @@ def require_layer(network: Network, layer: str) -> None:
     names = [name for name, _ in network.named_modules() if name]
     if layer not in names:
         top = [name for name in names if name.count(".") <= 1][:_SHOWN]
-        found = f"found evaluation.embeddings.layer {layer}, which the network has not"
-        raise AnchorageError(NETWORK_UNUSABLE, f"{found}; name a module such as {', '.join(top)}")
+        detail = f"found evaluation.embeddings.layer {layer}, which the network has not"
+        raise AnchorageError(NETWORK_UNUSABLE, f"{detail}; name a module such as {', '.join(top)}")
 
 
 def layer_outputs(network: Network, layer: str) -> Callable[[Tensor], Tensor]:
@@ -50,20 +50,20 @@ def layer_outputs(network: Network, layer: str) -> Callable[[Tensor], Tensor]:
     run = network.anchor if layer.split(".", 1)[0] == _ANCHOR_HEAD else network.forward
 
     def outputs(images: Tensor) -> Tensor:
-        seen: list[Any] = []
+        captured: list[Any] = []
 
         def keep(module: nn.Module, inputs: Any, output: Any) -> None:
-            seen.append(output)
+            captured.append(output)
 
         handle = attrgetter(layer)(network).register_forward_hook(keep)
         try:
             run(images)
         finally:
             handle.remove()
-        if not seen:
+        if not captured:
             message = f"evaluation.embeddings.layer {layer} takes no part in the classification of these images; name encoder, or another layer"
             raise AnchorageError(NETWORK_UNUSABLE, message)
-        return _rows(seen[-1], layer)
+        return _rows(captured[-1], layer)
 
     return outputs
 

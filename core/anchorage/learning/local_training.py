@@ -76,10 +76,10 @@ class Batching:
 
     def positions(self, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
         """Yield shuffled positions 0..count-1, epoch by epoch; the last one may be cut short."""
-        left = self.steps(count)
-        while left:
-            for batch in islice(epoch_batches(rng, count, self.size, self.smallest), left):
-                left -= 1
+        steps_left = self.steps(count)
+        while steps_left:
+            for batch in islice(epoch_batches(rng, count, self.size, self.smallest), steps_left):
+                steps_left -= 1
                 yield batch
 
     def rest(self, count: int, draws: Draws, stream: str = BATCHES) -> Iterator[NDArray[np.int64]]:
@@ -138,22 +138,22 @@ class Labelled:
 
         def seen(indices: Tensor, labels: Tensor) -> Iterator[Tensor]:
             for kind in kinds:
-                images, own = self.views.with_labels(kind, indices, labels, generator)
-                yield from (own, images)
+                images, labels_of_view = self.views.with_labels(kind, indices, labels, generator)
+                yield from (labels_of_view, images)
 
         return self._split(batches, seen, place)
 
     def _split(
         self,
         batches: Iterable[NDArray[np.int64]],
-        seen: Callable[[Tensor, Tensor], Iterable[Tensor]],
+        view_batch: Callable[[Tensor, Tensor], Iterable[Tensor]],
         place: Place | None,
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield each batch of what is seen of several at once, by their indices and labels."""
         for group in grouped(batches, self.views.ahead):
             indices, labels = self.batch(np.concatenate(group))
             sizes = [len(batch) * self.views.per_image for batch in group]
-            split = [torch.split(tensor, sizes) for tensor in seen(indices, labels)]
+            split = [torch.split(tensor, sizes) for tensor in view_batch(indices, labels)]
             for ahead, of_batch in zip(reversed(range(len(group))), zip(*split, strict=True), strict=True):
                 if place is not None:
                     place.take(BATCHES, ahead)
@@ -182,16 +182,16 @@ def labelled_losses(
     """
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     kinds: Sequence[Kind] = ("weak", "strong") if both_views else ("learnt",)
-    for seen in data.paired(batching.rest(len(data.indices), draws), kinds, augmentation, draws.place):
-        part = devices.part(len(seen[0]), batching.smallest)
-        labels, images, *strong = part.of(*seen)
+    for batch in data.paired(batching.rest(len(data.indices), draws), kinds, augmentation, draws.place):
+        part = devices.part(len(batch[0]), batching.smallest)
+        labels, images, *strong = part.of(*batch)
         z = network.represent(images)
         value = loss(network.classifier(z), labels)
         if contrast is not None:
             value = value + contrast(images, z)
         if strong:
-            own, other = strong
-            value = (value + loss(network(other), own)) / 2
+            first_labels, other = strong
+            value = (value + loss(network(other), first_labels)) / 2
         yield part.weighted(value)
 
 
@@ -210,11 +210,11 @@ def two_head_losses(
     for positions in batching.rest(len(data.indices), draws):
         draws.place.take(BATCHES)
         indices, labels = data.batch(positions)
-        seen = [_first(data.views, both_views)(indices, augmentation)]
+        views = [_first(data.views, both_views)(indices, augmentation)]
         if both_views:
-            seen.append(data.views.strong(indices, augmentation))
+            views.append(data.views.strong(indices, augmentation))
         part = devices.part(len(labels), batching.smallest)
-        labels, images, *strong = part.of(labels, *seen)
+        labels, images, *strong = part.of(labels, *views)
         value = loss(network, network.represent(images), labels)
         for other in strong:
             value = (value + loss(network, network.represent(other), labels)) / 2
@@ -228,9 +228,9 @@ def strong_losses(
     devices = devices or DeviceGroup()
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     batches = batching.rest(len(data.indices), draws)
-    for seen in data.paired(batches, ("strong",), augmentation, draws.place):
-        part = devices.part(len(seen[0]), batching.smallest)
-        labels, images = part.of(*seen)
+    for batch in data.paired(batches, ("strong",), augmentation, draws.place):
+        part = devices.part(len(batch[0]), batching.smallest)
+        labels, images = part.of(*batch)
         yield part.weighted(loss(network(images), labels))
 
 

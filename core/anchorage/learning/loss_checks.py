@@ -70,8 +70,8 @@ class CheckedLoss:
         if _is_looked_at(value, first=not self._begun) and not isfinite(_number(value)):
             tensors = [each for each in inputs if isinstance(each, Tensor) and each.is_floating_point()]
             if all(_is_ordinary(each) for each in tensors):
-                found = f"{_number(value)} for finite {' and '.join(shown(each) for each in tensors)}"
-                raise wrong_result(self._piece, f"the loss of {self._hook}", found, "a finite number")
+                detail = f"{_number(value)} for finite {' and '.join(shown(each) for each in tensors)}"
+                raise wrong_result(self._piece, f"the loss of {self._hook}", detail, "a finite number")
         self._begun = True
         return value
 
@@ -98,11 +98,11 @@ def checked_losses(
     for step, loss in enumerate(losses, 1):
         _check_scalar(piece, f"{hook}, in its losses,", loss)
         if not loss.requires_grad:
-            found = f"a loss in step {step} that depends on no weight of the model"
-            raise wrong_result(piece, hook, found, "a loss with a gradient")
+            detail = f"a loss in step {step} that depends on no weight of the model"
+            raise wrong_result(piece, hook, detail, "a loss with a gradient")
         if _is_looked_at(loss, first=step == 1) and not isfinite(_number(loss)) and _is_ordinary(outputs()):
-            found = f"a loss of {_number(loss)} in step {step}, while the model's outputs are finite"
-            raise wrong_result(piece, hook, found, "finite losses")
+            detail = f"a loss of {_number(loss)} in step {step}, while the model's outputs are finite"
+            raise wrong_result(piece, hook, detail, "finite losses")
         yield loss
 
 
@@ -130,9 +130,9 @@ def sample_outputs(network: Network, views: Views, indices: NDArray[np.int64]) -
     """Return the outputs of a network in training, of the first few of some images as they are; the network's mode stays."""
     training = network.training
     network.eval()
-    found = views.mapped(indices[:LOOKED_AT], lambda i: network(views.plain(i)))
+    outputs = views.mapped(indices[:LOOKED_AT], lambda i: network(views.plain(i)))
     network.train(training)
-    return found
+    return outputs
 
 
 def _check_scalar(piece: Piece, hook: str, value: object) -> None:

@@ -61,8 +61,8 @@ class Adapters(nn.Module):
             self.register_parameter(key + ADAPTER_B, nn.Parameter(torch.zeros(rows, rank)))
             self._keys[name] = key
         if not self._keys:
-            found = f"found spec.model.lora of rank {rank}, which is smaller than no frozen linear map or convolution"
-            raise AnchorageError(NETWORK_UNUSABLE, f"{found}; choose a smaller rank, or remove lora")
+            detail = f"found spec.model.lora of rank {rank}, which is smaller than no frozen linear map or convolution"
+            raise AnchorageError(NETWORK_UNUSABLE, f"{detail}; choose a smaller rank, or remove lora")
         self.register_buffer(ADAPTER_SCALE, torch.tensor(lora.alpha / rank))
 
     def embed(self, encoder: nn.Module, x: Tensor) -> Tensor:
@@ -71,11 +71,11 @@ class Adapters(nn.Module):
         return embedded
 
     def _adapted(self, encoder: nn.Module) -> dict[str, Tensor]:
-        own: dict[str, Tensor] = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        tensors: dict[str, Tensor] = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         weights = {}
         for name, key in self._keys.items():
             weight = encoder.get_parameter(name)
-            change = own[ADAPTER_SCALE] * (own[key + ADAPTER_B] @ own[key + ADAPTER_A])
+            change = tensors[ADAPTER_SCALE] * (tensors[key + ADAPTER_B] @ tensors[key + ADAPTER_A])
             weights[name] = weight + change.view_as(weight)
         return weights
 

@@ -66,10 +66,10 @@ def scored_maps(
     with torch.no_grad():
         for start in range(0, len(indices), size):
             logits: Tensor = network(views.plain(views.to_device(indices[start : start + size])))
-            own = labels[start : start + size]
-            total += float(task.loss(logits.double(), views.to_device(own))) * len(own)
+            batch_labels = labels[start : start + size]
+            total += float(task.loss(logits.double(), views.to_device(batch_labels))) * len(batch_labels)
             finite = finite and bool(logits.isfinite().all())
-            compared.append(task.compared(own, task.maps(logits).cpu().numpy(), spacing))
+            compared.append(task.compared(batch_labels, task.maps(logits).cpu().numpy(), spacing))
     return np.concatenate(compared), total / max(1, len(indices)), finite
 
 
@@ -154,6 +154,6 @@ def _upright(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _framed(plane: NDArray[np.uint8], sides: tuple[int, ...], fill: int) -> NDArray[np.uint8]:
     """Return a slice [c, rows, columns] in the middle of a frame."""
     framed = np.full((len(plane), *sides), fill, np.uint8)
-    top, left = ((whole - own) // 2 for whole, own in zip(sides, plane.shape[1:], strict=True))
-    framed[:, top : top + plane.shape[1], left : left + plane.shape[2]] = plane
+    top, x_start = ((full_side - plane_side) // 2 for full_side, plane_side in zip(sides, plane.shape[1:], strict=True))
+    framed[:, top : top + plane.shape[1], x_start : x_start + plane.shape[2]] = plane
     return framed

@@ -61,8 +61,8 @@ class TrainingMethod:
     @property
     def loss_pieces(self) -> tuple[LearningHooks, ...]:
         """The pieces that have a part in a silo's loss."""
-        given = (self.local_loss, self.second_head, self.self_supervised, self.pseudo_labels)
-        return (*given, self.mixup, self.input_mixing, self.regulariser)
+        loss_slots = (self.local_loss, self.second_head, self.self_supervised, self.pseudo_labels)
+        return (*loss_slots, self.mixup, self.input_mixing, self.regulariser)
 
     @property
     def trains_classifier(self) -> bool:

@@ -108,8 +108,8 @@ class Network(nn.Module):
         """Names of the tensors that do not train."""
         self.front: tuple[bytes, ...] = ()
         """Digests of the frozen tensors' chunks that were loaded last (`Manifest.fixed`); empty where they are as drawn."""
-        self.projection, seen = _before_classifier(width, projection, hidden, components)
-        self.classifier = nn.Linear(seen, num_outputs, bias=bias)
+        self.projection, features = _before_classifier(width, projection, hidden, components)
+        self.classifier = nn.Linear(features, num_outputs, bias=bias)
         if map_width is not None:
             self.classifier = PixelClassifier(map_width, num_outputs, bias=bias)
         self.anchor_head = nn.Linear(width, ANCHOR_WIDTH) if anchor_head else None
@@ -181,9 +181,11 @@ class Network(nn.Module):
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(name not in self.frozen)
         for path, module in self.encoder.named_modules(prefix=ENCODER.removesuffix(".")):
-            own = [f"{path}.{name}" for name in module.state_dict()]
+            state_names = [f"{path}.{name}" for name in module.state_dict()]
             counted = f"{path}.{BUFFERS[0]}"
-            setattr(module, _STILL, (bool(own) and self.frozen.issuperset(own)) or counted in self.frozen)
+            setattr(
+                module, _STILL, (bool(state_names) and self.frozen.issuperset(state_names)) or counted in self.frozen
+            )
         self.train(self.training)
 
     def adapt(self, lora: LowRank, seed: int) -> None:
@@ -307,8 +309,8 @@ def build_encoder(model: ModelSpec, seed: int) -> nn.Module:
             encoder = checked(kind, "volume_encoder", built, nn.Module, "a torch.nn.Module")
     for name, tensor in encoder.state_dict().items():
         if tensor.dtype not in TRAVELLING:
-            found = f"an encoder whose {name} is {str(tensor.dtype).removeprefix('torch.')}"
-            raise wrong_result(kind, "encoder", found, "parameters and buffers of float32 or int64")
+            detail = f"an encoder whose {name} is {str(tensor.dtype).removeprefix('torch.')}"
+            raise wrong_result(kind, "encoder", detail, "parameters and buffers of float32 or int64")
     return encoder
 
 
@@ -327,8 +329,8 @@ def _width(encoder: nn.Module, model: ModelSpec) -> int:
         embedded = encoder.eval()(torch.zeros(1, model.channels, side, side))
     encoder.train(training)
     if not isinstance(embedded, Tensor) or embedded.ndim != _EMBEDDED or not embedded.is_floating_point():
-        found = f"an encoder that makes {shown(embedded)} of one image"
-        raise wrong_result(network_of(model), "encoder", found, "one that makes a float tensor of [images, width]")
+        detail = f"an encoder that makes {shown(embedded)} of one image"
+        raise wrong_result(network_of(model), "encoder", detail, "one that makes a float tensor of [images, width]")
     return int(embedded.shape[1])
 
 

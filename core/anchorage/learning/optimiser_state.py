@@ -14,10 +14,10 @@ def put_back(optimiser: torch.optim.Optimizer, states: Mapping[int, Mapping[str,
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     laid_out = {
         number: {
-            key: torch.empty_like(own).copy_(value) if value.shape == own.shape else value
+            key: torch.empty_like(target).copy_(value) if value.shape == target.shape else value
             for key, value in state.items()
         }
         for number, state in states.items()
-        for own in (parameters[number],)
+        for target in (parameters[number],)
     }
     optimiser.load_state_dict({"state": laid_out, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -42,14 +42,14 @@ class _PlainOptimiser(torch.optim.Optimizer):
         """Return what is kept by the number of its parameter, and the groups with numbers in the place of parameters."""
         numbers = {parameter: number for number, parameter in enumerate(self._parameters())}
         groups = [{**group, "params": [numbers[p] for p in group["params"]]} for group in self.param_groups]
-        return {"state": {numbers[p]: kept for p, kept in self.state.items()}, "param_groups": groups}
+        return {"state": {numbers[p]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Put back the states of `state_dict`; rates and other options of groups stay as they are."""
         parameters = self._parameters()
-        for number, kept in state_dict["state"].items():
-            own = parameters[number]
-            self.state[own] = {key: value.to(own.device, torch.float32) for key, value in kept.items()}
+        for number, state in state_dict["state"].items():
+            parameter = parameters[number]
+            self.state[parameter] = {key: value.to(parameter.device, torch.float32) for key, value in state.items()}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]

@@ -20,8 +20,8 @@ class PoissonBatches:
     @classmethod
     def of(cls, images: int, batch_size: int, epochs: int, steps: int | None = None) -> "PoissonBatches":
         """Return those for a number of images, images per step, and passes over the images, or steps in their place."""
-        taken = epochs * math.ceil(images / batch_size) if steps is None or not images else steps
-        return cls(min(1.0, batch_size / max(images, 1)), taken)
+        step_count = epochs * math.ceil(images / batch_size) if steps is None or not images else steps
+        return cls(min(1.0, batch_size / max(images, 1)), step_count)
 
     def draw(self, images: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
         """Yield the positions 0..images-1 in each batch, int64 [b]; some batches may be empty."""

@@ -100,8 +100,8 @@ def write_checked(path: Path, arrays: Mapping[str, NDArray[Any]], terms: str = "
     OSError, SafetensorError
         The folder is missing, full or not writable.
     """
-    kept = {name: np.asarray(a, order="C") for name, a in arrays.items()}
-    save_file(kept, path, {"digest": digest_of(kept, terms)})
+    contiguous = {name: np.asarray(a, order="C") for name, a in arrays.items()}
+    save_file(contiguous, path, {"digest": digest_of(contiguous, terms)})
 
 
 def read_checked(path: Path, terms: str = "") -> Mapping[str, NDArray[Any]]:

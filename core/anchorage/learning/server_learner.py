@@ -140,7 +140,7 @@ class TorchServerLearner:
         validation = self._labelled(images.get("validation")) if chooses else None
         self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed, validation)
         self._trainer = self._new_trainer()
-        judged = any(found is not None for found in (self._anchors, *self._scored.values()))
+        judged = any(scored_images is not None for scored_images in (self._anchors, *self._scored.values()))
         self._finishes = any(piece.finishes_model(judged=judged) for piece in self._method.pieces)
         self._check_anchors()
         if pictured is not None:
@@ -219,12 +219,14 @@ class TorchServerLearner:
         """
         with calculation():
             fresh = build_model(self._model, self._method, self._seed)
-            own = {name: tensor.numpy() for name, tensor in fresh.state_dict().items()}
-            known = {name: a for name, a in model.arrays().items() if name in own}
-            if GAUSSIAN in model.layout.by_name.keys() - own.keys():  # whose weights are no linear map
+            fresh_arrays = {name: tensor.numpy() for name, tensor in fresh.state_dict().items()}
+            known = {name: a for name, a in model.arrays().items() if name in fresh_arrays}
+            if GAUSSIAN in model.layout.by_name.keys() - fresh_arrays.keys():  # whose weights are no linear map
                 known = {name: a for name, a in known.items() if not name.startswith(CLASSIFIER)}
-            same = {n: a for n, a in known.items() if (a.shape, a.dtype) == (own[n].shape, own[n].dtype)}
-            load_arrays(self._network, {**own, **same})
+            same = {
+                n: a for n, a in known.items() if (a.shape, a.dtype) == (fresh_arrays[n].shape, fresh_arrays[n].dtype)
+            }
+            load_arrays(self._network, {**fresh_arrays, **same})
             for piece in self._method.pieces:
                 piece.adopted(self._network, frozenset(same))
             return self._pretrained()
@@ -274,8 +276,8 @@ class TorchServerLearner:
             TypeError,
             AnchorageError,
         ) as error:  # TypeError: bfloat16, which numpy has not
-            found = error.message if isinstance(error, AnchorageError) else str(error)
-            message = f"{path} does not hold the weights of this {self._model.network} ({found}); give spec.model another start"
+            reason = error.message if isinstance(error, AnchorageError) else str(error)
+            message = f"{path} does not hold the weights of this {self._model.network} ({reason}); give spec.model another start"
             raise AnchorageError(MODEL_MISMATCH, message) from error
         for piece in self._method.pieces:
             piece.adopted(self._network, frozenset(arrays))
@@ -283,11 +285,11 @@ class TorchServerLearner:
     def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         """Return what travels down beside the model."""
         sent = [array for piece in self._method.pieces for array in piece.auxiliary() if not array.up]
-        found: AuxiliaryData = {}
+        auxiliary_data: AuxiliaryData = {}
         for piece in self._method.pieces:
             arrays = piece.server_auxiliary(self._round, model)
-            found = {**found, **checked_arrays(piece, "server_auxiliary", arrays, sent)}
-        return found
+            auxiliary_data = {**auxiliary_data, **checked_arrays(piece, "server_auxiliary", arrays, sent)}
+        return auxiliary_data
 
     def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
         """Train on the anchors, where the method does.
@@ -369,10 +371,10 @@ class TorchServerLearner:
         rows = np.unique(np.linspace(0, len(images.labels) - 1, EXAMPLES).astype(np.int64))
         with calculation(), self._scoring:
             network = self._scoring_network(model, images.views)
-            found = shown_maps(network, images.views, self._task, images.indices[rows], images.labels[rows])
-        if not found.finite:
+            maps = shown_maps(network, images.views, self._task, images.indices[rows], images.labels[rows])
+        if not maps.finite:
             raise self._not_finite("validation", round_number)
-        return self._task.examples(found.pixels, found.labels, found.maps)
+        return self._task.examples(maps.pixels, maps.labels, maps.maps)
 
     def _seen(self, part: Literal["test", "validation"], model: ModelBytes, round_number: int) -> Scored | None:
         """Return what a model makes of a part's images, for an assessment; None where it is not scored on them."""
@@ -393,8 +395,8 @@ class TorchServerLearner:
             self._tested = dict(
                 [*self._tested.items(), ((model.digest, round_number), outputs.activated)][-KEPT_TESTS:]
             )
-        found = self._task.evaluate(images.labels, outputs.activated)
-        metrics = {LOSS: outputs.loss, **checked_metrics(self._task, "evaluate", found)}
+        evaluated = self._task.evaluate(images.labels, outputs.activated)
+        metrics = {LOSS: outputs.loss, **checked_metrics(self._task, "evaluate", evaluated)}
         tally = checked_arrays(self._task, "tally", self._task.tally(images.labels, outputs.activated))
         shown = self._drawn(part, len(images.labels))
         coloured = self._task.true_and_predicted(images.labels[shown], outputs.activated[shown])
@@ -471,8 +473,8 @@ class TorchServerLearner:
             if bool(logits.isfinite().all()):
                 raise wrong_result(task, "activated", "NaN for finite outputs of the head", "finite numbers")
             if self._is_untrained(round_number) and all(bool(p.isfinite().all()) for p in network.parameters()):
-                found = "outputs that are not finite, of a network with finite weights that nobody trained"
-                raise wrong_result(network_of(self._model), "encoder", found, "an encoder with finite outputs")
+                detail = "outputs that are not finite, of a network with finite weights that nobody trained"
+                raise wrong_result(network_of(self._model), "encoder", detail, "an encoder with finite outputs")
             raise self._not_finite(part, round_number)
         drawn = self._drawn(part, len(images.labels))
         if self._pictured is None or part != "validation":
@@ -497,10 +499,10 @@ class TorchServerLearner:
     def _bytes(self, model: ModelBytes | None = None) -> ModelBytes:
         layout = self._down if model is None else self._down.trainable
         buffer = np.empty(layout.nbytes, np.uint8)
-        beside: dict[str, NDArray[Any]] = {}
+        extra_arrays: dict[str, NDArray[Any]] = {}
         for piece in self._method.pieces:
-            beside |= checked_arrays(piece, "travels_beside", piece.travels_beside(layout, model))
-        write(self._network, layout, lambda nbytes: buffer, beside)
+            extra_arrays |= checked_arrays(piece, "travels_beside", piece.travels_beside(layout, model))
+        write(self._network, layout, lambda nbytes: buffer, extra_arrays)
         written = ModelBytes.of(layout, buffer)
         return written if model is None else model.replaced(written)
 

@@ -54,7 +54,7 @@ class ServerRound:
         self.down, self.anchors, self.seed, self.validation = down, anchors, seed, validation
         self.before_rounds()
         self.momentum: dict[Tensor, Tensor] = {}
-        self.beside: Mapping[str, NDArray[Any]] = {}
+        self.extra_tensors: Mapping[str, NDArray[Any]] = {}
         """Tensors of the round's aggregated model that are no part of the network."""
         self.computed: dict[str, Any] = {}
         """What pieces compute once, by a name of their own."""
@@ -85,7 +85,7 @@ class ServerRound:
         """
         self.take(model)
         arrays = model.arrays()
-        self.beside = {name: arrays[name] for name in arrays.keys() - network_arrays(arrays).keys()}
+        self.extra_tensors = {name: arrays[name] for name in arrays.keys() - network_arrays(arrays).keys()}
         self.draws = Draws(self.seed, round_number)
         self.over = round_number - 1 - after
         self.done = self.over / (rounds - after) if rounds else 0.0

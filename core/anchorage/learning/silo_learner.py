@@ -173,33 +173,33 @@ class TorchSiloLearner:
         with calculation(), self._labels.labelling(task.round):
             self._devices.wait()
             layout = self._layout_of(task)
-            arrived = read_arrays(layout, model)
-            told = {**task.auxiliary_data, **read_arrays(task.behind, model[layout.nbytes :])}
+            received_arrays = read_arrays(layout, model)
+            auxiliary_data = {**task.auxiliary_data, **read_arrays(task.behind, model[layout.nbytes :])}
             load(self._network, layout, model, task.model.fixed)
             self._images.views.encoded_by(self._network)
-            kept = self._state.of(task.round) if task.repetition else self._state.before(task.round)
-            load_local(self._network, {**self._networks.local_part, **kept})
-            checkpoint = self._checkpoint_of(task, told, kept)
-            silo_round = self._round(task, told, kept, arrived, checkpoint.place)
+            previous_state = self._state.of(task.round) if task.repetition else self._state.before(task.round)
+            load_local(self._network, {**self._networks.local_part, **previous_state})
+            checkpoint = self._checkpoint_of(task, auxiliary_data, previous_state)
+            silo_round = self._round(task, auxiliary_data, previous_state, received_arrays, checkpoint.place)
             work = silo_round.prepare()
             cycle = self._run.method.local.cycle
             if cycle is not None:
                 adaptive = AdaptiveRound(
-                    cycle.of(self._silo), task.auxiliary_data, kept, lambda: self._validated_on(task.round)
+                    cycle.of(self._silo), task.auxiliary_data, previous_state, lambda: self._validated_on(task.round)
                 )
                 work, progress = adaptive.shortened(work), adaptive.hearing(progress)
-            guessed = self._label_validation(task.round, silo_round)
-            optimiser = self._optimiser(kept, task.round)
-            with ExitStack() as around:
+            validation_labels = self._label_validation(task.round, silo_round)
+            optimiser = self._optimiser(previous_state, task.round)
+            with ExitStack() as stack:
                 for part in silo_round.parts:
-                    around.enter_context(part.stepping())
+                    stack.enter_context(part.stepping())
                 loss, steps = self._take_steps(silo_round, work, optimiser, progress, checkpoint)
             if not self._devices.leads:
                 return Announcement(task.id, work.samples, {}, {}, None)
             if steps:
                 for part in silo_round.parts:
                     part.trained(steps * optimiser.param_groups[0]["lr"])
-            arrays = {**self._carried(silo_round, optimiser, steps), **work.kept(), **guessed}
+            arrays = {**self._carried(silo_round, optimiser, steps), **work.kept(), **validation_labels}
             if arrays:
                 self._state.keep(task.round, arrays)
             selected, unlabelled = work.selected(), work.samples["unlabelled"]
@@ -208,8 +208,8 @@ class TorchSiloLearner:
                 metrics |= self._examine(*work.accepted())
             auxiliary = {**silo_round.of_parts("auxiliary", self._announced), **work.auxiliary_data()}
             large = {name: auxiliary.pop(name) for name in self._large if name in auxiliary}
-            beside = silo_round.of_parts("beside") if steps else work.untrained
-            update = self._written(beside, large, out)
+            extra_arrays = silo_round.of_parts("beside") if steps else work.untrained
+            update = self._written(extra_arrays, large, out)
             checkpoint.forget()
             return Announcement(
                 task.id,
@@ -220,29 +220,31 @@ class TorchSiloLearner:
                 layout_of(large),
             )
 
-    def _checkpoint_of(self, task: Task, told: AuxiliaryData, kept: Mapping[str, NDArray[Any]]) -> TaskCheckpoint:
-        begins_from = (told, kept, {"devices": np.array(self._devices.count)})
+    def _checkpoint_of(
+        self, task: Task, auxiliary_data: AuxiliaryData, previous_state: Mapping[str, NDArray[Any]]
+    ) -> TaskCheckpoint:
+        begins_from = (auxiliary_data, previous_state, {"devices": np.array(self._devices.count)})
         return TaskCheckpoint(
             self._file, task, lambda: (*begins_from, self._images.arrays()), self._device, self._checkpointing
         )
 
     def _written(
         self,
-        beside: Mapping[str, NDArray[Any]] | None,
+        extra_arrays: Mapping[str, NDArray[Any]] | None,
         large: Mapping[str, NDArray[Any]],
         out: Callable[[int], NDArray[np.uint8]],
     ) -> Manifest | None:
         """Write the update, where there is one, and large arrays behind it."""
-        if beside is not None and not large:
-            return write(self._network, self._up, out, beside)
+        if extra_arrays is not None and not large:
+            return write(self._network, self._up, out, extra_arrays)
         if not large:
             return None
-        behind, own = layout_of(large), self._up.nbytes if beside is not None else 0
-        whole = out(own + behind.nbytes)
-        if beside is not None:
-            write(self._network, self._up, lambda nbytes: whole[:nbytes], beside)
-        write_arrays(behind, whole[own:], large)
-        return LateManifest(self._up.digest, whole)
+        behind, update_bytes = layout_of(large), self._up.nbytes if extra_arrays is not None else 0
+        buffer = out(update_bytes + behind.nbytes)
+        if extra_arrays is not None:
+            write(self._network, self._up, lambda nbytes: buffer[:nbytes], extra_arrays)
+        write_arrays(behind, buffer[update_bytes:], large)
+        return LateManifest(self._up.digest, buffer)
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
         """Score a model on the validation split, or on the held-out images with the silo's own layers (`SiloLearner.evaluate`).
@@ -255,10 +257,10 @@ class TorchSiloLearner:
             load(scorer, self._layout_of(task), model, task.model.fixed)
             self._images.views.encoded_by(scorer)
             if task.held_out:
-                kept = self._state.before(task.round + 1)
-                load_local(scorer, {**self._networks.local_part, **kept})
+                previous_state = self._state.before(task.round + 1)
+                load_local(scorer, {**self._networks.local_part, **previous_state})
                 for piece in self._method.pieces:
-                    piece.load_own_layers(scorer, kept)
+                    piece.load_own_layers(scorer, previous_state)
                 held_out = self._images.held_out
                 return Evaluation(task.id, self._tally(scorer, held_out), len(held_out))
             _, counts, images = self._validated(scorer, task.round)
@@ -268,8 +270,8 @@ class TorchSiloLearner:
         """Return the task's tally of labelled images."""
         labels = self._images.labels[indices]
         scored = self._scored_maps(network, indices, labels)[0] if self._task.gives_maps else None
-        found = self._task.tally(labels, self._activated(network, indices)[1] if scored is None else scored)
-        return checked_arrays(self._task, "tally", found)
+        tally = self._task.tally(labels, self._activated(network, indices)[1] if scored is None else scored)
+        return checked_arrays(self._task, "tally", tally)
 
     def _activated(self, network: Network, indices: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
         """Return the network's outputs for images, float64 [n, outputs], as they are and as the task activates them."""
@@ -289,9 +291,9 @@ class TorchSiloLearner:
     def _round(
         self,
         task: Task,
-        told: AuxiliaryData,
-        kept: Mapping[str, NDArray[Any]],
-        arrived: Mapping[str, NDArray[Any]],
+        auxiliary_data: AuxiliaryData,
+        previous_state: Mapping[str, NDArray[Any]],
+        received_arrays: Mapping[str, NDArray[Any]],
         place: Place | None = None,
     ) -> SiloRound:
         draws = Draws(self._run.seed, task.round, self._silo, task.repetition or 0, place or Place({}))
@@ -301,9 +303,9 @@ class TorchSiloLearner:
             self._network,
             self._images,
             draws,
-            told,
-            kept,
-            arrived,
+            auxiliary_data,
+            previous_state,
+            received_arrays,
             self._frozen,
             lambda: self._score(self._network, task.round),
             self._devices,
@@ -312,13 +314,13 @@ class TorchSiloLearner:
         parts = [(piece, piece.begin(begun)) for piece in self._method.pieces]
         for piece, part in parts:
             checked(piece, "begin", part, (RoundPart, NoneType), "a RoundPart or None")
-        found = [(piece, part) for piece, part in parts if part is not None]
-        return replace(begun, parts=[part for _, part in found], owners=[piece for piece, _ in found])
+        piece_parts = [(piece, part) for piece, part in parts if part is not None]
+        return replace(begun, parts=[part for _, part in piece_parts], owners=[piece for piece, _ in piece_parts])
 
     def _frozen(self) -> Network:
         return deepcopy(self._network).requires_grad_(False)
 
-    def _optimiser(self, kept: Mapping[str, NDArray[Any]], round_number: int) -> torch.optim.Optimizer:
+    def _optimiser(self, previous_state: Mapping[str, NDArray[Any]], round_number: int) -> torch.optim.Optimizer:
         rates = [rate for piece in self._method.pieces if (rate := piece.classifier_rate) is not None]
         optimiser: torch.optim.Optimizer = self._local.optimiser.build(
             self._network,
@@ -330,7 +332,7 @@ class TorchSiloLearner:
         )
         checked(self._local.optimiser, "build", optimiser, torch.optim.Optimizer, "a torch.optim.Optimizer")
         if self._local.optimiser.persists:
-            self._local.optimiser.remember(self._network, optimiser, kept)
+            self._local.optimiser.remember(self._network, optimiser, previous_state)
         return optimiser
 
     def _take_steps(
@@ -355,12 +357,12 @@ class TorchSiloLearner:
         for part, piece in zip(silo_round.parts, silo_round.owners, strict=True):
             if type(part).losses is not RoundPart.losses:
                 losses = checked_losses(part.losses(losses), piece, "losses", silo_round.sample_outputs)
-        taken = checkpoint.restore(self._network, optimiser, work)
-        self._devices.begin(self._network, divides=divides, steps=work.steps, done=taken.losses)
+        training_progress = checkpoint.restore(self._network, optimiser, work)
+        self._devices.begin(self._network, divides=divides, steps=work.steps, done=training_progress.losses)
 
         def after_step(done: int) -> None:
             work.after_step()
-            checkpoint.step(self._network, optimiser, work, taken, resumes)
+            checkpoint.step(self._network, optimiser, work, training_progress, resumes)
             progress(done, work.steps)
 
         clip, several = float(self._local.optimiser.clip_norm), self._method.local.accumulation
@@ -368,15 +370,21 @@ class TorchSiloLearner:
         bounds["devices"] = self._devices
         unwatched = () if self._device.type == "cpu" else method.loss_pieces  # on a GPU after the first step
         with suspecting(*unwatched):
-            return take_steps(self._network, optimiser, losses, **bounds, after_step=after_step, taken=taken)
+            return take_steps(
+                self._network, optimiser, losses, **bounds, after_step=after_step, progress=training_progress
+            )
 
     def _carried(
         self, silo_round: SiloRound, optimiser: torch.optim.Optimizer, steps: int
     ) -> Mapping[str, NDArray[Any]]:
         if not steps:  # an inactive round hands on what there was
             return {name: array for name, array in silo_round.kept.items() if name != _VALIDATION}
-        own = self._local.optimiser
-        memory = checked_arrays(own, "memory", own.memory(self._network, optimiser)) if own.persists else {}
+        optimiser_piece = self._local.optimiser
+        memory = (
+            checked_arrays(optimiser_piece, "memory", optimiser_piece.memory(self._network, optimiser))
+            if optimiser_piece.persists
+            else {}
+        )
         return {**local_arrays(self._network), **memory, **silo_round.of_parts("kept")}
 
     def _guesses_validation(self) -> bool:
@@ -389,18 +397,18 @@ class TorchSiloLearner:
         if not self._guesses_validation():
             return {}
         labels, accepted = self._method.pseudo_labels.checked_labels(silo_round, self._images.validation)
-        guessed = torch.where(accepted, labels, -1).cpu().numpy()
-        self._labels.publish(round_number, guessed)
-        return {_VALIDATION: guessed}
+        validation_labels = torch.where(accepted, labels, -1).cpu().numpy()
+        self._labels.publish(round_number, validation_labels)
+        return {_VALIDATION: validation_labels}
 
     def _validation_labels(self, round_number: int) -> Labels:
         true = self._images.labels[self._images.validation]
         if not self._guesses_validation():
             return true
-        guessed = self._labels.of(round_number)
-        if guessed is None:
-            guessed = self._state.of(round_number).get(_VALIDATION)
-        return true if guessed is None else guessed
+        validation_labels = self._labels.of(round_number)
+        if validation_labels is None:
+            validation_labels = self._state.of(round_number).get(_VALIDATION)
+        return true if validation_labels is None else validation_labels
 
     def _score(self, network: Network, round_number: int) -> NDArray[np.int64] | None:
         return self._validated(network, round_number)[1]

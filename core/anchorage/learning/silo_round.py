@@ -229,12 +229,12 @@ class SiloRound:
         AnchorageError
             PIECE_WRONG: they are no arrays, or others than declared.
         """
-        found: dict[str, NDArray[Any]] = {}
+        part_arrays: dict[str, NDArray[Any]] = {}
         for part, piece in zip(self.parts, self.owners, strict=True):
             with naming_pieces(piece):
                 arrays = getattr(part, hook)()
-            found |= checked_arrays(piece, f"{hook} of its RoundPart", arrays, declared)
-        return found
+            part_arrays |= checked_arrays(piece, f"{hook} of its RoundPart", arrays, declared)
+        return part_arrays
 
     def sample_outputs(self) -> Tensor:
         """Return outputs of the network as it is, of a few images."""
@@ -255,12 +255,12 @@ class SiloRound:
             alone = plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.task) is None
             losses = self.labelled_losses(batching)
             return Work(losses, steps, samples, per_image=alone, resumes=True, divides=self.task.mean_over_images)
-        term, kept = CheckedLoss(self.method.regulariser, "contrast", contrast[0]), contrast[1]
+        term, state_of_term = CheckedLoss(self.method.regulariser, "contrast", contrast[0]), contrast[1]
         data, loss = self.labelled()
         losses = labelled_losses(
             self.network, data, loss, batching, self.draws, both_views=False, contrast=term, devices=self.devices
         )
-        return Work(losses, steps, samples, kept=kept, resumes=True, divides=self.task.mean_over_images)
+        return Work(losses, steps, samples, kept=state_of_term, resumes=True, divides=self.task.mean_over_images)
 
     def batching(self, smallest: int = 1) -> Batching:
         """Return the passes of this silo; batches below `smallest`, or that a batch normalisation cannot take, are skipped."""
@@ -300,8 +300,8 @@ class SiloRound:
             One is missing.
         """
         if missing := [n for n in names if n not in self.auxiliary_data]:
-            found = f"the task of round {self.draws.round} came without {missing[0]}"
-            raise AnchorageError(AUXILIARY_DATA_MISSING, found)
+            detail = f"the task of round {self.draws.round} came without {missing[0]}"
+            raise AnchorageError(AUXILIARY_DATA_MISSING, detail)
         return {n: torch.from_numpy(np.array(self.auxiliary_data[n])).to(self.images.views.device) for n in names}
 
     def counts(self) -> Mapping[str, int]:
@@ -310,13 +310,15 @@ class SiloRound:
         return {"train": labelled + unlabelled, "labelled": labelled, "unlabelled": unlabelled}
 
     def beside_labelled(
-        self, losses: Iterator[Tensor], batching: Batching, guessed: int | None = None
+        self, losses: Iterator[Tensor], batching: Batching, pseudo_labelled: int | None = None
     ) -> tuple[Iterator[Tensor], int]:
-        """Add the loss on labelled images to each step of the losses of `guessed` images, by default all unlabelled ones; the shorter of the two
-        starts again or is done.
+        """Add the loss on labelled images to each step of the losses of `pseudo_labelled` images, by default all unlabelled ones; the shorter
+        of the two starts again or is done.
         """
         labelled = batching.steps(len(self.images.labelled))
-        steps = max(batching.steps(len(self.images.unlabelled) if guessed is None else guessed), labelled)
+        steps = max(
+            batching.steps(len(self.images.unlabelled) if pseudo_labelled is None else pseudo_labelled), labelled
+        )
         return (self._together(self._cycled(steps), losses) if labelled else losses), steps
 
     @property
@@ -332,8 +334,8 @@ class SiloRound:
 
     @staticmethod
     def _together(labelled: Iterator[Tensor], unlabelled: Iterator[Tensor]) -> Iterator[Tensor]:
-        for known, guessed in zip_longest(labelled, unlabelled):
-            yield known if guessed is None else known + guessed
+        for known, unlabelled_loss in zip_longest(labelled, unlabelled):
+            yield known if unlabelled_loss is None else known + unlabelled_loss
 
 
 @dataclass(frozen=True)
@@ -355,10 +357,10 @@ class LocalTraining:
             epochs = local.epochs if local.cycle is None else local.cycle.max_epochs
             return cls(epochs, local.batch_size, method.optimiser, local.steps)
         changes = {"learning_rate": other.learning_rate, "clip_norm": other.clip_norm}
-        given = {name: value for name, value in changes.items() if value is not None}
+        overrides = {name: value for name, value in changes.items() if value is not None}
         return cls(
             other.epochs or local.epochs,
             other.batch_size or local.batch_size,
-            method.optimiser.model_copy(update=given),
+            method.optimiser.model_copy(update=overrides),
             local.steps,
         )

@@ -38,9 +38,9 @@ def sliding_logits(
     overlap : float
         Share of a patch that its neighbour covers, below 1.
     """
-    starts = [window_starts(side, own, overlap) for side, own in zip(sides, patch, strict=True)]
-    held = [max(side, own) for side, own in zip(sides, patch, strict=True)]
-    before = [-own[0] for own in starts]  # planes, rows and columns of patches beyond a small volume
+    starts = [window_starts(side, patch_side, overlap) for side, patch_side in zip(sides, patch, strict=True)]
+    held = [max(side, patch_side) for side, patch_side in zip(sides, patch, strict=True)]
+    before = [-patch_side[0] for patch_side in starts]  # planes, rows and columns of patches beyond a small volume
     weights = _weights(patch)
     across = list(product(starts[1], starts[2]))
     sums: Tensor | None = None
@@ -80,8 +80,8 @@ def window_starts(side: int, patch: int, overlap: float) -> list[int]:
 
 def _weights(patch: Sequence[int]) -> Tensor:
     """Return the weights of a patch's voxels, float32 [*patch]."""
-    found = torch.ones(())
+    window = torch.ones(())
     for side in patch:
         place = torch.arange(side) - (side - 1) / 2
-        found = found[..., None] * torch.exp(-(place**2) / (2 * (side * _SIGMA) ** 2))
-    return found.clamp(min=_LEAST)
+        window = window[..., None] * torch.exp(-(place**2) / (2 * (side * _SIGMA) ** 2))
+    return window.clamp(min=_LEAST)

@@ -50,7 +50,7 @@ _TRIAL: ContextVar[Trial | None] = ContextVar("trial", default=None)
 
 
 @dataclass
-class Taken:
+class TrainingProgress:
     """What the steps so far come to."""
 
     total: float | Tensor = 0.0
@@ -86,7 +86,7 @@ def take_steps(
     clip_norm: float = 0.0,
     accumulation: int = 1,
     after_step: Callable[[int], None] = lambda done: None,
-    taken: Taken | None = None,
+    progress: TrainingProgress | None = None,
     devices: DeviceGroup | None = None,
 ) -> tuple[float, int]:
     """Step on every loss as it comes, or on the mean of several; each is computed in train mode from the weights that the step before left.
@@ -107,7 +107,7 @@ def take_steps(
         Losses whose mean gradient makes one step; the last step may have fewer.
     after_step : callable
         Told the number of losses stepped on.
-    taken : Taken, optional
+    progress : TrainingProgress, optional
         What came of the steps before these, kept up to date for `after_step`; none.
     devices : DeviceGroup, optional
         Processes that take the same steps, each with its part of the batches; only this one.
@@ -124,8 +124,8 @@ def take_steps(
     AnchorageError
         A loss is not finite; noticed at the latest 64 losses later, because every check waits for the device.
     """
-    taken, devices = taken or Taken(), devices or DeviceGroup()
-    taken.total = torch.as_tensor(taken.total, dtype=torch.float64, device=network.classifier.weight.device)
+    progress, devices = progress or TrainingProgress(), devices or DeviceGroup()
+    progress.total = torch.as_tensor(progress.total, dtype=torch.float64, device=network.classifier.weight.device)
     cutting = _TRIAL.get()
 
     def step(summed: int) -> None:
@@ -137,27 +137,27 @@ def take_steps(
         if clip_norm > 0:
             clip_grad_norm_(network.parameters(), clip_norm)
         optimiser.step()
-        taken.steps += 1
-        after_step(taken.losses)
+        progress.steps += 1
+        after_step(progress.losses)
 
     network.train()
     try:
         for loss in losses if cutting is None else cutting.cut(losses, expected):
-            if taken.losses % accumulation == 0:
+            if progress.losses % accumulation == 0:
                 optimiser.zero_grad(set_to_none=True)
             (loss if accumulation == 1 else loss / accumulation).backward()  # type: ignore[no-untyped-call]
-            taken.total += devices.mean(loss.detach())
-            taken.losses += 1
-            if taken.losses % _CHECK_EVERY == 0:
-                _check(float(taken.total), taken.losses)
-            if taken.losses % accumulation == 0:
+            progress.total += devices.mean(loss.detach())
+            progress.losses += 1
+            if progress.losses % _CHECK_EVERY == 0:
+                _check(float(progress.total), progress.losses)
+            if progress.losses % accumulation == 0:
                 step(accumulation)
-        if taken.losses % accumulation:
-            step(taken.losses % accumulation)
+        if progress.losses % accumulation:
+            step(progress.losses % accumulation)
     finally:
         network.eval()
-    _check(float(taken.total), taken.losses)
-    return float(taken.total) / max(taken.losses, 1), taken.steps
+    _check(float(progress.total), progress.losses)
+    return float(progress.total) / max(progress.losses, 1), progress.steps
 
 
 def _check(total: float, steps: int) -> None:

@@ -19,7 +19,7 @@ from anchorage.learning.models import Network
 from anchorage.learning.optimiser_state import put_back
 from anchorage.learning.round_state import digest_of, read_checked, write_checked
 from anchorage.learning.silo_round import Work
-from anchorage.learning.stepping import Taken
+from anchorage.learning.stepping import TrainingProgress
 from anchorage.transport.files import replacing
 from anchorage.transport.messages import Task
 
@@ -72,10 +72,10 @@ class TaskCheckpoint:
         self._model, self._repetition = task.model.digest, task.repetition
         self._clock, self._seconds = (time.monotonic, math.inf) if how is None else (how.clock, how.seconds)
         self._next = self._clock() + self._seconds
-        self._found: Arrays = {}
+        self._stored_arrays: Arrays = {}
         if how is not None and path.exists():
             try:
-                self._found = read_checked(path, self._terms)
+                self._stored_arrays = read_checked(path, self._terms)
             except (OSError, SafetensorError) as error:
                 _log.warning("%s: %s, or is of another task; task %s begins at its first step", path, error, task.id)
         self.place = Place(self._part(_PLACE))
@@ -86,16 +86,16 @@ class TaskCheckpoint:
         return "|".join([self._task, self._model, str(self._repetition), torch.__version__, self._device.type, *arrays])
 
     def _part(self, prefix: str) -> dict[str, NDArray[Any]]:
-        return {name.removeprefix(prefix): a for name, a in self._found.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): a for name, a in self._stored_arrays.items() if name.startswith(prefix)}
 
-    def restore(self, network: Network, optimiser: torch.optim.Optimizer, work: Work) -> Taken:
+    def restore(self, network: Network, optimiser: torch.optim.Optimizer, work: Work) -> TrainingProgress:
         """Put back what was kept, where something was; return what the steps so far come to."""
-        if not self._found:
-            return Taken()
+        if not self._stored_arrays:
+            return TrainingProgress()
         with torch.no_grad():
-            own = network.state_dict()
+            network_state = network.state_dict()
             for name, array in self._part(_NETWORK).items():
-                own[name].copy_(torch.from_numpy(array))
+                network_state[name].copy_(torch.from_numpy(array))
         memory: dict[int, dict[str, torch.Tensor]] = {}
         for name, array in self._part(_OPTIMISER).items():
             index, _, key = name.partition("/")
@@ -103,12 +103,14 @@ class TaskCheckpoint:
         put_back(optimiser, memory)
         if work.state is not None:
             work.state.restore(self._part(_STATE), network.classifier.weight.device)
-        taken = Taken(float(self._found["total"]), *map(int, self._found["counts"]))
-        self._found = {}
-        _log.warning("task %s goes on after step %d, where its trainer ended", self._task, taken.steps)
-        return taken
+        progress = TrainingProgress(float(self._stored_arrays["total"]), *map(int, self._stored_arrays["counts"]))
+        self._stored_arrays = {}
+        _log.warning("task %s goes on after step %d, where its trainer ended", self._task, progress.steps)
+        return progress
 
-    def step(self, network: Network, optimiser: torch.optim.Optimizer, work: Work, taken: Taken, resumes: bool) -> None:
+    def step(
+        self, network: Network, optimiser: torch.optim.Optimizer, work: Work, progress: TrainingProgress, resumes: bool
+    ) -> None:
         """Keep the training after a step, where it is time and nothing is drawn ahead. A disk that is full costs the checkpoint, not the task."""
         if self._clock() < self._next or (resumes and not self.place.complete):
             return
@@ -124,7 +126,7 @@ class TaskCheckpoint:
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
         arrays |= {_PLACE + name: array for name, array in self.place.arrays().items()}
         arrays |= {_STATE + name: array for name, array in (work.state.arrays() if work.state else {}).items()}
-        arrays |= {"total": np.array(float(taken.total)), "counts": np.array([taken.losses, taken.steps])}
+        arrays |= {"total": np.array(float(progress.total)), "counts": np.array([progress.losses, progress.steps])}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(self._path) as partial:

@@ -65,14 +65,14 @@ def predict_volume(model: ImageModel, source: Path | Series) -> PredictedVolume:
         patch = box_of(case.values, start, volume.voxels, darkest)
         return model.views(levels(torch.from_numpy(patch))[None])[0]
 
-    found = np.empty(case.values.shape[1:], np.uint8)
+    class_volume = np.empty(case.values.shape[1:], np.uint8)
     place = 0
-    for planes in sliding_logits(model.network, patch_at, found.shape, volume.voxels, float(volume.overlap)):
+    for planes in sliding_logits(model.network, patch_at, class_volume.shape, volume.voxels, float(volume.overlap)):
         if not bool(planes.isfinite().all()):
             raise AnchorageError(LOSS_NOT_FINITE, "the model's outputs are not finite")
-        found[place : place + planes.shape[1]] = model.task.maps(planes[None])[0].numpy()
+        class_volume[place : place + planes.shape[1]] = model.task.maps(planes[None])[0].numpy()
         place += planes.shape[1]
-    classes = on_own_grid(found, case.model_grid, case.grid)
+    classes = on_own_grid(class_volume, case.model_grid, case.grid)
     of_voxel = abs(float(np.linalg.det(case.grid.affine[:3, :3]))) / 1000
     counts = np.bincount(classes.ravel(order="K"), minlength=len(described.outputs))
     return PredictedVolume(classes, case.grid, [float(count) * of_voxel for count in counts])

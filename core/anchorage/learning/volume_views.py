@@ -112,29 +112,30 @@ class VolumeViews(Views):
     def _drawn(self, volume: StoredVolume, generator: torch.Generator) -> Place:
         """Draw where a patch begins: anywhere, or around a voxel of a foreground class."""
         patch, sides = self._volume.voxels, volume.shape[1:]
-        around = float(uniform(0, 1, (1,), generator)) < float(self._volume.foreground_share)
+        on_foreground = float(uniform(0, 1, (1,), generator)) < float(self._volume.foreground_share)
         anywhere = [
-            int(integers(max(1, side - own + 1), (1,), generator)) for side, own in zip(sides, patch, strict=True)
+            int(integers(max(1, side - patch_side + 1), (1,), generator))
+            for side, patch_side in zip(sides, patch, strict=True)
         ]
-        if around and (classes := volume.foreground):
+        if on_foreground and (classes := volume.foreground):
             places = volume.places(classes[int(integers(len(classes), (1,), generator))])
             centre = places[int(integers(len(places), (1,), generator))]
-            anywhere = [int(at) - own // 2 for at, own in zip(centre, patch, strict=True)]
+            anywhere = [int(at) - patch_side // 2 for at, patch_side in zip(centre, patch, strict=True)]
         return _within(anywhere, sides, patch)
 
 
 def _within(start: list[int], sides: tuple[int, ...], patch: Place) -> Place:
     """Return a start from which a patch lies inside of a volume, or has the volume in its middle where it is smaller."""
     first, second, third = (
-        min(max(0, at), side - own) if side > own else -((own - side) // 2)
-        for at, side, own in zip(start, sides, patch, strict=True)
+        min(max(0, at), side - patch_side) if side > patch_side else -((patch_side - side) // 2)
+        for at, side, patch_side in zip(start, sides, patch, strict=True)
     )
     return first, second, third
 
 
 def _middle(volume: StoredVolume, patch: Place) -> Place:
     sides = volume.shape[1:]
-    return _within([(side - own) // 2 for side, own in zip(sides, patch, strict=True)], sides, patch)
+    return _within([(side - patch_side) // 2 for side, patch_side in zip(sides, patch, strict=True)], sides, patch)
 
 
 def _mirrored(values: Tensor, masks: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

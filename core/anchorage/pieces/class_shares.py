@@ -64,9 +64,14 @@ class LabelledPrior(RoundMemory):
         """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
         counts = np.zeros_like(self._counts)
         for announcement in announcements.values():
-            told = announcement.auxiliary_data.get("label_counts")
-            if told is not None and told.dtype == np.int64 and told.shape == counts.shape and (told >= 0).all():
-                counts += told
+            silo_counts = announcement.auxiliary_data.get("label_counts")
+            if (
+                silo_counts is not None
+                and silo_counts.dtype == np.int64
+                and silo_counts.shape == counts.shape
+                and (silo_counts >= 0).all()
+            ):
+                counts += silo_counts
         if counts.any():
             self._counts = counts
 

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from anchorage.learning.data.labels import Labels
     from anchorage.learning.silo_round import SiloRound
 
-OWN, ALL = "finding_counts", "all_finding_counts"
+SILO_COUNTS, ALL = "finding_counts", "all_finding_counts"
 
 
 def declared() -> Sequence[AuxiliaryArray]:
     """Return what travels beside the model for them."""
     return (
         AuxiliaryArray(ALL, "[2, L] int64", "labelled images of all silos without each finding, and with it"),
-        AuxiliaryArray(OWN, "[2, L] int64", "the silo's labelled images without each finding, and with it", up=True),
+        AuxiliaryArray(
+            SILO_COUNTS, "[2, L] int64", "the silo's labelled images without each finding, and with it", up=True
+        ),
     )
 
 
@@ -44,7 +46,7 @@ class FindingCounts(RoundPart):
 
     def auxiliary(self) -> AuxiliaryData:
         """Return ``finding_counts``, int64 [2, L]."""
-        return {OWN: self._counts}
+        return {SILO_COUNTS: self._counts}
 
 
 class LabelledFindings(RoundMemory):
@@ -65,9 +67,14 @@ class LabelledFindings(RoundMemory):
         """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
         counts = np.zeros_like(self._counts)
         for announcement in announcements.values():
-            told = announcement.auxiliary_data.get(OWN)
-            if told is not None and told.dtype == np.int64 and told.shape == counts.shape and (told >= 0).all():
-                counts += told
+            silo_counts = announcement.auxiliary_data.get(SILO_COUNTS)
+            if (
+                silo_counts is not None
+                and silo_counts.dtype == np.int64
+                and silo_counts.shape == counts.shape
+                and (silo_counts >= 0).all()
+            ):
+                counts += silo_counts
         if counts.any():
             self._counts = counts
 

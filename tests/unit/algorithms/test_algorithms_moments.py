@@ -40,7 +40,7 @@ def linear(found, queries):
 def gaussian(found, queries):
     """Score by the module that is exported, in float64."""
     classes, width = found["weight"].shape
-    head = GaussianHead(width, classes, whole=found["scale"].ndim == 3).double()
+    head = GaussianHead(width, classes, full_covariance=found["scale"].ndim == 3).double()
     head.load_state_dict(found)
     with torch.no_grad():
         return head(tensor(queries))

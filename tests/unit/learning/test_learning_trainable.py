@@ -128,7 +128,7 @@ def test_plain_views_of_pseudo_labels_encode_each_image_once_and_teach_what_coun
         silo = Party(method, images, tmp_path / str(counts), described=HEAD)
         before = {n: p.detach().clone() for n, p in silo.learner._network.named_parameters()}
         assert silo.train().samples["selected"] == 26
-        assert set(silo.learner._images.views._kept) == {"plain"}
+        assert set(silo.learner._images.views._by_kind) == {"plain"}
         after = dict(silo.learner._network.named_parameters())
         changes.append(max((after[n] - before[n]).abs().max().item() for n in before))
     assert changes[0] < 1e-4 < 1e-2 < changes[1]
@@ -156,7 +156,7 @@ def test_plain_views_of_every_pseudo_labeller_encode_each_image_once(
         slots = {"pseudoLabels": {"views": views, **accepting}}
         silo = Party(method_of(name, **slots), given(labels), tmp_path / views, labels=labels, described=HEAD)
         assert silo.train().samples["selected"]
-        kinds.append(set(silo.learner._images.views._kept))
+        kinds.append(set(silo.learner._images.views._by_kind))
     assert kinds[0] - {"plain"} and kinds[1] == {"plain"}
 
 

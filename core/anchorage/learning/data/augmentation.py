@@ -107,12 +107,12 @@ class Augmentation:
             What pixels are that are not known.
         """
         before = generator.get_state()
-        seen = self.strong(images, generator) if strong else self.weak(images, generator)
+        augmented = self.strong(images, generator) if strong else self.weak(images, generator)
         after = generator.get_state()
         generator.set_state(before)
         places = self.places(pixel_places(masks), generator, strong=strong)
         generator.set_state(after)
-        return seen, from_places(masks, places, unknown)
+        return augmented, from_places(masks, places, unknown)
 
     def places(self, places: Tensor, generator: torch.Generator, *, strong: bool) -> Tensor:
         """Do what a view's draws do to where pixels come from, float32 [b, 3, h, w]; a class with `weak` or `strong` of its own has its own."""

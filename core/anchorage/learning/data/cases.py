@@ -225,8 +225,8 @@ def levels_of(
         shades = None if intensity is None else intensity(Picture(volume, size, "volume", measured=measured))
         if shades is None:
             if not high - low < np.inf:
-                found = "values whose range is not known; set spec.model.intensity to window, percentiles or zScore"
-                raise RefusedImageError("Unsupported", found)
+                detail = "values whose range is not known; set spec.model.intensity to window, percentiles or zScore"
+                raise RefusedImageError("Unsupported", detail)
             shades = (volume - np.float32(low)) / np.float32(high - low)
         np.clip(shades, 0, 1, out=shades)
         if inverted:
@@ -263,15 +263,15 @@ def read_mask(source: Path | Series, grid: Grid, table: NDArray[np.uint8], class
         raise as_of_mask(refused) from None
     if not grid.is_near(scan.grid):
         raise RefusedImageError("MaskDiffers", _difference(scan.grid, grid))
-    found = classes_of(whole_numbers(scan.values[0]), table, classes)
-    return grid.as_stored(scan.grid.upright(found))
+    class_mask = classes_of(whole_numbers(scan.values[0]), table, classes)
+    return grid.as_stored(scan.grid.upright(class_mask))
 
 
 def _difference(mask: Grid, image: Grid) -> str:
     """Say how the grid of a mask differs from that of its image."""
-    own, others = mask.turned(), image.turned()
-    if own.shape != others.shape:
-        sizes = ("×".join(map(str, grid.shape)) for grid in (own, others))
+    mask_grid, others = mask.turned(), image.turned()
+    if mask_grid.shape != others.shape:
+        sizes = ("×".join(map(str, grid.shape)) for grid in (mask_grid, others))
         return "the mask has {} voxels, the image {}".format(*sizes)
-    distance = np.abs(own.affine - others.affine).max()
+    distance = np.abs(mask_grid.affine - others.affine).max()
     return f"the mask lies elsewhere than the image, or is turned: their headers differ by up to {distance:.3g} mm"

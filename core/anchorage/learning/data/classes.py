@@ -99,7 +99,7 @@ class SiteClasses(LabelReader):
         }
         return self._labels(labels, wrong)
 
-    def read_table(self, table: Table, column: str | None, taken: set[str]) -> ReadLabels:
+    def read_table(self, table: Table, column: str | None, used_columns: set[str]) -> ReadLabels:
         """Find the labels in the column asked for, in the 0/1 columns named as classes, or in a usual column.
 
         Raises
@@ -107,14 +107,14 @@ class SiteClasses(LabelReader):
         AnchorageError
             As `read`, and CLASSES_DIFFER: a column of zeros and ones is no class.
         """
-        flags = [name for name, cells in table.columns.items() if name not in taken and _holds_flags(cells)]
+        flags = [name for name, cells in table.columns.items() if name not in used_columns and _holds_flags(cells)]
         named = [name for name in flags if self.position(name) >= 0]
         if column is None and len(named) > 1:
             return self._one_hot(table, named, [name for name in flags if name not in named])
         if len(flags) > 1 and not table.column(column, LABEL_COLUMNS):
             others = [name for name in flags if name not in named]
             self.refuse(table.file, "column", {name: len(_ones(table, name)) for name in others})
-        return super().read_table(table, column, taken)
+        return super().read_table(table, column, used_columns)
 
     def _one_hot(self, table: Table, columns: Sequence[str], others: Sequence[str]) -> ReadLabels:
         """Read the columns that are classes. Of the `others`, which hold zeros and ones as well, one is a class by another name where it says
@@ -138,26 +138,26 @@ class SiteClasses(LabelReader):
     def _labels(self, labels: NDArray[np.int64], wrong: dict[int, tuple[str, str]] | None = None) -> ReadLabels:
         return ReadLabels(labels, labels, self.names, wrong or {})
 
-    def refuse(self, place: Path, kind: str, found: Mapping[str, int]) -> None:
-        """Refuse names that are no classes, unless labels are not wanted; `found` counts the images of each.
+    def refuse(self, place: Path, kind: str, counts: Mapping[str, int]) -> None:
+        """Refuse names that are no classes, unless labels are not wanted; `counts` has the number of images of each.
 
         Raises
         ------
         AnchorageError
             CLASSES_DIFFER, with an entry of `classMap` for each name.
         """
-        if not found or self._unknown == "Unlabelled":
+        if not counts or self._unknown == "Unlabelled":
             return
-        shown = list(found)[:_SHOWN]
-        counted = ", ".join(f'"{name[:40]}" ({found[name]} images)' for name in shown)
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        kinds, them = (kind, "it") if len(found) == 1 else (f"{kind}s", "them")
+        shown = list(counts)[:_SHOWN]
+        counted = ", ".join(f'"{name[:40]}" ({counts[name]} images)' for name in shown)
+        more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+        kinds, them = (kind, "it") if len(counts) == 1 else (f"{kind}s", "them")
         entries = ", ".join(f"{_quoted(name[:40])}: {self._nearest(name)}" for name in shown)
         raise AnchorageError(
             CLASSES_DIFFER,
             f"{place}: found the {kinds} {counted}{more}, no class of the federation, which has {self._listed()}; "
             f"say which class each is, such as classMap: {{{entries}}}, or rename {them}",
-            redacted=f"{sum(found.values())} images have {len(found)} {kinds} that are no class of the federation, which has {self._listed()}; "
+            redacted=f"{sum(counts.values())} images have {len(counts)} {kinds} that are no class of the federation, which has {self._listed()}; "
             f"say in classMap which class each is, or rename {them}",
         )
 

@@ -29,8 +29,8 @@ _DUE = f"a Picture: uint8 or uint16, [h, w] or [h, w, 3], or float32 [h, w] with
 @cache
 def decoders() -> Mapping[str, DecoderHooks]:
     """Return the decoders by their names with their versions; this package's come first."""
-    found = [expect(cls(), DecoderHooks) for cls in PIECES.decoders()]
-    return {f"{decoder.name} {decoder.version()}": decoder for decoder in found}
+    decoder_instances = [expect(cls(), DecoderHooks) for cls in PIECES.decoders()]
+    return {f"{decoder.name} {decoder.version()}": decoder for decoder in decoder_instances}
 
 
 @cache

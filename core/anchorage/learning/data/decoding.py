@@ -416,15 +416,15 @@ def _without_texts(content: bytes) -> bytes:
     """Return a PNG without its texts and colour profile, which Pillow refuses where they are long; anything else as it is."""
     if not content.startswith(_PNG):
         return content
-    kept: list[bytes] = []
+    chunks: list[bytes] = []
     begin, place = 0, len(_PNG)
-    while place + 12 <= len(content) and len(kept) < _MOST_TEXTS:
+    while place + 12 <= len(content) and len(chunks) < _MOST_TEXTS:
         end = place + 12 + int.from_bytes(content[place : place + 4])
         if content[place + 4 : place + 8] in (b"tEXt", b"zTXt", b"iTXt", b"iCCP"):
-            kept.append(content[begin:place])
+            chunks.append(content[begin:place])
             begin = end
         place = end
-    return b"".join(kept) + content[begin:] if kept else content
+    return b"".join(chunks) + content[begin:] if chunks else content
 
 
 def _orientation(image: Image.Image) -> int:
@@ -483,8 +483,8 @@ def not_an_image(content: bytes) -> RefusedImageError:
     )
 
 
-def _too_many_pixels(found: str) -> RefusedImageError:
-    return RefusedImageError("TooLarge", f"{found}, at most {MOST_PIXELS} pixels are decoded")
+def _too_many_pixels(detail: str) -> RefusedImageError:
+    return RefusedImageError("TooLarge", f"{detail}, at most {MOST_PIXELS} pixels are decoded")
 
 
 def _with_levels(image: Image.Image, negative: bool) -> tuple[NDArray[np.uint16], int, float]:
@@ -496,8 +496,8 @@ def _with_levels(image: Image.Image, negative: bool) -> tuple[NDArray[np.uint16]
     wide = np.asarray(image)
     least, most = int(wide.min()), int(wide.max())
     if least < 0 or most > WHITES[-1]:
-        found = f"pixels from {least} to {most}; save it with 16 bits, 0 to {WHITES[-1]}, such as CT with 1024 added"
-        raise RefusedImageError("Unsupported", found)
+        detail = f"pixels from {least} to {most}; save it with 16 bits, 0 to {WHITES[-1]}, such as CT with 1024 added"
+        raise RefusedImageError("Unsupported", detail)
     levels = wide.astype(np.uint16)
     white, above = _window(levels, most)
     levels = np.minimum(levels, np.uint16(white)) if above else levels
@@ -555,15 +555,15 @@ def _refuse_dark(image: Image.Image) -> None:
     """
     most = max(np.asarray(image.getchannel(band)).max() for band in image.getbands() if band != "A")
     if most < 64:
-        found = f"colour of 16 bits, of which the upper 8 are read, but they reach {most} of 255; save it with 8 bits"
-        raise RefusedImageError("Unsupported", found)
+        detail = f"colour of 16 bits, of which the upper 8 are read, but they reach {most} of 255; save it with 8 bits"
+        raise RefusedImageError("Unsupported", detail)
 
 
 def _opaque(image: Image.Image, channels: int) -> NDArray[np.uint8]:
     """Return an image of 8 bits as grey [h, w] or RGB [h, w, 3]; what is transparent becomes black."""
     if image.has_transparency_data:
-        seen = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", seen.size, (0, 0, 0, 255)), seen)
+        rgba = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", rgba.size, (0, 0, 0, 255)), rgba)
     mode = "L" if channels == 1 else "RGB"
     return np.asarray(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
 
@@ -626,8 +626,8 @@ def _shades(picture: Picture, intensity: Intensity | None) -> tuple[Picture, int
         if measured is None:
             return picture, picture.white if picture.pixels.dtype == np.uint16 else None
         if not measured.high - measured.low < np.inf:
-            found = "values whose range is not known; set spec.model.intensity to window, percentiles or zScore"
-            raise RefusedImageError("Unsupported", found)
+            detail = "values whose range is not known; set spec.model.intensity to window, percentiles or zScore"
+            raise RefusedImageError("Unsupported", detail)
         shades = (picture.pixels - np.float32(measured.low)) / np.float32(measured.high - measured.low)
         white = round(measured.high - measured.low)
     if measured is not None and measured.inverted:
@@ -721,8 +721,8 @@ def unfit_mask(mask: NDArray[np.uint8], size: tuple[int, int], fit: Fit) -> NDAr
     side, nearest = mask.shape[0], Image.Resampling.NEAREST
     image = Image.fromarray(mask)
     if fit == "Pad":
-        left, top, width, height = _placed(size, side)
-        return np.asarray(image.crop((left, top, left + width, top + height)).resize(size, nearest), np.uint8)
+        margin, top, width, height = _placed(size, side)
+        return np.asarray(image.crop((margin, top, margin + width, top + height)).resize(size, nearest), np.uint8)
     shorter = min(size)
     canvas = Image.new("L", size)
     canvas.paste(image.resize((shorter, shorter), nearest), ((size[0] - shorter) // 2, (size[1] - shorter) // 2))
@@ -746,7 +746,7 @@ def _fitted(
     """Return a square image; `size` is the file's width and height, which an image that was decoded smaller only has in proportion."""
     if fit == "Crop":
         return ImageOps.fit(image, (image_size, image_size), method)
-    left, top, width, height = _placed(size, image_size)
+    margin, top, width, height = _placed(size, image_size)
     canvas = Image.new(image.mode, (image_size, image_size), (outside,) * len(image.getbands()))
-    canvas.paste(image.resize((width, height), method), (left, top))
+    canvas.paste(image.resize((width, height), method), (margin, top))
     return canvas

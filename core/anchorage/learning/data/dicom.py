@@ -80,9 +80,9 @@ def header_of(file: BinaryIO) -> Header:
         It is damaged.
     """
     try:
-        found = pydicom.dcmread(inflated(file), stop_before_pixels=True, force=True, specific_tags=list(_IDENTITY))
-        kind = str(found.get("SOPClassUID", "")).strip()
-        text = {name: str(found.get(name) or "").strip(" \0") for name in _IDENTITY}
+        dataset = pydicom.dcmread(inflated(file), stop_before_pixels=True, force=True, specific_tags=list(_IDENTITY))
+        kind = str(dataset.get("SOPClassUID", "")).strip()
+        text = {name: str(dataset.get(name) or "").strip(" \0") for name in _IDENTITY}
         cautions = {Caution.BURNED_IN_TEXT} if text["BurnedInAnnotation"] == "YES" else set[Caution]()
         if text["PresentationIntentType"] == "FOR PROCESSING":
             cautions.add(Caution.FOR_PROCESSING)
@@ -97,7 +97,7 @@ def header_of(file: BinaryIO) -> Header:
             frames=min(max(1, int(text["NumberOfFrames"] or 1)), MOST_FRAMES),
             cautions=frozenset(cautions),
             may_have_text=kind in _MAY_HAVE_TEXT and not text["BurnedInAnnotation"],
-            in_volumes=kind not in CAPTURES and "LOCALIZER" not in (found.get("ImageType") or ()),
+            in_volumes=kind not in CAPTURES and "LOCALIZER" not in (dataset.get("ImageType") or ()),
         )
     except UNREADABLE as error:
         raise _damaged(error) from None
@@ -123,7 +123,7 @@ def pictures_of(content: bytes, frames: Iterable[int]) -> Iterator[Picture]:
     """Decode frames, from 0, of a file whose header is read once. Raises what `picture_of` raises."""
     try:
         pixels = pixel_data_of(content)
-        _refuse_others(pixels.found)
+        _refuse_others(pixels.dataset)
         for frame in frames:
             check_bounds(pixels, frame)
             yield _picture(pixels, frame)
@@ -138,7 +138,7 @@ def _damaged(error: BaseException) -> RefusedImageError:
     return RefusedImageError("Damaged", f"its header or pixels cannot be read ({type(error).__name__})")
 
 
-def _refuse_others(found: Dataset) -> None:
+def _refuse_others(dataset: Dataset) -> None:
     """Refuse objects that are no images.
 
     Raises
@@ -146,7 +146,7 @@ def _refuse_others(found: Dataset) -> None:
     RefusedImageError
         It is one.
     """
-    kind = str(found.get("SOPClassUID", "")).strip()
+    kind = str(dataset.get("SOPClassUID", "")).strip()
     if kind and kind not in IMAGES:
         tiles = "a whole-slide image, which is stored in tiles"
         raise RefusedImageError(
@@ -160,15 +160,15 @@ def _kind_of(uid: str) -> str:
 
 
 def _picture(pixels: PixelData, frame: int) -> Picture:
-    found, photometric = pixels.found, str(pixels.found.get("PhotometricInterpretation", ""))
-    size = (int(found.Columns), int(found.Rows))
-    paged = int(found.get("NumberOfFrames") or 1) > 1
+    dataset, photometric = pixels.dataset, str(pixels.dataset.get("PhotometricInterpretation", ""))
+    size = (int(dataset.Columns), int(dataset.Rows))
+    paged = int(dataset.get("NumberOfFrames") or 1) > 1
     facts = _facts(pixels, photometric)
     if photometric in ("MONOCHROME1", "MONOCHROME2"):
         values, measured = _measured(pixels, frame, photometric == "MONOCHROME1")
         return Picture(values, size, photometric, paged=paged, measured=measured, facts=facts)
     if photometric == "PALETTE COLOR":
-        colours = apply_color_lut(stored_values(pixels, frame, raw=True), found)
+        colours = apply_color_lut(stored_values(pixels, frame, raw=True), dataset)
         wide = colours.dtype.itemsize > 1
         return Picture(
             (colours >> 8 if wide else colours).astype(np.uint8), size, photometric, paged=paged, facts=facts
@@ -176,7 +176,7 @@ def _picture(pixels: PixelData, frame: int) -> Picture:
     if photometric not in ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_RCT", "YBR_ICT"):
         raise RefusedImageError("Unsupported", "a photometric interpretation that is not read")
     colours = stored_values(pixels, frame, raw=False)
-    bits = int(found.BitsStored)
+    bits = int(dataset.BitsStored)
     if colours.dtype == np.uint8 and bits == _BYTE:
         return Picture(colours, size, photometric, paged=paged, facts=facts)
     if colours.dtype not in (np.uint8, np.uint16) or not 1 < bits <= 16:
@@ -186,40 +186,40 @@ def _picture(pixels: PixelData, frame: int) -> Picture:
 
 def _measured(pixels: PixelData, frame: int, inverted: bool) -> tuple[NDArray[np.float32], Measured]:
     """Return the values of a grey frame in its units, float32 [h, w], and what they mean."""
-    found = pixels.found
+    dataset = pixels.dataset
     stored = stored_values(pixels, frame, raw=True)
-    padding = _padding(stored, found)
-    bits, signed = int(found.BitsStored), int(found.get("PixelRepresentation", 0)) == 1
-    if not 0 < bits <= int(found.BitsAllocated):
-        raise RefusedImageError("Damaged", f"{bits} bits stored of {found.BitsAllocated}")
-    if pixels.syntax in (*NATIVE, RLE) and bits < int(found.BitsAllocated):
-        shift = int(found.get("HighBit", bits - 1)) + 1 - bits
+    padding = _padding(stored, dataset)
+    bits, signed = int(dataset.BitsStored), int(dataset.get("PixelRepresentation", 0)) == 1
+    if not 0 < bits <= int(dataset.BitsAllocated):
+        raise RefusedImageError("Damaged", f"{bits} bits stored of {dataset.BitsAllocated}")
+    if pixels.syntax in (*NATIVE, RLE) and bits < int(dataset.BitsAllocated):
+        shift = int(dataset.get("HighBit", bits - 1)) + 1 - bits
         stored = (stored.astype(np.int64) >> max(0, shift)) & (2**bits - 1)  # overlays may lie above the highest bit
         stored = np.where(stored >> (bits - 1), stored - 2**bits, stored) if signed else stored
     ends = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     values, low, high = _rescaled(
-        stored, ends, functional_group(found, frame, "PixelValueTransformationSequence"), found, signed
+        stored, ends, functional_group(dataset, frame, "PixelValueTransformationSequence"), dataset, signed
     )
-    shown = _shown(functional_group(found, frame, "FrameVOILUTSequence"), found, low < 0)
+    shown = _shown(functional_group(dataset, frame, "FrameVOILUTSequence"), dataset, low < 0)
     return values, Measured(low, high, shown, inverted, padding)
 
 
-def _padding(stored: NDArray[Any], found: Dataset) -> NDArray[np.bool_] | None:
+def _padding(stored: NDArray[Any], dataset: Dataset) -> NDArray[np.bool_] | None:
     """Return where stored values are padding; None: nowhere."""
-    value = found.get("PixelPaddingValue")
+    value = dataset.get("PixelPaddingValue")
     if not isinstance(value, int):
         return None
-    limit = found.get("PixelPaddingRangeLimit")
+    limit = dataset.get("PixelPaddingRangeLimit")
     least, most = sorted((value, limit if isinstance(limit, int) else value))
     padding = (stored >= least) & (stored <= most)
     return padding if padding.any() else None
 
 
-def functional_group(found: Dataset, frame: int, name: str) -> Dataset | None:
+def functional_group(dataset: Dataset, frame: int, name: str) -> Dataset | None:
     """Return the functional group of a frame, its own or else that of all frames; None: the file has none of this name."""
     of_frames, shared = (
-        found.get("PerFrameFunctionalGroupsSequence") or (),
-        found.get("SharedFunctionalGroupsSequence") or (),
+        dataset.get("PerFrameFunctionalGroupsSequence") or (),
+        dataset.get("SharedFunctionalGroupsSequence") or (),
     )
     for groups in (*of_frames[frame : frame + 1], *shared[:1]):
         if group := groups.get(name):
@@ -229,13 +229,13 @@ def functional_group(found: Dataset, frame: int, name: str) -> Dataset | None:
 
 
 def _rescaled(
-    stored: NDArray[Any], ends: tuple[int, int], group: Dataset | None, found: Dataset, signed: bool
+    stored: NDArray[Any], ends: tuple[int, int], group: Dataset | None, dataset: Dataset, signed: bool
 ) -> tuple[NDArray[np.float32], float, float]:
     """Apply the modality transformation; return the values, and the least and largest that there can be."""
-    if group is None and (tables := found.get("ModalityLUTSequence")):
+    if group is None and (tables := dataset.get("ModalityLUTSequence")):
         table, first, bits = _table(tables[0], signed)
         return table[np.clip(stored.astype(np.int64) - first, 0, len(table) - 1)], 0, 2**bits - 1
-    source = found if group is None else group
+    source = dataset if group is None else group
     slope, intercept = float(source.get("RescaleSlope", 1) or 1), float(source.get("RescaleIntercept", 0) or 0)
     if not (np.isfinite(slope) and np.isfinite(intercept)):
         raise RefusedImageError("Damaged", "its rescaling is no number")
@@ -258,14 +258,14 @@ def _table(item: Dataset, signed: bool) -> tuple[NDArray[np.float32], int, int]:
 
 
 def _shown(
-    group: Dataset | None, found: Dataset, signed: bool
+    group: Dataset | None, dataset: Dataset, signed: bool
 ) -> Callable[[NDArray[np.float32]], NDArray[np.float32]] | None:
     """Return the lookup table or first window with which a file is to be shown; None: it names none."""
-    if group is None and (tables := found.get("VOILUTSequence")):
+    if group is None and (tables := dataset.get("VOILUTSequence")):
         table, first, bits = _table(tables[0], signed)
         scaled = table / np.float32(2**bits - 1)
         return lambda values: scaled[np.clip(np.rint(values).astype(np.int64) - first, 0, len(scaled) - 1)]
-    source = found if group is None else group
+    source = dataset if group is None else group
     centre, width = _first(source.get("WindowCenter")), _first(source.get("WindowWidth"))
     if centre is None or width is None:
         return None
@@ -314,9 +314,9 @@ def windowed(values: NDArray[np.float32], centre: float, width: float, function:
 
 def _facts(pixels: PixelData, photometric: str) -> tuple[str, ...]:
     """Return what a site's report counts of a file."""
-    modality = str(pixels.found.get("Modality", "")).strip()
-    groups = functional_group(pixels.found, 0, "FrameVOILUTSequence")
-    shown = "VOILUTSequence" in pixels.found or _first((groups or pixels.found).get("WindowCenter")) is not None
+    modality = str(pixels.dataset.get("Modality", "")).strip()
+    groups = functional_group(pixels.dataset, 0, "FrameVOILUTSequence")
+    shown = "VOILUTSequence" in pixels.dataset or _first((groups or pixels.dataset).get("WindowCenter")) is not None
     known = photometric if re.fullmatch("[A-Z0-9_ ]{1,16}", photometric) else "other"
     return (
         f"modality {modality if modality in _MODALITIES else 'other'}",

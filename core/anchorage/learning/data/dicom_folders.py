@@ -22,32 +22,32 @@ def list_dicom(section: DataSection, root: Path, reader: LabelReader) -> Listing
     AnchorageError
         DATA_MISSING, OUTSIDE_FOLDER, GROUP_UNKNOWN, PACKAGE_MISSING.
     """
-    found = find_files(section, root)
-    headers = read_headers([found.folder / name for name in found.images])
-    dicom = (name for name, header in zip(found.images, headers, strict=True) if _counts(name, header))
-    files = sorted([*dicom, *found.outside])
+    folder_files = find_files(section, root)
+    headers = read_headers([folder_files.folder / name for name in folder_files.images])
+    dicom = (name for name, header in zip(folder_files.images, headers, strict=True) if _counts(name, header))
+    files = sorted([*dicom, *folder_files.outside])
     folders = {name.split("/", 1)[0] for name in files if "/" in name}
     classes: set[str] = set()
     masks: Masks | None = None
     if isinstance(reader, MaskReader):  # an export has no masks, and a folder is none
         masks = reader.masks([None] * len(files), section)
     else:
-        classes = {folder for folder in folders if known_label(folder, found, reader)}
+        classes = {folder for folder in folders if known_label(folder, folder_files, reader)}
     firsts = [name.split("/", 1)[0] for name in files]
-    labels = reader.read([first if first in classes else "" for first in firsts], found.folder, "folder")
-    others = dict(found.counts())
-    if pictures := len(found.images) - len(files) + len(found.outside):
+    labels = reader.read([first if first in classes else "" for first in firsts], folder_files.folder, "folder")
+    others = dict(folder_files.counts())
+    if pictures := len(folder_files.images) - len(files) + len(folder_files.outside):
         others["image that is no DICOM"] = pictures
-    outside = set(found.outside)
+    outside = set(folder_files.outside)
     listing = Listing.of(
         ids=tuple(files),
         groups=tuple(files),
-        sources=tuple(None if name in outside else found.folder / name for name in files),
+        sources=tuple(None if name in outside else folder_files.folder / name for name in files),
         labels=labels,
-        bad={row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
+        bad={row: folder_files.bad(name, name) for row, name in enumerate(files) if name in outside}
         | {row: BadImage(files[row], *reason) for row, reason in labels.wrong.items()},
         not_images=others,
-        left_out=found.left_out,
+        left_out=folder_files.left_out,
         masks=masks,
     )
     return with_headers(listing, section, grouped=False, named=False, volumes=wants_volumes(reader))

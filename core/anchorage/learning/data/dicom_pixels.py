@@ -87,7 +87,7 @@ def version() -> str:
 class PixelData:
     """The pixel data of a file, not decoded."""
 
-    found: Dataset
+    dataset: Dataset
     """Elements of `ELEMENTS`."""
     syntax: str
     """UID of the transfer syntax."""
@@ -118,22 +118,22 @@ def inflated(file: BinaryIO) -> BinaryIO:
     if syntax is None or length is None or syntax[2].decode() != _DEFLATED:
         return file
     start = length.end() + int.from_bytes(length[1], "little")
-    whole = file.read()
+    content = file.read()
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-    inflated = unpacker.decompress(whole[start:], MOST_BYTES)
+    inflated = unpacker.decompress(content[start:], MOST_BYTES)
     if unpacker.unconsumed_tail:
         raise RefusedImageError("TooLarge", f"more than {MOST_BYTES // 2**20} MiB when it is inflated")
-    meta = whole[:start].replace(_DEFLATED.encode(), _EXPLICIT.encode().ljust(len(_DEFLATED), b"\0"), 1)
+    meta = content[:start].replace(_DEFLATED.encode(), _EXPLICIT.encode().ljust(len(_DEFLATED), b"\0"), 1)
     return io.BytesIO(meta + inflated)
 
 
 def pixel_data_of(content: bytes) -> PixelData:
     """Find the pixel data of a file; nothing is decoded yet. Raises what pydicom raises, and RefusedImageError: its encoding is not read."""
     file = inflated(io.BytesIO(content))
-    found = pydicom.dcmread(file, stop_before_pixels=True, force=True, specific_tags=_TAGS)
-    implicit, little = found.original_encoding
+    dataset = pydicom.dcmread(file, stop_before_pixels=True, force=True, specific_tags=_TAGS)
+    implicit, little = dataset.original_encoding
     encoded = _IMPLICIT if implicit else _EXPLICIT if little else _BIG_ENDIAN
-    syntax = str(found.file_meta.get("TransferSyntaxUID") or encoded).strip()
+    syntax = str(dataset.file_meta.get("TransferSyntaxUID") or encoded).strip()
     if syntax not in _CODECS:
         raise RefusedImageError("TransferSyntax", f"{_name_of(syntax)} is not read")
     order = "<" if little else ">"
@@ -144,8 +144,8 @@ def pixel_data_of(content: bytes) -> PixelData:
         raise RefusedImageError("Unsupported", "floating-point pixels, or none")
     length = struct.unpack(f"{order}I", element[4:8] if implicit else file.read(4))[0]
     start = file.tell()
-    left = file.seek(0, io.SEEK_END) - start
-    return PixelData(found, syntax, file, start, min(left, length))
+    available = file.seek(0, io.SEEK_END) - start
+    return PixelData(dataset, syntax, file, start, min(available, length))
 
 
 def _name_of(syntax: str) -> str:
@@ -163,17 +163,17 @@ def check_bounds(pixels: PixelData, frame: int) -> None:
     RefusedImageError
         It is.
     """
-    found = pixels.found
-    rows, columns, frames = int(found.Rows), int(found.Columns), int(found.get("NumberOfFrames") or 1)
+    dataset = pixels.dataset
+    rows, columns, frames = int(dataset.Rows), int(dataset.Columns), int(dataset.get("NumberOfFrames") or 1)
     if not (0 < rows * columns <= MOST_PIXELS and frames <= MOST_FRAMES):
         most = f"at most {MOST_PIXELS} pixels and {MOST_FRAMES} frames are decoded"
         raise RefusedImageError("TooLarge", f"{columns}×{rows} pixels, {frames} frames; {most}")
-    samples = int(found.get("SamplesPerPixel", 1))
-    if samples not in (1, 3) or int(found.BitsAllocated) not in (1, 8, 16, 32) or not 0 <= frame < frames:
-        raise RefusedImageError("Unsupported", f"{samples} samples of {found.BitsAllocated} bits per pixel")
-    frame_bytes = rows * columns * samples * int(found.BitsAllocated) // 8
+    samples = int(dataset.get("SamplesPerPixel", 1))
+    if samples not in (1, 3) or int(dataset.BitsAllocated) not in (1, 8, 16, 32) or not 0 <= frame < frames:
+        raise RefusedImageError("Unsupported", f"{samples} samples of {dataset.BitsAllocated} bits per pixel")
+    frame_bytes = rows * columns * samples * int(dataset.BitsAllocated) // 8
     if pixels.syntax in NATIVE:
-        if pixels.nbytes < frame_bytes * frames * (2 / 3 if found.PhotometricInterpretation == "YBR_FULL_422" else 1):
+        if pixels.nbytes < frame_bytes * frames * (2 / 3 if dataset.PhotometricInterpretation == "YBR_FULL_422" else 1):
             raise RefusedImageError("Damaged", "it ends before its last pixel")
         return
     coded = _coded(pixels, frame)
@@ -195,11 +195,11 @@ def check_bounds(pixels: PixelData, frame: int) -> None:
 
 def _coded(pixels: PixelData, frame: int) -> bytes:
     """Return a frame as it is compressed."""
-    found = pixels.found
+    dataset = pixels.dataset
     offsets = None
-    if "ExtendedOffsetTable" in found and "ExtendedOffsetTableLengths" in found:
-        offsets = (found.ExtendedOffsetTable, found.ExtendedOffsetTableLengths)
-    frames = int(found.get("NumberOfFrames") or 1)
+    if "ExtendedOffsetTable" in dataset and "ExtendedOffsetTableLengths" in dataset:
+        offsets = (dataset.ExtendedOffsetTable, dataset.ExtendedOffsetTableLengths)
+    frames = int(dataset.get("NumberOfFrames") or 1)
     return get_frame(pixels.value(), frame, extended_offsets=offsets, number_of_frames=frames)
 
 
@@ -218,10 +218,10 @@ def stored_values(pixels: PixelData, frame: int, *, raw: bool) -> NDArray[Any]:
 
     Raises what codecs raise.
     """
-    found, syntax = pixels.found, pixels.syntax
+    dataset, syntax = pixels.dataset, pixels.syntax
     if (codec := _codec_of(pixels)) == "gdcm":
         return _by_gdcm(pixels, frame, raw=raw)
-    options: dict[str, Any] = as_pixel_options(found, transfer_syntax_uid=UID(syntax), pixel_keyword="PixelData")
+    options: dict[str, Any] = as_pixel_options(dataset, transfer_syntax_uid=UID(syntax), pixel_keyword="PixelData")
     array, _ = get_decoder(UID(syntax)).as_array(
         pixels.value(), index=frame, raw=raw, decoding_plugin="" if syntax in NATIVE else codec, **options
     )
@@ -230,25 +230,25 @@ def stored_values(pixels: PixelData, frame: int, *, raw: bool) -> NDArray[Any]:
 
 def _codec_of(pixels: PixelData) -> str:
     """Return what decodes a file."""
-    deep = pixels.syntax == _EXTENDED and int(pixels.found.BitsStored) > _BYTE
+    deep = pixels.syntax == _EXTENDED and int(pixels.dataset.BitsStored) > _BYTE
     return "gdcm" if deep else _CODECS[pixels.syntax]
 
 
 def _by_gdcm(pixels: PixelData, frame: int, *, raw: bool) -> NDArray[Any]:
     """Decode a frame of JPEG Lossless, or of 12 bits."""
-    found = pixels.found
-    rows, columns, samples = int(found.Rows), int(found.Columns), int(found.get("SamplesPerPixel", 1))
-    photometric = str(found.PhotometricInterpretation)
-    signed = int(found.get("PixelRepresentation", 0))
-    dtype = np.dtype(f"<{'i' if signed else 'u'}{int(found.BitsAllocated) // _BYTE}")
+    dataset = pixels.dataset
+    rows, columns, samples = int(dataset.Rows), int(dataset.Columns), int(dataset.get("SamplesPerPixel", 1))
+    photometric = str(dataset.PhotometricInterpretation)
+    signed = int(dataset.get("PixelRepresentation", 0))
+    dtype = np.dtype(f"<{'i' if signed else 'u'}{int(dataset.BitsAllocated) // _BYTE}")
     content = decode_by_gdcm(
         _coded(pixels, frame),
         rows * columns * samples * dtype.itemsize,
         rows=rows,
         columns=columns,
         samples=samples,
-        allocated=int(found.BitsAllocated),
-        stored=12 if pixels.syntax == _EXTENDED else int(found.BitsStored),
+        allocated=int(dataset.BitsAllocated),
+        stored=12 if pixels.syntax == _EXTENDED else int(dataset.BitsStored),
         signed=signed,
         photometric=photometric if samples > 1 else "MONOCHROME2",
         syntax=pixels.syntax,

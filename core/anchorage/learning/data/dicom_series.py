@@ -117,14 +117,14 @@ def _slices_of(files: Sequence[Path]) -> tuple[list[_Slice], Counter[str]]:
     left_out: Counter[str] = Counter()
     for file in files:
         with open_regular(file) as opened:
-            found = pydicom.dcmread(inflated(opened), stop_before_pixels=True, force=True, specific_tags=_TAGS)
-        kind = str(found.get("SOPClassUID", "")).strip()
-        if "LOCALIZER" in (found.get("ImageType") or ()):
+            dataset = pydicom.dcmread(inflated(opened), stop_before_pixels=True, force=True, specific_tags=_TAGS)
+        kind = str(dataset.get("SOPClassUID", "")).strip()
+        if "LOCALIZER" in (dataset.get("ImageType") or ()):
             left_out["localisers"] += 1
         elif kind in CAPTURES or (kind and kind not in IMAGES):
             left_out["captures and other objects"] += 1
         else:
-            slices += _frames_of(file, found)
+            slices += _frames_of(file, dataset)
         if len(slices) > MOST_FRAMES:
             raise RefusedImageError("TooLarge", f"more than {MOST_FRAMES} slices")
     if len(slices) < LEAST_SLICES:
@@ -134,19 +134,19 @@ def _slices_of(files: Sequence[Path]) -> tuple[list[_Slice], Counter[str]]:
     return slices, left_out
 
 
-def _frames_of(file: Path, found: Dataset) -> Iterator[_Slice]:
+def _frames_of(file: Path, dataset: Dataset) -> Iterator[_Slice]:
     """Yield the slices of a file."""
-    frames = int(found.get("NumberOfFrames") or 1)
+    frames = int(dataset.get("NumberOfFrames") or 1)
     if not 0 < frames <= MOST_FRAMES:
         raise RefusedImageError("TooLarge", f"{frames} frames; at most {MOST_FRAMES} are decoded")
-    own = found.get("PerFrameFunctionalGroupsSequence")
-    if own and len(own) != frames:
-        raise RefusedImageError("Damaged", f"{frames} frames, but places of {len(own)}")
-    size = (int(found.Rows), int(found.Columns))
-    signed, bits = int(found.get("PixelRepresentation") or 0) == 1, int(found.BitsAllocated)
+    frame_groups = dataset.get("PerFrameFunctionalGroupsSequence")
+    if frame_groups and len(frame_groups) != frames:
+        raise RefusedImageError("Damaged", f"{frames} frames, but places of {len(frame_groups)}")
+    size = (int(dataset.Rows), int(dataset.Columns))
+    signed, bits = int(dataset.get("PixelRepresentation") or 0) == 1, int(dataset.BitsAllocated)
     for frame in range(frames):
         groups = {
-            name: functional_group(found, frame, f"{name}Sequence")
+            name: functional_group(dataset, frame, f"{name}Sequence")
             for name in ("PlanePosition", "PlaneOrientation", "PixelMeasures", "FrameContent", "MREcho")
         }
         if frames > 1 and groups["PlanePosition"] is None:
@@ -155,13 +155,13 @@ def _frames_of(file: Path, found: Dataset) -> Iterator[_Slice]:
         yield _Slice(
             file,
             frame,
-            str(found.get("SeriesInstanceUID", "")).strip(" \0"),
+            str(dataset.get("SeriesInstanceUID", "")).strip(" \0"),
             size,
-            _numbers(groups["PlaneOrientation"] or found, "ImageOrientationPatient", 6),
-            _numbers(groups["PlanePosition"] or found, "ImagePositionPatient", 3),
-            _numbers(groups["PixelMeasures"] or found, "PixelSpacing", 2),
+            _numbers(groups["PlaneOrientation"] or dataset, "ImageOrientationPatient", 6),
+            _numbers(groups["PlanePosition"] or dataset, "ImagePositionPatient", 3),
+            _numbers(groups["PixelMeasures"] or dataset, "PixelSpacing", 2),
             (
-                *_texts(found, "EchoNumbers", "TemporalPositionIdentifier", "AcquisitionNumber"),
+                *_texts(dataset, "EchoNumbers", "TemporalPositionIdentifier", "AcquisitionNumber"),
                 *_texts(content, "StackID", "TemporalPositionIndex"),
                 *_texts(echo, "EffectiveEchoTime"),
             ),
@@ -202,8 +202,8 @@ def _refuse_mixed(slices: Sequence[_Slice]) -> None:
     if (count := len({each.series for each in slices})) > 1:
         raise RefusedImageError("MixedSeries", f"slices of {count} series")
     if others := sum(not _alike(each, slices[0]) for each in slices):
-        found = f"{others} of {len(slices)} slices have another size, direction or spacing than the others"
-        raise RefusedImageError("MixedSeries", found)
+        detail = f"{others} of {len(slices)} slices have another size, direction or spacing than the others"
+        raise RefusedImageError("MixedSeries", detail)
 
 
 def _alike(one: _Slice, other: _Slice) -> bool:
@@ -230,8 +230,8 @@ def _places_of(slices: Sequence[_Slice]) -> list[list[_Slice]]:
             continue
         first = places[-1][0]
         if each.kind != first.kind or np.abs(np.subtract(each.position, first.position)).max() > _SAME_PLACE_MM:
-            found = "several slices at a place, of several echoes, times, acquisitions or stacks"
-            raise RefusedImageError("MixedSeries", f"{found}; export each as a series of its own")
+            detail = "several slices at a place, of several echoes, times, acquisitions or stacks"
+            raise RefusedImageError("MixedSeries", f"{detail}; export each as a series of its own")
         places[-1].append(each)
     if len(places) < LEAST_SLICES:
         raise RefusedImageError(
@@ -274,18 +274,18 @@ def _grid_of(slices: Sequence[_Slice]) -> Grid:
     allowed = max(_SHARE * usual, _LEAST_MM)
     if (uneven := np.abs(along - usual) > allowed).any():
         place = int(np.flatnonzero(uneven)[np.abs(along[uneven] - usual).argmax()])
-        found = f"slices {place + 1} and {place + 2} of {len(slices)} lie {along[place]:.2f} mm apart, others {usual:.2f} mm"
-        raise RefusedImageError("Gap", found)
-    whole = positions[-1] - positions[0]
+        detail = f"slices {place + 1} and {place + 2} of {len(slices)} lie {along[place]:.2f} mm apart, others {usual:.2f} mm"
+        raise RefusedImageError("Gap", detail)
+    extent = positions[-1] - positions[0]
     sideways = np.linalg.norm(steps - np.outer(along, normal), axis=1)
-    total = float(np.linalg.norm(whole - (whole @ normal) * normal))
-    if sideways.max() > allowed or total > max(_SHARE * float(whole @ normal), _LEAST_MM):
-        found = f"each slice is shifted sideways by up to {sideways.max():.2f} mm, as by a tilted gantry; correct the tilt before"
-        raise RefusedImageError("Sheared", found)
+    total = float(np.linalg.norm(extent - (extent @ normal) * normal))
+    if sideways.max() > allowed or total > max(_SHARE * float(extent @ normal), _LEAST_MM):
+        detail = f"each slice is shifted sideways by up to {sideways.max():.2f} mm, as by a tilted gantry; correct the tilt before"
+        raise RefusedImageError("Sheared", detail)
     affine = np.eye(4)
     affine[:3, 0] = np.array(first.direction[:3]) * first.spacing[1]
     affine[:3, 1] = np.array(first.direction[3:]) * first.spacing[0]
-    affine[:3, 2] = whole / (len(slices) - 1)
+    affine[:3, 2] = extent / (len(slices) - 1)
     affine[:3, 3] = positions[0]
     rows, columns = first.size
     return Grid((columns, rows, len(slices)), np.diag([-1.0, -1, 1, 1]) @ affine)
@@ -329,8 +329,8 @@ def _put(decoded: _Decoded, place: int, values: NDArray[np.float32], measured: M
         raise RefusedImageError("NotFinite", "values that are no numbers")
     if place in decoded.filled:
         if not np.array_equal(decoded.values[place], values):
-            found = f"slice {place + 1} of {len(decoded.values)} is there twice, with other pixels"
-            raise RefusedImageError("DuplicateSlice", found)
+            detail = f"slice {place + 1} of {len(decoded.values)} is there twice, with other pixels"
+            raise RefusedImageError("DuplicateSlice", detail)
         decoded.equal += 1
         return
     decoded.filled.add(place)

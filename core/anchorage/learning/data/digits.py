@@ -38,5 +38,5 @@ def list_digits(reader: LabelReader) -> Listing:
     images = np.rint(table[:, :-1] * (255 / _LARGEST)).astype(np.uint8).reshape(-1, 8, 8)
     ids = tuple(f"digit-{row:04d}" for row in range(len(table)))
     labels = reader.read([str(digit) for digit in table[:, -1]], file, "label")
-    bad = {row: BadImage(ids[row], *found) for row, found in labels.wrong.items()}
+    bad = {row: BadImage(ids[row], *bad_image) for row, bad_image in labels.wrong.items()}
     return Listing.of(ids=ids, groups=ids, sources=tuple(images), labels=labels, bad=bad)

@@ -23,23 +23,23 @@ def per_client(labels: NDArray[np.int64], parts: int, alpha: float, rng: np.rand
     """
     pools = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
     mixes = np.nan_to_num(rng.dirichlet(np.full(len(pools), alpha), parts))
-    left = np.array([len(pool) for pool in pools])
+    remaining = np.array([len(pool) for pool in pools])
     divided = []
     for size, mix in zip(equal_sizes(len(labels), parts), mixes, strict=True):
-        counts = _draw_classes(mix, left, rng.random(size))
-        rows = [pool[end - count : end] for pool, end, count in zip(pools, left, counts, strict=True)]
+        counts = _draw_classes(mix, remaining, rng.random(size))
+        rows = [pool[end - count : end] for pool, end, count in zip(pools, remaining, counts, strict=True)]
         divided.append(np.sort(np.concatenate(rows)))
-        left -= counts
+        remaining -= counts
     return tuple(divided)
 
 
 def _draw_classes(
-    mix: NDArray[np.float64], left: NDArray[np.int64], uniforms: NDArray[np.float64]
+    mix: NDArray[np.float64], remaining: NDArray[np.int64], uniforms: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Count how often each class is drawn, one draw a uniform number; never more often than it has images left."""
-    counts = np.zeros_like(left)
+    counts = np.zeros_like(remaining)
     while len(uniforms):
-        room = left - counts
+        room = remaining - counts
         weights = np.where(room > 0, mix, 0.0)
         if weights.sum() <= 0:
             weights = (room > 0).astype(np.float64)
@@ -103,8 +103,8 @@ def per_class(
 
 def _capped(shares: NDArray[np.float64], open_parts: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Renormalise over the parts that still take images; uniform over them where all of them drew no mass."""
-    kept = np.where(open_parts, np.nan_to_num(shares), 0.0)
-    if kept.sum() <= 0:
-        kept = open_parts.astype(np.float64)
-    whole: NDArray[np.float64] = kept / kept.sum()
-    return whole
+    open_shares = np.where(open_parts, np.nan_to_num(shares), 0.0)
+    if open_shares.sum() <= 0:
+        open_shares = open_parts.astype(np.float64)
+    rescaled_shares: NDArray[np.float64] = open_shares / open_shares.sum()
+    return rescaled_shares

@@ -87,9 +87,9 @@ class Choice:
     listing: Listing
     labelled: NDArray[np.bool_]
 
-    def counts(self, kept: bool = False) -> tuple[int, ...]:
-        """Count the images of each stratum, such as a class; of `kept` only those that keep their labels."""
-        strata = self.given().strata if kept else self.listing.strata
+    def counts(self, given_only: bool = False) -> tuple[int, ...]:
+        """Count the images of each stratum, such as a class; with `given_only` only those that keep their labels."""
+        strata = self.given().strata if given_only else self.listing.strata
         counts = np.bincount(strata[strata >= 0], minlength=len(self.listing.stratum_names))
         return tuple(int(count) for count in counts)
 
@@ -259,12 +259,12 @@ def _refuse_by_class(section: DataSection, task: TaskHooks) -> None:
     AnchorageError
         PARTITION_IMPOSSIBLE.
     """
-    found: dict[str, bool] = {}
+    class_settings: dict[str, bool] = {}
     if (partition := section.division) is not None:
-        found[f"the recipe {partition.recipe}"] = partition.recipe not in ("Iid", "File")
-        found["labelledPerClass"] = partition.labelled_per_class > 0
-        found["imbalanceFactor"] = partition.imbalance_factor > 1
-    remedies = {what: "divide by the recipe Iid or File alone" for what, holds in found.items() if holds}
+        class_settings[f"the recipe {partition.recipe}"] = partition.recipe not in ("Iid", "File")
+        class_settings["labelledPerClass"] = partition.labelled_per_class > 0
+        class_settings["imbalanceFactor"] = partition.imbalance_factor > 1
+    remedies = {what: "divide by the recipe Iid or File alone" for what, holds in class_settings.items() if holds}
     if section.anchors and section.anchor_draw == "Balanced":
         remedies["anchorDraw Balanced"] = "set anchorDraw: Random"
     for what, remedy in remedies.items():
@@ -276,10 +276,10 @@ def _drawn(section: DataSection, pool: Listing, seed: int, *, whole_groups: bool
     """Draw the test part, the validation part, the anchors, then the parts; each has a generator of its own."""
     shares: dict[str, _Share] = {}
     rest = np.arange(len(pool))
-    given = {TEST: TEST_ROW, VALIDATION: VALIDATION_ROW}
+    row_codes = {TEST: TEST_ROW, VALIDATION: VALIDATION_ROW}
     for name, percent in ((TEST, section.test_percent), (VALIDATION, section.validation_percent)):
         if pool.split is not None:
-            shares[name] = _Share(np.flatnonzero(pool.split == given[name]))
+            shares[name] = _Share(np.flatnonzero(pool.split == row_codes[name]))
             rest = np.setdiff1d(rest, shares[name].rows)
         elif percent:
             rows = rest[held_out_rows(pool.select(rest), percent, generator(seed, f"{name} split"))]

@@ -73,12 +73,12 @@ class SiteFindings(LabelReader):
         unknown: Literal["Refuse", "Skip", "Unlabelled"] = "Refuse",
     ) -> None:
         self._names, self._unknown = names, unknown
-        own = {name.casefold(): place for place, name in enumerate(names)}
-        if astray := [name for name in class_map.values() if name.casefold() not in own]:
+        positions = {name.casefold(): place for place, name in enumerate(names)}
+        if astray := [name for name in class_map.values() if name.casefold() not in positions]:
             raise AnchorageError(
                 CLASSES_DIFFER, f"classMap leads to {', '.join(astray[:_SHOWN])}; the federation has {self._listed()}"
             )
-        self._position = own | {local.casefold(): own[name.casefold()] for local, name in class_map.items()}
+        self._position = positions | {local.casefold(): positions[name.casefold()] for local, name in class_map.items()}
         self._columns: tuple[str, ...] = ()
         self._separator, self._none, self._blank = "|", frozenset({NO_FINDING}), UNKNOWN
 
@@ -103,20 +103,25 @@ class SiteFindings(LabelReader):
         words = {name: [word.strip() for word in name.split(self._separator) if word.strip()] for name in set(names)}
         strange = {
             name: astray
-            for name, found in words.items()
-            if (astray := [word for word in found if word.casefold() not in self._position.keys() | self._none])
+            for name, name_words in words.items()
+            if (astray := [word for word in name_words if word.casefold() not in self._position.keys() | self._none])
         }
         counts = Counter(word for name in names for word in strange.get(name, ()))
         if counts and self._unknown == "Refuse":
             self._refuse(place, kind, counts)
-        named = {self._position[word.casefold()] for found in words.values() for word in found if self._is_one(word)}
-        told = sorted(named | {self._place_of(column) for column in self._columns})
+        named = {
+            self._position[word.casefold()]
+            for name_words in words.values()
+            for word in name_words
+            if self._is_one(word)
+        }
+        answered = sorted(named | {self._place_of(column) for column in self._columns})
         for row, name in enumerate(names):
             if name and name not in strange:
-                labels[row, told] = NEGATIVE
+                labels[row, answered] = NEGATIVE
                 labels[row, [self._position[word.casefold()] for word in words[name] if self._is_one(word)]] = POSITIVE
             elif not name and kind != "folder":
-                labels[row, told] = self._blank
+                labels[row, answered] = self._blank
         if self._unknown == "Unlabelled":
             return self._labels(labels)
         detail = (
@@ -131,7 +136,7 @@ class SiteFindings(LabelReader):
             },
         )
 
-    def read_table(self, table: Table, column: str | None, taken: set[str]) -> ReadLabels:
+    def read_table(self, table: Table, column: str | None, used_columns: set[str]) -> ReadLabels:
         """Read the columns of the findings, else a column that lists them: the one asked for, or one of `LISTING_COLUMNS`.
 
         Raises
@@ -141,12 +146,12 @@ class SiteFindings(LabelReader):
         """
         if column is None:
             columns = [table.column(name, ()) or name for name in self._columns]
-            columns = columns or [name for name in table.columns if name not in taken and self._is_one(name)]
+            columns = columns or [name for name in table.columns if name not in used_columns and self._is_one(name)]
             if columns:
                 return self._by_column(table, columns)
-        found = table.column(column, LISTING_COLUMNS)
+        label_column = table.column(column, LISTING_COLUMNS)
         rows = len(next(iter(table.columns.values())))
-        return self.read(table.columns[found] if found else [""] * rows, table.file, "label")
+        return self.read(table.columns[label_column] if label_column else [""] * rows, table.file, "label")
 
     def _by_column(self, table: Table, columns: Sequence[str]) -> ReadLabels:
         """Read a column per finding: 1, 0, -1 for uncertain, or nothing."""
@@ -156,8 +161,8 @@ class SiteFindings(LabelReader):
         for name in columns:
             place = self._place_of(name)
             if (other := of_column.setdefault(place, name)) != name:
-                found = f"{table.file} has the columns {other} and {name} of the finding {self._names[place]}"
-                raise AnchorageError(MANIFEST_WRONG, f"{found}; name one of them in labelColumns")
+                detail = f"{table.file} has the columns {other} and {name} of the finding {self._names[place]}"
+                raise AnchorageError(MANIFEST_WRONG, f"{detail}; name one of them in labelColumns")
             for row, cell in enumerate(table.columns[name]):
                 if (value := _CELLS.get(cell) if cell else self._blank) is not None:
                     labels[row, place] = value
@@ -180,13 +185,15 @@ class SiteFindings(LabelReader):
             raise AnchorageError(CLASSES_DIFFER, f"{message}; name its finding in classMap, or leave it out")
         return self._position[column.casefold()]
 
-    def _refuse(self, place: Path, kind: str, found: Mapping[str, int]) -> None:
-        shown = list(found)[:_SHOWN]
-        counted = ", ".join(f'"{word[:40]}" ({found[word]} images)' for word in shown)
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        own = {name.casefold(): name for name in reversed(self._names)}
-        near = {word: get_close_matches(word.casefold(), own, n=1) for word in shown}
-        entries = ", ".join(f"{word[:40]!r}: {own[near[word][0]] if near[word] else 'FINDING'}" for word in shown)
+    def _refuse(self, place: Path, kind: str, counts: Mapping[str, int]) -> None:
+        shown = list(counts)[:_SHOWN]
+        counted = ", ".join(f'"{word[:40]}" ({counts[word]} images)' for word in shown)
+        more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+        name_by_key = {name.casefold(): name for name in reversed(self._names)}
+        near = {word: get_close_matches(word.casefold(), name_by_key, n=1) for word in shown}
+        entries = ", ".join(
+            f"{word[:40]!r}: {name_by_key[near[word][0]] if near[word] else 'FINDING'}" for word in shown
+        )
         them = "folders" if kind == "folder" else "labels"
         raise AnchorageError(
             CLASSES_DIFFER,

@@ -27,7 +27,7 @@ _SYSTEM = frozenset(
 """Folders of network storage, recycle bins, archives and file systems, in lower case; nobody keeps images there."""
 _THUMBNAIL = re.compile(r"syno(photo|file)_thumb|[ _.-]thumbnail$|^thumbnail[ _.-]", re.IGNORECASE)
 _OF_AN_IMAGE = r"(?:(?P<mask>masks?|seg|segmentations?|gt|ground[ _.-]?truth|annotations?|labels?|roi|contours?|superpixels)|thumbs?|preview)"
-_BESIDE = (
+_BELONGING_PATTERNS = (
     re.compile(rf"(?P<image>.+?)[ _.-]+{_OF_AN_IMAGE}(?:[ _.-]*[0-9]+)?"),
     re.compile(rf"{_OF_AN_IMAGE}[ _.-]+(?P<image>.+)"),
 )
@@ -109,45 +109,45 @@ def find_files(section: DataSection, root: Path) -> Files:
     AnchorageError
         As `folder_of`, and DATA_MISSING: the section's folder may not be read.
     """
-    found, claim = Files(folder_of(section, root)), _claim_of(section, root)
-    own = {str(PurePath(name)) for name in _tables(section)}
+    folder_files, claim = Files(folder_of(section, root)), _claim_of(section, root)
+    table_files = {str(PurePath(name)) for name in _tables(section)}
     pending = [""]
     while pending:
         within = pending.pop()
         try:
-            with os.scandir(found.folder / within) as entries:
+            with os.scandir(folder_files.folder / within) as entries:
                 for entry in entries:
                     name = f"{within}{entry.name}"
-                    shown = not entry.name.startswith(".") and name not in own
-                    if shown and _sort(entry, name, found, claim):
+                    shown = not entry.name.startswith(".") and name not in table_files
+                    if shown and _sort(entry, name, folder_files, claim):
                         pending.append(f"{name}/")
         except OSError as error:
             if not within:
                 fault = f"cannot be read ({error.strerror}); check the permissions"
                 redacted = f"the folder of the images {fault}"
                 raise AnchorageError(DATA_MISSING, f"{error.filename} {fault}", redacted=redacted) from error
-            found.leave_out(UNREADABLE, within)
-    found.images.sort()
-    found.outside.sort()
-    return found
+            folder_files.leave_out(UNREADABLE, within)
+    folder_files.images.sort()
+    folder_files.outside.sort()
+    return folder_files
 
 
-def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool:
+def _sort(entry: os.DirEntry[str], name: str, folder_files: Files, claim: Path) -> bool:
     """Put a file where it belongs; return whether it is a folder to look into."""
     link, folder = entry.is_symlink(), entry.is_dir()
     if folder and entry.name.casefold() in _SYSTEM:
-        found.leave_out(SYSTEM_FOLDER, f"{name}/")
+        folder_files.leave_out(SYSTEM_FOLDER, f"{name}/")
         return False
     stem = entry.name.rpartition(".")[0]
     image = not folder and (_called_image(entry.name) if link else is_image(entry.path, entry.name))
     if link and (folder or image) and _leads_out(Path(entry.path), claim):
-        found.outside.append(name)
+        folder_files.outside.append(name)
     elif image and _THUMBNAIL.search(stem):
-        found.leave_out(THUMBNAIL, name)
+        folder_files.leave_out(THUMBNAIL, name)
     elif image:
-        found.images.append(name)
+        folder_files.images.append(name)
     elif link or not folder:
-        found.others[name] = "linked folder" if folder else _kind_of(entry)
+        folder_files.others[name] = "linked folder" if folder else _kind_of(entry)
     return folder and not link
 
 
@@ -198,26 +198,26 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
         from anchorage.learning.data.mask_folders import list_pairs
 
         return list_pairs(section, root, reader)
-    found = find_files(section, root)
+    folder_files = find_files(section, root)
     if section.mask_files == "Ignore":
-        _leave_out_besides(found)
-    unreadable = {name for name in found.unreadable if known_label(name.split("/", 1)[0], found, reader)}
-    files = sorted([*found.images, *found.outside, *unreadable])
+        _leave_out_besides(folder_files)
+    unreadable = {name for name in folder_files.unreadable if known_label(name.split("/", 1)[0], folder_files, reader)}
+    files = sorted([*folder_files.images, *folder_files.outside, *unreadable])
     names = [name.split("/", 1)[0] if "/" in name else "" for name in files]
-    labels = reader.read(names, found.folder, "folder")
-    outside = set(found.outside)
+    labels = reader.read(names, folder_files.folder, "folder")
+    outside = set(folder_files.outside)
     bad = {row: BadImage(files[row], *reason) for row, reason in labels.wrong.items()}
-    bad |= {row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
+    bad |= {row: folder_files.bad(name, name) for row, name in enumerate(files) if name in outside}
     locked = "the folder may not be read; give the user that reads images the right to"
     bad |= {row: BadImage(name, "Unreadable", locked) for row, name in enumerate(files) if name in unreadable}
     listing = Listing.of(
         ids=tuple(files),
         groups=tuple(files if section.group_by else (owner_in_path(file) or file for file in files)),
-        sources=tuple(None if name in outside | unreadable else found.folder / name for name in files),
+        sources=tuple(None if name in outside | unreadable else folder_files.folder / name for name in files),
         labels=labels,
         bad=bad,
-        not_images=found.counts(),
-        left_out=found.left_out,
+        not_images=folder_files.counts(),
+        left_out=folder_files.left_out,
         without_masks=section.mask_files == "Ignore",
         remarks=divided_paths(files),
     )
@@ -232,32 +232,32 @@ def without_suffix(path: str) -> str:
     return f"{folder}{slash}{name.removesuffix(PurePath(name).suffix)}" if _suffix_of(name) else path
 
 
-def known_label(name: str, found: Files, reader: LabelReader) -> bool:
+def known_label(name: str, folder_files: Files, reader: LabelReader) -> bool:
     """Return whether images of a folder of this name have a label."""
     try:
-        return bool(is_known(reader.read([name], found.folder, "folder").values)[0])
+        return bool(is_known(reader.read([name], folder_files.folder, "folder").values)[0])
     except AnchorageError:
         return False
 
 
-def _leave_out_besides(found: Files) -> None:
+def _leave_out_besides(folder_files: Files) -> None:
     """Leave out masks and thumbnails by their names: that of another image with what they are of it, or of a folder of masks."""
-    stems = {name.rpartition(".")[0].casefold() for name in found.images}
-    kept: list[str] = []
-    for name in found.images:
+    stems = {name.rpartition(".")[0].casefold() for name in folder_files.images}
+    images: list[str] = []
+    for name in folder_files.images:
         if any(is_mask_folder(folder) for folder in name.split("/")[1:-1]):
-            found.leave_out(MASK, name)
+            folder_files.leave_out(MASK, name)
         elif what := belongs_to(name.rpartition(".")[0].casefold(), stems)[0]:
-            found.leave_out(what, name)
+            folder_files.leave_out(what, name)
         else:
-            kept.append(name)
-    found.images[:] = kept
+            images.append(name)
+    folder_files.images[:] = images
 
 
 def belongs_to(path: str, stems: Set[str]) -> tuple[str, str]:
     """Return what a file is of another image, and that image, by paths without suffix in lower case; two empty texts: it is an image itself."""
     folder, slash, stem = path.rpartition("/")
-    for pattern in _BESIDE:
+    for pattern in _BELONGING_PATTERNS:
         if (match := pattern.fullmatch(stem)) is not None and (image := f"{folder}{slash}{match['image']}") in stems:
             return (MASK if match["mask"] else THUMBNAIL), image
     return "", ""

@@ -66,12 +66,14 @@ def _write(pipe: int, content: bytes) -> None:
     ValueError
         The process takes none for `PATIENCE` seconds.
     """
-    left = memoryview(content)
-    while left:
+    remaining = memoryview(content)
+    while remaining:
         _, ready, _ = select.select([], [pipe], [], PATIENCE)
         if not ready:
             raise ValueError("no answer")
-        left = left[os.write(pipe, left[: select.PIPE_BUF]) :]  # so much never waits where a pipe is ready
+        remaining = remaining[
+            os.write(pipe, remaining[: select.PIPE_BUF]) :
+        ]  # so much never waits where a pipe is ready
 
 
 def _read(pipe: int, nbytes: int) -> bytes:

@@ -101,14 +101,14 @@ def resized_crop(
     wide, high = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (wide > 0) & (wide <= width) & (high > 0) & (high <= height)
     first = (fits.cumsum(1) == 0).sum(1, keepdim=True).clamp(max=_TRIES - 1)  # as many as do not fit before it
-    found = fits.any(1)
-    wide = torch.where(found, wide.gather(1, first).squeeze(1), float(width)) / width
-    high = torch.where(found, high.gather(1, first).squeeze(1), float(height)) / height
-    left = _start(wide, width, generator)
+    has_fit = fits.any(1)
+    wide = torch.where(has_fit, wide.gather(1, first).squeeze(1), float(width)) / width
+    high = torch.where(has_fit, high.gather(1, first).squeeze(1), float(height)) / height
+    x_start = _start(wide, width, generator)
     top = _start(high, height, generator)
     sign = 1.0 - 2 * integers(2, (count,), generator)
     matrices = identities(count, generator.device)
-    matrices[:, 0, 0], matrices[:, 0, 2] = wide * sign, 2 * left + wide - 1
+    matrices[:, 0, 0], matrices[:, 0, 2] = wide * sign, 2 * x_start + wide - 1
     matrices[:, 1, 1], matrices[:, 1, 2] = high, 2 * top + high - 1
     if rotated:
         matrices[:, 1, 1] *= 1.0 - 2 * integers(2, (count,), generator)

@@ -106,8 +106,8 @@ class Grid:
 
     def is_near(self, other: "Grid") -> bool:
         """Return whether another grid has the same voxels, in whatever order, within 0.001 mm."""
-        own, others = self.turned(), other.turned()
-        return own.shape == others.shape and bool(np.abs(own.affine - others.affine).max() <= _CLOSE_MM)
+        own_grid, others = self.turned(), other.turned()
+        return own_grid.shape == others.shape and bool(np.abs(own_grid.affine - others.affine).max() <= _CLOSE_MM)
 
     def _steps(self) -> tuple[slice, slice, slice]:
         x, y, z = (slice(None, None, -1 if back else 1) for back in self.flipped)
@@ -156,7 +156,7 @@ def nearest_on_grid_of_model(values: NDArray[N], grid: Grid, wanted: Grid) -> ND
     return _resampled(grid.upright(values), grid.turned(), wanted, _nearest)
 
 
-def on_own_grid(classes: NDArray[np.uint8], grid: Grid, own: Grid) -> NDArray[np.uint8]:
+def on_own_grid(classes: NDArray[np.uint8], grid: Grid, file_grid: Grid) -> NDArray[np.uint8]:
     """Return classes on the grid of the file for which they were predicted, by the nearest voxel, uint8 [i, j, k].
 
     Parameters
@@ -165,7 +165,7 @@ def on_own_grid(classes: NDArray[np.uint8], grid: Grid, own: Grid) -> NDArray[np
         On the model's grid.
     grid : Grid
         The model's: what `spaced` returns of the file's.
-    own : Grid
+    file_grid : Grid
         The file's.
 
     Raises
@@ -173,9 +173,11 @@ def on_own_grid(classes: NDArray[np.uint8], grid: Grid, own: Grid) -> NDArray[np
     ValueError
         The model's grid is not of this file.
     """
-    if classes.shape != grid.shape or not spaced(own, grid.spacing).is_near(grid):
-        raise ValueError(f"classes of shape {classes.shape} on a grid that is not of a file with {own.shape} voxels")
-    return np.ascontiguousarray(own.as_stored(_resampled(classes, grid, own.turned(), _nearest)))
+    if classes.shape != grid.shape or not spaced(file_grid, grid.spacing).is_near(grid):
+        raise ValueError(
+            f"classes of shape {classes.shape} on a grid that is not of a file with {file_grid.shape} voxels"
+        )
+    return np.ascontiguousarray(file_grid.as_stored(_resampled(classes, grid, file_grid.turned(), _nearest)))
 
 
 def refuse_large(shape: tuple[int, ...], itemsize: int) -> None:
@@ -212,12 +214,12 @@ def _linear(values: NDArray[Any], places: NDArray[np.float64], axis: int) -> NDA
     shape = [1] * values.ndim
     shape[axis] = len(places)
     share = (places - below).astype(np.float32).reshape(shape)
-    found = values.take(below, axis)
+    interpolated = values.take(below, axis)
     step = values.take(np.minimum(below + 1, values.shape[axis] - 1), axis)
-    step -= found
+    step -= interpolated
     step *= share
-    found += step
-    return found
+    interpolated += step
+    return interpolated
 
 
 def _nearest(values: NDArray[Any], places: NDArray[np.float64], axis: int) -> NDArray[Any]:

@@ -86,12 +86,12 @@ def with_headers(
             f"{unsure} images are of kinds in which names are often burned into the pixels, such as ultrasound and secondary captures, and do not "
             "say that they have none: look at them before you train"
         )
-    found = replace(listing, bad=bad, groups=tuple(groups), remarks=tuple(remarks))
+    result = replace(listing, bad=bad, groups=tuple(groups), remarks=tuple(remarks))
     if not named:
-        found = _without(found, {row: header.kind for row, header in headers.items() if not header.image})
-        kept = [row for row in range(len(listing)) if row not in headers or headers[row].image]
-        used = {place: used[row] for place, row in enumerate(kept) if row in used}
-    return as_volumes(found, used, named=named) if volumes else _with_frames(found, used, section.frames)
+        result = _without(result, {row: header.kind for row, header in headers.items() if not header.image})
+        image_rows = [row for row in range(len(listing)) if row not in headers or headers[row].image]
+        used = {place: used[row] for place, row in enumerate(image_rows) if row in used}
+    return as_volumes(result, used, named=named) if volumes else _with_frames(result, used, section.frames)
 
 
 def _require(listing: Listing, headers: Mapping[int, Header], attribute: str) -> None:
@@ -136,8 +136,8 @@ def _without(listing: Listing, kinds: Mapping[int, str]) -> Listing:
         return listing
     counts = Counter(dict(listing.not_images))
     counts.update(kinds.values())
-    kept = [row for row in range(len(listing)) if row not in kinds]
-    return replace(listing.select(kept), not_images=dict(counts.most_common()))
+    image_rows = [row for row in range(len(listing)) if row not in kinds]
+    return replace(listing.select(image_rows), not_images=dict(counts.most_common()))
 
 
 def _with_frames(listing: Listing, headers: Mapping[int, Header], which: str) -> Listing:
@@ -152,12 +152,12 @@ def _with_frames(listing: Listing, headers: Mapping[int, Header], which: str) ->
         wanted: Sequence[int] = [count // 2] if which == "Middle" else range(count)
         rows += [row] * len(wanted)
         frames += wanted
-    found = listing.select(rows)
-    numbered = zip(found.ids, rows, frames, strict=True)
+    selected = listing.select(rows)
+    numbered = zip(selected.ids, rows, frames, strict=True)
     all_of = {row for row in several if which == "All"}
     ids = (f"{name}#{frame + 1}" if row in all_of else name for name, row, frame in numbered)
-    sources = tuple(_frame_of(source, frame) for source, frame in zip(found.sources, frames, strict=True))
-    return replace(found, ids=tuple(ids), sources=sources)
+    sources = tuple(_frame_of(source, frame) for source, frame in zip(selected.sources, frames, strict=True))
+    return replace(selected, ids=tuple(ids), sources=sources)
 
 
 def _frame_of(source: Source, frame: int) -> Source:

@@ -84,9 +84,9 @@ def without_held_out(
         _log.warning("%s", named if pseudonyms is None else message)
     if not both.any() or held_out.treatment == "Allow":
         return images
-    found = f"{owner}: {both.sum()} of {len(images)} images are those that the federation is scored on, too"
+    detail = f"{owner}: {both.sum()} of {len(images)} images are those that the federation is scored on, too"
     rows = [int(row) for row in np.flatnonzero(both)]
-    named, shown = f"{found}, such as {_some([images.ids[row] for row in rows])}", found
+    named, shown = f"{detail}, such as {_some([images.ids[row] for row in rows])}", detail
     if pseudonyms is not None:
         for row in rows:
             pseudonyms.remember(
@@ -110,8 +110,8 @@ def trainable(
     AnchorageError
         As `without_held_out`, or IMAGES_UNLABELLED.
     """
-    own = without_held_out(images, run.held_out, bytes.fromhex(run.data_key), f"silo {silo}", pseudonyms)
-    return own.for_silo(labels, silo)
+    silo_images = without_held_out(images, run.held_out, bytes.fromhex(run.data_key), f"silo {silo}", pseudonyms)
+    return silo_images.for_silo(labels, silo)
 
 
 def kept_apart(
@@ -126,12 +126,14 @@ def kept_apart(
     AnchorageError
         As `without_held_out`.
     """
-    kept: dict[str, ImageSet] = {}
+    images_left: dict[str, ImageSet] = {}
     for name in ("test", "validation", "anchors"):
         if name in images:
-            held_out = describe_held_out(list(kept.values()), key, treatment)
-            kept[name] = without_held_out(images[name], held_out, key, name)
-    return kept, describe_held_out([kept[name] for name in kept if name != "anchors"], key, treatment)
+            held_out = describe_held_out(list(images_left.values()), key, treatment)
+            images_left[name] = without_held_out(images[name], held_out, key, name)
+    return images_left, describe_held_out(
+        [images_left[name] for name in images_left if name != "anchors"], key, treatment
+    )
 
 
 def _groups(images: ImageSet) -> set[str]:

@@ -103,7 +103,7 @@ def require_labels(labels: str, silo: str, unlabelled: int, images: int) -> None
         IMAGES_UNLABELLED: all should have a label and one has none, or some should and none has.
     """
     if unlabelled and (labels == "All" or (labels == "Partial" and unlabelled == images)):
-        found = f"silo {silo} has labels: {labels}, but {unlabelled} of {images} images have none"
-        said = "None" if unlabelled == images else "Partial"
+        detail = f"silo {silo} has labels: {labels}, but {unlabelled} of {images} images have none"
+        expected_labels = "None" if unlabelled == images else "Partial"
         hint = " (a folder per class, or the column that labelColumn names)" if unlabelled == images else ""
-        raise AnchorageError(IMAGES_UNLABELLED, f"{found}; set labels: {said}, or label them{hint}")
+        raise AnchorageError(IMAGES_UNLABELLED, f"{detail}; set labels: {expected_labels}, or label them{hint}")

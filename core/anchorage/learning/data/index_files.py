@@ -93,8 +93,8 @@ class MatchedIndex:
         texts = [image for image in images if isinstance(image, str)]
         if rows and max(rows) < 0 and all(text.isascii() and text.isdigit() for text in texts):
             rows = [int(image.lstrip("0")[:18] or 0) if isinstance(image, str) else image for image in images]
-        found = np.array([max(-1, min(row, len(self._pool))) for row in rows], dtype=np.int64)
-        return np.where((found >= 0) & (found < len(self._pool)), found, -1)
+        positions = np.array([max(-1, min(row, len(self._pool))) for row in rows], dtype=np.int64)
+        return np.where((positions >= 0) & (positions < len(self._pool)), positions, -1)
 
     def _named(self, name: str) -> int:
         return self._by_name.get(name, self._by_name.get(PurePosixPath(name).stem, -1))
@@ -118,8 +118,8 @@ def read_index(file: Path) -> IndexFile:
     try:
         text = read_regular(file).decode("utf-8-sig")
     except OSError as error:
-        found = f"cannot be read ({error.strerror}); check partition.file"
-        raise AnchorageError(DATA_MISSING, f"{file} {found}", redacted=f"the partition file {found}") from error
+        detail = f"cannot be read ({error.strerror}); check partition.file"
+        raise AnchorageError(DATA_MISSING, f"{file} {detail}", redacted=f"the partition file {detail}") from error
     except UnicodeDecodeError as error:
         message = (
             f"{file} is no text in UTF-8; pickles (.pth) are never opened: turn it into JSON as docs/data.md shows"
@@ -187,18 +187,18 @@ def _from_json(file: Path, document: Any) -> IndexFile:
     return IndexFile(file, parts, labelled)
 
 
-def _lists(file: Path, found: Any) -> dict[str, list[Image]]:
-    if isinstance(found, list):
-        found = {str(place): images for place, images in enumerate(found)}
-    if not isinstance(found, dict):
+def _lists(file: Path, content: Any) -> dict[str, list[Image]]:
+    if isinstance(content, list):
+        content = {str(place): images for place, images in enumerate(content)}
+    if not isinstance(content, dict):
         raise AnchorageError(MANIFEST_WRONG, f'{file} holds no lists by silo; write {{"0": [...], "1": [...]}}')
-    return {name: _list(file, name, images) for name, images in found.items()}
+    return {name: _list(file, name, images) for name, images in content.items()}
 
 
-def _list(file: Path, name: str, found: Any) -> list[Image]:
-    if not isinstance(found, list) or not all(type(image) in (str, int) for image in found):
+def _list(file: Path, name: str, images: Any) -> list[Image]:
+    if not isinstance(images, list) or not all(type(image) in (str, int) for image in images):
         raise AnchorageError(MANIFEST_WRONG, f'{file}: "{name}" is no list of names or row numbers')
-    return found
+    return images
 
 
 def _through(file: Path, parts: Mapping[str, list[Image]], train: list[Image]) -> dict[str, list[Image]]:

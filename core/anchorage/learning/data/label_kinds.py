@@ -43,32 +43,34 @@ def several_findings(names: Collection[str], known: Collection[str]) -> list[str
     known : collection of str
         Labels of the same table, and classes.
     """
-    whole = {name.strip().casefold() for name in known}
-    found: list[str] = []
+    known_words = {name.strip().casefold() for name in known}
+    finding_names: list[str] = []
     for separator in "|;,":
         split = {name: [part.strip().casefold() for part in name.split(separator)] for name in dict.fromkeys(names)}
         split = {name: parts for name, parts in split.items() if len(parts) > 1 and all(parts)}
         listing = separator != ","
         recurring = Counter(part for parts in split.values() for part in set(parts)) if listing else Counter[str]()
-        sure = [name for name, parts in split.items() if all(part in whole or recurring[part] > 1 for part in parts)]
-        found += split if listing and sure else sure
-    return list(dict.fromkeys(found))
+        sure = [
+            name for name, parts in split.items() if all(part in known_words or recurring[part] > 1 for part in parts)
+        ]
+        finding_names += split if listing and sure else sure
+    return list(dict.fromkeys(finding_names))
 
 
-def refuse_several(place: str, found: Mapping[str, int], remedy: str) -> None:
-    """Refuse labels that name several findings; `found` counts the images of each.
+def refuse_several(place: str, counts: Mapping[str, int], remedy: str) -> None:
+    """Refuse labels that name several findings; `counts` has the number of images of each.
 
     Raises
     ------
     AnchorageError
         TASK_UNSUPPORTED: there is one.
     """
-    if not found:
+    if not counts:
         return
     message = (
-        f'{place}: {sum(found.values())} images have labels such as "{next(iter(found))[:60]}": {SEVERAL}; {remedy}'
+        f'{place}: {sum(counts.values())} images have labels such as "{next(iter(counts))[:60]}": {SEVERAL}; {remedy}'
     )
-    redacted = f"{sum(found.values())} images have labels that name several findings: {SEVERAL}; {remedy}"
+    redacted = f"{sum(counts.values())} images have labels that name several findings: {SEVERAL}; {remedy}"
     raise AnchorageError(TASK_UNSUPPORTED, message, redacted=redacted)
 
 

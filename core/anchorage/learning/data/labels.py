@@ -33,10 +33,10 @@ def is_known(labels: Labels) -> NDArray[np.bool_]:
     return entries if labels.ndim == 1 else np.any(entries, axis=tuple(range(1, labels.ndim)))
 
 
-def only_known(labels: Labels, kept: NDArray[np.bool_]) -> Labels:
-    """Return labels [n, ...] without those of the images that do not keep theirs (`kept`, bool [n])."""
+def only_known(labels: Labels, keep_mask: NDArray[np.bool_]) -> Labels:
+    """Return labels [n, ...] without those of the images that do not keep theirs (`keep_mask`, bool [n])."""
     masked = labels.copy()
-    masked[~kept] = {"f": np.nan, "u": UNKNOWN_PIXEL}.get(labels.dtype.kind, -1)
+    masked[~keep_mask] = {"f": np.nan, "u": UNKNOWN_PIXEL}.get(labels.dtype.kind, -1)
     return masked
 
 
@@ -101,7 +101,7 @@ class LabelReader(ABC):
             What the names are: ``folder`` or ``label``.
         """
 
-    def read_table(self, table: Table, column: str | None, taken: set[str]) -> ReadLabels:
+    def read_table(self, table: Table, column: str | None, used_columns: set[str]) -> ReadLabels:
         """Turn a table's cells into labels: those of the column that was asked for, else of one of `LABEL_COLUMNS`, else none.
 
         Parameters
@@ -110,7 +110,7 @@ class LabelReader(ABC):
             The table.
         column : str or None
             The column that the section names.
-        taken : set of str
+        used_columns : set of str
             Columns that say something else, such as the images' names.
 
         Raises
@@ -118,6 +118,6 @@ class LabelReader(ABC):
         AnchorageError
             MANIFEST_WRONG: the column that was asked for is not there.
         """
-        found = table.column(column, LABEL_COLUMNS)
+        label_column = table.column(column, LABEL_COLUMNS)
         rows = len(next(iter(table.columns.values())))
-        return self.read(table.columns[found] if found else [""] * rows, table.file, "label")
+        return self.read(table.columns[label_column] if label_column else [""] * rows, table.file, "label")

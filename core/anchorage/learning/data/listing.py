@@ -193,9 +193,9 @@ class Listing:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def keeping(self, kept: NDArray[np.bool_]) -> Self:
+    def keeping(self, keep_mask: NDArray[np.bool_]) -> Self:
         """Return the same images without the labels of those that do not keep theirs, bool [n]."""
-        return replace(self, labels=only_known(self.labels, kept), strata=np.where(kept, self.strata, -1))
+        return replace(self, labels=only_known(self.labels, keep_mask), strata=np.where(keep_mask, self.strata, -1))
 
     def select(self, rows: NDArray[np.int64] | Sequence[int]) -> Self:
         """Return some rows, in that order."""

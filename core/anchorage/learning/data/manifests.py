@@ -49,12 +49,12 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     table = read_table(file_of(section, root, section.manifest or ""))
     names = table.columns[image := table.image_column(section.image_column)]
     label = table.column(section.label_column, LABEL_COLUMNS)
-    taken = {image, label or image}
+    used_columns = {image, label or image}
     asked = None if section.group_by in HEADER_GROUPS and section.group_by not in table.columns else section.group_by
-    group = group_column(table, asked, taken) if asked == section.group_by else None
+    group = group_column(table, asked, used_columns) if asked == section.group_by else None
     column = section.mask_column if isinstance(reader, MaskReader) else section.label_column
     labels = reader.read_table(table, column, {image, group or image})
-    split = split_of(table, section.split_column, {*taken, group or image})
+    split = split_of(table, section.split_column, {*used_columns, group or image})
     files = find_files(section, root)
     masks: Masks | None = None
     bad_masks: dict[int, tuple[str, str]] = {}
@@ -79,7 +79,7 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     bad |= dict(_repeated(sources, names, labels.values))
     begin = len(str(files.folder)) + 1
     paths = [str(source)[begin:] if source is not None else "" for source in sources]
-    remarks = [*owner_remarks(table, group, section.group_by, taken)]
+    remarks = [*owner_remarks(table, group, section.group_by, used_columns)]
     if split is None and section.split_column is None:
         remarks += divided_paths(paths)
     if group is not None:
@@ -105,17 +105,17 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
 
 
 def _with_folders(
-    found: Files, names: Sequence[str], sources: Sequence[Source], bad: Mapping[int, BadImage]
+    folder_files: Files, names: Sequence[str], sources: Sequence[Source], bad: Mapping[int, BadImage]
 ) -> tuple[list[int], list[Source], dict[int, BadImage]]:
     """Return what `_by_identifier` does of names of files, of which those of folders mean all files below."""
     rows: list[int] = []
     every: list[Source] = []
     bad_rows: dict[int, BadImage] = {}
     for row, name in enumerate(names):
-        below = _below(found.images, name)
+        below = _below(folder_files.images, name)
         if not below and row in bad:
             bad_rows[len(rows)] = bad[row]
-        every += [found.folder / file for file in below] or [sources[row]]
+        every += [folder_files.folder / file for file in below] or [sources[row]]
         rows += [row] * max(1, len(below))
     return rows, every, bad_rows
 
@@ -127,14 +127,14 @@ def _below(files: Sequence[str], folder: str) -> list[str]:
 
 
 def _by_identifier(
-    found: Files, names: Sequence[str], match: str
+    folder_files: Files, names: Sequence[str], match: str
 ) -> tuple[list[int], list[Source], dict[int, BadImage]]:
     """Find the files whose headers have the identifiers of a table's rows; return the row of each file, the files, and rows without one as bad.
 
     A study, a series or an accession number may be of several files: each is an image with the row's label.
     """
     files: dict[str, list[Path]] = {}
-    paths = [found.folder / name for name in found.images]
+    paths = [folder_files.folder / name for name in folder_files.images]
     for path, header in zip(paths, read_headers(paths), strict=True):
         if header is not None and header.image and (identifier := getattr(header, _IDENTIFIERS[match])):
             files.setdefault(identifier, []).append(path)
@@ -147,7 +147,7 @@ def _by_identifier(
             matches = matches[:1] if _equal(matches) else []
         if not matches:
             bad[len(rows)] = BadImage(
-                name, "Missing", f"no file, or several different ones, with this {match} below {found.folder}"
+                name, "Missing", f"no file, or several different ones, with this {match} below {folder_files.folder}"
             )
         sources += matches or [None]
         rows += [row] * max(1, len(matches))
@@ -168,7 +168,7 @@ def _masks(
     """
     listed = list(files.images)
     apart = [file for file in listed if is_mask_path(file)]
-    found, every = _ByName(apart), _ByName(listed)
+    images_by_name, every = _ByName(apart), _ByName(listed)
     series = _series(files) if reader.volumes and section.match == "SeriesInstanceUID" else {}
     files.images[:] = [file for file in files.images if not is_mask_path(file)]
     paths: list[Path | Series | None] = []
@@ -178,7 +178,7 @@ def _masks(
         if reader.volumes and (slices := series.get(name.strip()) or _below(listed, name)):
             paths.append(Series(tuple(files.folder / file for file in slices)))
             continue
-        matches = (found.matches(path) or every.matches(path)) if name else []
+        matches = (images_by_name.matches(path) or every.matches(path)) if name else []
         paths.append(files.folder / matches[0] if len(matches) == 1 else None)
         if len(matches) > 1:
             bad[row] = ("MaskAmbiguous", f"several files may be its mask: {', '.join(matches[:3])}")
@@ -191,29 +191,31 @@ def _masks(
 
 def _series(files: Files) -> Mapping[str, Sequence[str]]:
     """Return the files of each series."""
-    found: dict[str, list[str]] = {}
+    names_by_series: dict[str, list[str]] = {}
     for name, header in zip(files.images, read_headers([files.folder / name for name in files.images]), strict=True):
         if header is not None and header.series:
-            found.setdefault(header.series, []).append(name)
-    return found
+            names_by_series.setdefault(header.series, []).append(name)
+    return names_by_series
 
 
-def _find(found: Files, names: list[str]) -> tuple[list[Source], dict[int, BadImage]]:
+def _find(folder_files: Files, names: list[str]) -> tuple[list[Source], dict[int, BadImage]]:
     """Find each image's file: by its path, else by its name anywhere below the folder."""
-    files, others = _ByName(found.images), _ByName([*found.others, *found.outside])
+    files, others = _ByName(folder_files.images), _ByName([*folder_files.others, *folder_files.outside])
     sources: list[Source] = []
     bad: dict[int, BadImage] = {}
     for row, name in enumerate(names):
         path = PurePosixPath(_slashes(name))
         matches = files.matches(path)
-        if len(matches) > 1 and _equal([found.folder / match for match in matches]):
+        if len(matches) > 1 and _equal([folder_files.folder / match for match in matches]):
             matches = matches[:1]
-        sources.append(found.folder / matches[0] if len(matches) == 1 else None)
+        sources.append(folder_files.folder / matches[0] if len(matches) == 1 else None)
         if not matches:
-            bad[row] = _missing(found, name, path, others)
+            bad[row] = _missing(folder_files, name, path, others)
         elif len(matches) > 1:
             bad[row] = BadImage(name, "Ambiguous", f"several files: {', '.join(matches[:3])}")
-    return sources, bad | _nearly({row: image for row, image in bad.items() if image.reason == "Missing"}, found.images)
+    return sources, bad | _nearly(
+        {row: image for row, image in bad.items() if image.reason == "Missing"}, folder_files.images
+    )
 
 
 def _equal(files: Sequence[Path]) -> bool:
@@ -245,16 +247,18 @@ def _repeated(sources: Sequence[Source], names: Sequence[str], labels: Labels) -
 
 def _nearly(missing: Mapping[int, BadImage], images: Sequence[str]) -> dict[int, BadImage]:
     """Return images that have no file with what it may be: how many of them would have one if names were spelt otherwise."""
-    told = dict(missing)
+    images_by_row = dict(missing)
     for way, spelt in _SPELLINGS.items():
-        if all(image is not missing[row] for row, image in told.items()):  # nothing is missing, or all is told
+        if all(image is not missing[row] for row, image in images_by_row.items()):  # nothing is missing, or all is told
             break
         files = {spelt(form) for image in images for form in (image, str(PurePosixPath(image).with_suffix("")))}
-        rows = [row for row, image in told.items() if image is missing[row] and spelt(_slashes(image.id)) in files]
+        rows = [
+            row for row, image in images_by_row.items() if image is missing[row] and spelt(_slashes(image.id)) in files
+        ]
         for row in rows:
             hint = f"{len(rows)} of {len(missing)} missing images would match {way}"
-            told[row] = replace(missing[row], detail=f"{missing[row].detail}; {hint}")
-    return told
+            images_by_row[row] = replace(missing[row], detail=f"{missing[row].detail}; {hint}")
+    return images_by_row
 
 
 def _slashes(name: str) -> str:
@@ -281,19 +285,21 @@ class _ByName:
         """Return the file of this path, else those of its name: with a folder, those of its path and another suffix."""
         if str(path) in self._paths:
             return [str(path)]
-        found = self._names.get(path.name, [])
-        return [file for file in found if file.startswith(f"{path}.")] if len(path.parts) > 1 else found
+        candidates = self._names.get(path.name, [])
+        return [file for file in candidates if file.startswith(f"{path}.")] if len(path.parts) > 1 else candidates
 
 
-def _missing(found: Files, name: str, path: PurePosixPath, others: _ByName) -> BadImage:
+def _missing(folder_files: Files, name: str, path: PurePosixPath, others: _ByName) -> BadImage:
     """Say why an image has no file that is read: a link leads out, it is of another kind, or it is not there."""
     for link in (*others.matches(path), *map(str, path.parents)):
-        if link in found.outside:
-            return found.bad(name, link)
-        if link in found.others and link == str(path):
-            return BadImage(name, "Unsupported", f"{link} is no image that is read ({found.others[link]})")
-    if found.unreadable:
+        if link in folder_files.outside:
+            return folder_files.bad(name, link)
+        if link in folder_files.others and link == str(path):
+            return BadImage(name, "Unsupported", f"{link} is no image that is read ({folder_files.others[link]})")
+    if folder_files.unreadable:
         return BadImage(
-            name, "Unreadable", f"not found where it may be looked for; {found.unreadable[0]} may not be read"
+            name, "Unreadable", f"not found where it may be looked for; {folder_files.unreadable[0]} may not be read"
         )
-    return BadImage(name, "Missing", f"no such image ({', '.join(sorted(image_suffixes()))}) below {found.folder}")
+    return BadImage(
+        name, "Missing", f"no such image ({', '.join(sorted(image_suffixes()))}) below {folder_files.folder}"
+    )

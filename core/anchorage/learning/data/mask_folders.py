@@ -31,27 +31,27 @@ def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
     AnchorageError
         DATA_MISSING, OUTSIDE_FOLDER, or CLASSES_DIFFER: `maskValues` names no class.
     """
-    found = find_files(section, root)
-    masks_of = _paired(found, reader.volumes)
-    files = sorted([*found.images, *found.outside])
-    outside = set(found.outside)
+    folder_files = find_files(section, root)
+    masks_of = _paired(folder_files, reader.volumes)
+    files = sorted([*folder_files.images, *folder_files.outside])
+    outside = set(folder_files.outside)
     masks = [masks_of.get(name, ()) for name in files]
-    bad = {row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
+    bad = {row: folder_files.bad(name, name) for row, name in enumerate(files) if name in outside}
     for row, several in enumerate(masks):
         if len(several) > 1:
             detail = f"several files may be its mask: {', '.join(several[:3])}"
             bad.setdefault(row, BadImage(files[row], "MaskAmbiguous", detail))
-    labels: ReadLabels = reader.read([name[0] if name else "" for name in masks], found.folder, "mask")
+    labels: ReadLabels = reader.read([name[0] if name else "" for name in masks], folder_files.folder, "mask")
     listing = Listing.of(
         ids=tuple(files),
         groups=tuple(files if section.group_by else (owner_in_path(file) or file for file in files)),
-        sources=tuple(None if name in outside else found.folder / name for name in files),
+        sources=tuple(None if name in outside else folder_files.folder / name for name in files),
         labels=labels,
         bad=bad,
-        not_images=found.counts(),
-        left_out=found.left_out,
+        not_images=folder_files.counts(),
+        left_out=folder_files.left_out,
         remarks=divided_paths(files),
-        masks=reader.masks([found.folder / name[0] if name else None for name in masks], section),
+        masks=reader.masks([folder_files.folder / name[0] if name else None for name in masks], section),
     )
     return with_headers(listing, section, grouped=False, named=False, volumes=True) if reader.volumes else listing
 
@@ -61,44 +61,44 @@ def is_mask_path(path: str) -> bool:
     return any(is_mask_folder(folder) for folder in path.split("/")[:-1])
 
 
-def _paired(found: Files, volumes: bool) -> Mapping[str, Sequence[str]]:
-    """Return the masks of each image that has any; what is a mask or a thumbnail is no image of `found` any more."""
-    stems = {without_suffix(name).casefold() for name in found.images}
+def _paired(folder_files: Files, volumes: bool) -> Mapping[str, Sequence[str]]:
+    """Return the masks of each image that has any; what is a mask or a thumbnail is no image of `folder_files` any more."""
+    stems = {without_suffix(name).casefold() for name in folder_files.images}
     images: dict[str, str] = {}
     masks: dict[str, list[str]] = {}
-    kept: list[str] = []
-    for name in found.images:
+    remaining_images: list[str] = []
+    for name in folder_files.images:
         stem = without_suffix(name).casefold()
         what, image = belongs_to(stem, stems)
         if what == THUMBNAIL:
-            found.leave_out(THUMBNAIL, name)
+            folder_files.leave_out(THUMBNAIL, name)
         elif volumes and _is_further(stem, stems):
-            found.leave_out(_FURTHER, name)
+            folder_files.leave_out(_FURTHER, name)
         elif is_mask_path(name):
             for key in _keys(name):
                 masks.setdefault(key, []).append(name)
         elif what == MASK:
             masks.setdefault(_key(image), []).append(name)
         else:
-            kept.append(name)
+            remaining_images.append(name)
             images[_key(stem)] = name
-    found.images[:] = kept
+    folder_files.images[:] = remaining_images
     paired = {
         image: masks[key]
-        for own, image in images.items()
-        for key in [key for key in _names(own, volumes) if key in masks][:1]
+        for image_key, image in images.items()
+        for key in [key for key in _names(image_key, volumes) if key in masks][:1]
     }
     used = {mask for several in paired.values() for mask in several}
     for mask in sorted({mask for several in masks.values() for mask in several} - used):
-        found.leave_out(_ALONE, mask)
+        folder_files.leave_out(_ALONE, mask)
     return paired
 
 
 def _keys(mask: str) -> set[str]:
     """Return what the image of a mask in a folder of masks may be called: like the mask, or without what says that it is one."""
-    own = _key(without_suffix(mask).casefold())
-    folder, slash, name = own.rpartition("/")
-    return {own, *(f"{folder}{slash}{shorter}" for shorter in _without_word(name))}
+    mask_key = _key(without_suffix(mask).casefold())
+    folder, slash, name = mask_key.rpartition("/")
+    return {mask_key, *(f"{folder}{slash}{shorter}" for shorter in _without_word(name))}
 
 
 def _names(image: str, volumes: bool) -> Sequence[str]:
@@ -125,5 +125,5 @@ def _without_word(name: str) -> Sequence[str]:
 def _key(path: str) -> str:
     """Return a path in lower case without the folders that say whether it holds images or masks."""
     folders = PurePosixPath(path).parts
-    kept = [part for part in folders[:-1] if not is_image_folder(part) and not is_mask_folder(part)]
-    return "/".join([*kept, *folders[-1:]])
+    folder_parts = [part for part in folders[:-1] if not is_image_folder(part) and not is_mask_folder(part)]
+    return "/".join([*folder_parts, *folders[-1:]])

@@ -34,7 +34,7 @@ _NO_CLASS, _UNANNOTATED = 254, 253
 _SHOWN = 5
 _OF_MASKS = {"TooLarge": "TooLarge", "NotFinite": "MaskValues", "Missing": "MaskMissing"}
 """Why a mask cannot be used, by why an image could not; others are MaskUnreadable."""
-_WHOLE = 1e-3
+_ROUNDING_TOLERANCE = 1e-3
 """Distance to a whole number within which a measured value counts as that number."""
 _GREY = ("1", "L", "P", "I", "I;16", "I;16B", "I;16L")
 """Pillow's names of pixel formats that hold one whole number per pixel."""
@@ -64,7 +64,7 @@ class MaskReader(LabelReader):
         labels = np.array([0 if name else -1 for name in names], np.int64)
         return ReadLabels(labels, labels, ("with a mask",))
 
-    def read_table(self, table: Table, column: str | None, taken: set[str]) -> ReadLabels:
+    def read_table(self, table: Table, column: str | None, used_columns: set[str]) -> ReadLabels:
         """Return what `read` does for the column of masks.
 
         Raises
@@ -76,8 +76,8 @@ class MaskReader(LabelReader):
 
     def names(self, table: Table, column: str | None) -> Sequence[str]:
         """Return the names of the masks in a table, empty where an image has none. Errors as of `read_table`."""
-        found = table.column(column, MASK_COLUMNS)
-        return table.columns[found] if found else [""] * len(next(iter(table.columns.values())))
+        mask_column = table.column(column, MASK_COLUMNS)
+        return table.columns[mask_column] if mask_column else [""] * len(next(iter(table.columns.values())))
 
     def values(
         self, named: Mapping[str, str], ignored: int | None, unannotated: Sequence[str] = ()
@@ -156,8 +156,8 @@ class Masks:
         """
         values = mask_values(self.files[row])
         if values.shape != size[::-1]:
-            found = f"the mask has {values.shape[1]}×{values.shape[0]} pixels, the image {size[0]}×{size[1]}"
-            raise RefusedImageError("MaskDiffers", found)
+            detail = f"the mask has {values.shape[1]}×{values.shape[0]} pixels, the image {size[0]}×{size[1]}"
+            raise RefusedImageError("MaskDiffers", detail)
         return classes_of(values, self.table, self.classes)
 
 
@@ -178,31 +178,33 @@ def classes_of(values: NDArray[Any], table: NDArray[np.uint8], classes: Sequence
     RefusedImageError
         Some are no class, or one that nobody drew as the section says.
     """
-    found: NDArray[np.uint8] = table[values]
-    if (found == _NO_CLASS).any():
-        raise RefusedImageError("MaskValues", _astray(values[found == _NO_CLASS], classes))
-    if (found == _UNANNOTATED).any():
-        shown = _counted(values[found == _UNANNOTATED])
+    class_mask: NDArray[np.uint8] = table[values]
+    if (class_mask == _NO_CLASS).any():
+        raise RefusedImageError("MaskValues", _astray(values[class_mask == _NO_CLASS], classes))
+    if (class_mask == _UNANNOTATED).any():
+        shown = _counted(values[class_mask == _UNANNOTATED])
         raise RefusedImageError(
             "MaskValues", f"the values {shown} are of classes that unannotated names; remove those from unannotated"
         )
-    return found
+    return class_mask
 
 
 def _astray(values: NDArray[Any], classes: Sequence[str]) -> str:
     """Say which values are no class, and how many pixels have them."""
-    found, shown = np.unique(values), _counted(values)
-    if len(found) > _SHOWN:
+    distinct_values, shown = np.unique(values), _counted(values)
+    if len(distinct_values) > _SHOWN:
         return f"the values {shown} are no classes; save the mask unchanged, without JPEG or smooth edges"
-    entry = f'{{"{found[-1]}": {classes[-1]}}}'
+    entry = f'{{"{distinct_values[-1]}": {classes[-1]}}}'
     return f"the values {shown} are no classes; name them, such as maskValues: {entry}, or as ignoredValue"
 
 
 def _counted(values: NDArray[Any]) -> str:
     """Return the first of some values, each with its number of pixels."""
-    found, counts = np.unique(values, return_counts=True)
-    shown = ", ".join(f"{value} ({count} pixels)" for value, count in zip(found[:_SHOWN], counts, strict=False))
-    return f"{shown} and {len(found) - _SHOWN} more values" if len(found) > _SHOWN else shown
+    distinct_values, counts = np.unique(values, return_counts=True)
+    shown = ", ".join(
+        f"{value} ({count} pixels)" for value, count in zip(distinct_values[:_SHOWN], counts, strict=False)
+    )
+    return f"{shown} and {len(distinct_values) - _SHOWN} more values" if len(distinct_values) > _SHOWN else shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,20 +277,20 @@ def whole_numbers(values: NDArray[Any]) -> NDArray[np.uint16]:
     RefusedImageError
         Some are further than 0.001 from a whole number, or outside of 0 to 65535.
     """
-    whole = np.empty(values.shape, np.uint16)
+    numbers = np.empty(values.shape, np.uint16)
     between, least, most = 0, np.inf, -np.inf
     for place in range(values.shape[-1]):  # a slice at a time: a volume takes much memory
         plane = values[..., place]
         rounded = np.rint(plane)
-        between += int(np.count_nonzero(np.abs(rounded - plane) > _WHOLE))
+        between += int(np.count_nonzero(np.abs(rounded - plane) > _ROUNDING_TOLERANCE))
         least, most = min(least, float(rounded.min())), max(most, float(rounded.max()))
-        whole[..., place] = rounded.clip(0, _VALUES - 1)
+        numbers[..., place] = rounded.clip(0, _VALUES - 1)
     if between:
-        found = f"{between} values of the mask lie between whole numbers; save it unchanged, without interpolation"
-        raise RefusedImageError("MaskValues", found)
+        detail = f"{between} values of the mask lie between whole numbers; save it unchanged, without interpolation"
+        raise RefusedImageError("MaskValues", detail)
     if least < 0 or most >= _VALUES:
         raise RefusedImageError("MaskValues", f"the mask has values from {least:g} to {most:g}")
-    return whole
+    return numbers
 
 
 def _opened(content: bytes) -> NDArray[Any]:
@@ -302,8 +304,8 @@ def _opened(content: bytes) -> NDArray[Any]:
     try:
         with Image.open(io.BytesIO(content), formats=tuple(FORMATS)) as image:
             if image.width * image.height > MOST_PIXELS:
-                found = f"the mask has {image.width}×{image.height} pixels, at most {MOST_PIXELS} are decoded"
-                raise RefusedImageError("TooLarge", found)
+                detail = f"the mask has {image.width}×{image.height} pixels, at most {MOST_PIXELS} are decoded"
+                raise RefusedImageError("TooLarge", detail)
             image.load()
             return _whole_numbers(ImageOps.exif_transpose(image))
     except (Image.DecompressionBombError, UnidentifiedImageError) as error:
@@ -324,6 +326,6 @@ def _whole_numbers(image: Image.Image) -> NDArray[Any]:
     if image.mode in ("LA", "RGBA") and (bands[-1] == 255).all():
         bands = bands[:-1]
     if image.mode not in ("LA", "RGB", "RGBA") or any((band != bands[0]).any() for band in bands):
-        found = f"the mask has the pixel format {image.mode}; save it in grey, with a whole number per class"
-        raise RefusedImageError("MaskInColour", found)
+        detail = f"the mask has the pixel format {image.mode}; save it in grey, with a whole number per class"
+        raise RefusedImageError("MaskInColour", detail)
     return bands[0]

@@ -78,7 +78,7 @@ def list_med_mnist(section: DataSection, root: Path, reader: LabelReader) -> Lis
         groups=tuple(ids),
         sources=tuple(image for part in _PARTS for image in images[part]),
         labels=read,
-        bad={row: BadImage(ids[row], *found) for row, found in read.wrong.items()},
+        bad={row: BadImage(ids[row], *bad_image) for row, bad_image in read.wrong.items()},
         split=np.array(split, np.int8) if section.split else None,
     )
 
@@ -95,9 +95,9 @@ def is_med_mnist(file: Path) -> bool:
 def _only_file(folder: Path) -> str:
     files = sorted(file.name for file in folder.glob(f"*{SUFFIX}"))
     if len(files) != 1:
-        found = f"{len(files)} files *{SUFFIX}" if files else f"no file *{SUFFIX}"
-        found += "; name the one of the data set as `manifest` of the section"
-        raise AnchorageError(DATA_MISSING, f"{folder} has {found}", redacted=f"the folder has {found}")
+        detail = f"{len(files)} files *{SUFFIX}" if files else f"no file *{SUFFIX}"
+        detail += "; name the one of the data set as `manifest` of the section"
+        raise AnchorageError(DATA_MISSING, f"{folder} has {detail}", redacted=f"the folder has {detail}")
     return files[0]
 
 
@@ -120,8 +120,8 @@ def _read(file: Path) -> tuple[dict[str, NDArray[np.uint8]], dict[str, NDArray[n
             IMAGES_EXCEED_MEMORY, f"{file} does not fit into memory; use its edition of smaller images"
         ) from error
     except (zipfile.BadZipFile, zlib.error, RuntimeError, KeyError, ValueError, EOFError) as error:
-        found = " ".join(str(error).split())
-        message = f"{file} is no data set of MedMNIST: {found}; it has train_images, train_labels and the same for val and test"
+        detail = " ".join(str(error).split())
+        message = f"{file} is no data set of MedMNIST: {detail}; it has train_images, train_labels and the same for val and test"
         raise AnchorageError(MANIFEST_WRONG, message) from error
     return images, labels
 

@@ -115,8 +115,8 @@ def read_scan(file: Path) -> Scan:
         refuse_flat(shape[:3])
         refuse_large(shape, header.get_data_dtype().itemsize)
         if _orientation(header) is None:
-            found = "a volume without orientation (sform and qform), so left and right are not known"
-            raise RefusedImageError("Unsupported", found)
+            detail = "a volume without orientation (sform and qform), so left and right are not known"
+            raise RefusedImageError("Unsupported", detail)
         grid = Grid((shape[0], shape[1], shape[2]), np.asarray(header.get_best_affine(), np.float64))
         values = _rescaled(_stored(content, header, shape, MOST_VOLUME_BYTES), *header.get_slope_inter())
     except MemoryError:
@@ -220,10 +220,10 @@ def _stored(content: bytes, header: Any, shape: tuple[int, ...], most: int) -> N
     needed = start + math.prod(shape) * dtype.itemsize
     if not 0 <= start <= needed <= most + 2**24:
         raise RefusedImageError("TooLarge", "its values begin too far behind its header")
-    whole = _inflated(content, needed)
-    if len(whole) < needed:
+    voxel_bytes = _inflated(content, needed)
+    if len(voxel_bytes) < needed:
         raise RefusedImageError("Damaged", "it ends before its last value")
-    volume: NDArray[Any] = np.frombuffer(whole, dtype, math.prod(shape), start).reshape(shape, order="F")
+    volume: NDArray[Any] = np.frombuffer(voxel_bytes, dtype, math.prod(shape), start).reshape(shape, order="F")
     return volume
 
 
@@ -264,8 +264,8 @@ def _plane(volume: NDArray[Any], orientation: NDArray[np.float64] | None, frame:
     """
     if orientation is None:
         if volume.shape[2] > 1:
-            found = "a volume without orientation (sform and qform), so left and right are not known"
-            raise RefusedImageError("Unsupported", found)
+            detail = "a volume without orientation (sform and qform), so left and right are not known"
+            raise RefusedImageError("Unsupported", detail)
         return volume[:, :, 0].T
     axis = int(np.flatnonzero(orientation[:, 0] == 2)[0])
     if not 0 <= frame < volume.shape[axis]:

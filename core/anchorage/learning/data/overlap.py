@@ -65,7 +65,10 @@ class Overlap:
     def as_document(self) -> dict[str, Any]:
         """Return plain values."""
         pairs = {"identical": self.identical, "near": self.near}
-        return {**{name: [list(pair) for pair in found] for name, found in pairs.items()}, "groups": list(self.groups)}
+        return {
+            **{name: [list(pair) for pair in image_pairs] for name, image_pairs in pairs.items()},
+            "groups": list(self.groups),
+        }
 
 
 def overlap(one: Contents, other: Contents) -> Overlap:

@@ -82,11 +82,11 @@ def deal_groups(partition: Partition, groups: tuple[str, ...], rng: np.random.Ge
         raise AnchorageError(
             PARTITION_IMPOSSIBLE, f"found {len(names)} patients or lesions for {parts} parts; lower partition.parts"
         )
-    left = np.array(SIZES[partition.sizes](len(groups), parts), np.float64)
+    room = np.array(SIZES[partition.sizes](len(groups), parts), np.float64)
     sizes, part_of = np.bincount(group_of), np.empty(len(names), np.int64)
     for group in rng.permutation(len(names)):
-        part_of[group] = left.argmax()
-        left[part_of[group]] -= sizes[group]
+        part_of[group] = room.argmax()
+        room[part_of[group]] -= sizes[group]
     return tuple(np.flatnonzero(part_of[group_of] == part) for part in range(parts))
 
 

@@ -94,7 +94,7 @@ class PictureStore:
             message = f"pictures cannot be stored in {self._folder}: {error.strerror or error}"
             raise AnchorageError(STATE_UNUSABLE, message) from error
 
-    def make_room(self, nbytes: int, own: Path) -> None:
+    def make_room(self, nbytes: int, own_file: Path) -> None:
         """Remove sets until so many bytes fit, those first that were not used for longest; what a killed process left goes in any case.
 
         Raises
@@ -106,7 +106,7 @@ class PictureStore:
         """
         for partial in self._folder.glob(f"*{partial_path(Path(_SUFFIX)).name}"):
             _remove_abandoned(partial)
-        others = [(path.stat(), path) for path in self._folder.glob(f"*{_SUFFIX}") if path != own]
+        others = [(path.stat(), path) for path in self._folder.glob(f"*{_SUFFIX}") if path != own_file]
         held = sum(state.st_size for state, _ in others)
         for state, path in sorted(others, key=lambda other: other[0].st_mtime_ns):
             if held + nbytes > self._most or shutil.disk_usage(self._folder).free < nbytes:
@@ -229,13 +229,13 @@ class _Reading:
 def _opened(file: Path, shape: tuple[int, int, int]) -> PictureFile | None:
     """Open a file of pictures; None where there is none, or it is damaged."""
     try:
-        found = PictureFile(file)
+        picture_file = PictureFile(file)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         _log.warning("%s: %s; the images are decoded anew", file, error)
         return None
-    return found if found.shape == shape else None
+    return picture_file if picture_file.shape == shape else None
 
 
 def _state_of(source: Source) -> _State:
@@ -243,12 +243,12 @@ def _state_of(source: Source) -> _State:
     assert not isinstance(source, np.ndarray), "pixels in memory are not stored"
     file, frame = file_and_frame(source)
     try:
-        found = None if file is None else file.stat()
+        file_status = None if file is None else file.stat()
     except OSError:  # which decoding names
-        found = None
+        file_status = None
     return _State(
         f"{file or ''}{f'#{frame}' if frame else ''}",
-        *((-1, -1) if found is None else (found.st_size, found.st_mtime_ns)),
+        *((-1, -1) if file_status is None else (file_status.st_size, file_status.st_mtime_ns)),
     )
 
 

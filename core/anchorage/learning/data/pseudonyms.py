@@ -53,8 +53,8 @@ class Pseudonyms:
         """Note what the fingerprint of an image stands for; `row` is its place from 0 among `count`."""
         if len(self.images) < MOST_IMAGES:
             name, detail = image.id[:_LONGEST_NAME], image.detail[:_LONGEST_DETAIL]
-            found = KnownImage(self._fingerprint(image.id), row + 1, count, name, image.reason, detail)
-            self.images.append(found)
+            known_image = KnownImage(self._fingerprint(image.id), row + 1, count, name, image.reason, detail)
+            self.images.append(known_image)
 
     def name(self, id: str, row: int, count: int) -> str:
         """Return what to call an image, such as ``image 17 of 812 (3f2a91c0)``."""

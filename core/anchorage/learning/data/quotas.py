@@ -97,17 +97,17 @@ def _refuse_impossible(sizes: Counts, classes: Counts, supply: Counts) -> None:
     most = np.concatenate(([0], np.cumsum(np.sort(supply)[::-1])))
     for part, (size, count) in enumerate(zip(sizes.tolist(), classes.tolist(), strict=True)):
         if count > len(supply):
-            found = f"part {part} shall hold {count} classes, there are {len(supply)}; lower partition.classesPerPart"
+            detail = f"part {part} shall hold {count} classes, there are {len(supply)}; lower partition.classesPerPart"
         elif size < count:
-            found = f"part {part} shall hold {size} images of {count} classes; lower partition.classesPerPart or parts"
+            detail = f"part {part} shall hold {size} images of {count} classes; lower partition.classesPerPart or parts"
         elif size > most[count]:
-            found = (
+            detail = (
                 f"part {part} shall hold {size} images of {count} classes, the {count} largest hold {most[count]}; "
                 "raise partition.classesPerPart there, or choose other sizes"
             )
         else:
             continue
-        raise AnchorageError(PARTITION_IMPOSSIBLE, found)
+        raise AnchorageError(PARTITION_IMPOSSIBLE, detail)
     if classes.sum() < len(supply):
         raise AnchorageError(
             PARTITION_IMPOSSIBLE,
@@ -118,38 +118,38 @@ def _refuse_impossible(sizes: Counts, classes: Counts, supply: Counts) -> None:
 def _choose_classes(sizes: Counts, classes: Counts, supply: Counts, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Give each part, the largest first, the classes with most images left, up to some noise."""
     support = np.zeros((len(sizes), len(supply)), dtype=np.bool_)
-    left = supply.astype(np.float64)
+    remaining = supply.astype(np.float64)
     for part in np.argsort(-sizes, kind="stable"):
-        noisy = left + rng.normal(size=len(supply)) * _NOISE * supply.mean()
+        noisy = remaining + rng.normal(size=len(supply)) * _NOISE * supply.mean()
         chosen = np.argsort(-noisy, kind="stable")[: classes[part]]
         support[part, chosen] = True
-        left[chosen] -= sizes[part] / classes[part]
+        remaining[chosen] -= sizes[part] / classes[part]
     return support
 
 
 def _whole(quota: NDArray[np.float64], support: NDArray[np.bool_], sizes: Counts, supply: Counts) -> Counts | None:
     """Round down, hand out what is missing by largest remainder, and the rest along paths of rows and columns."""
-    whole = np.floor(quota + _CONVERGED).astype(np.int64)
-    rows, columns = sizes - whole.sum(axis=1), supply - whole.sum(axis=0)
+    rounded = np.floor(quota + _CONVERGED).astype(np.int64)
+    rows, columns = sizes - rounded.sum(axis=1), supply - rounded.sum(axis=0)
     places = np.argwhere(support)
-    for part, c in places[np.argsort(-(quota - whole)[support], kind="stable")]:
+    for part, c in places[np.argsort(-(quota - rounded)[support], kind="stable")]:
         if rows[part] > 0 and columns[c] > 0:
-            whole[part, c] += 1
+            rounded[part, c] += 1
             rows[part] -= 1
             columns[c] -= 1
     while (rows > 0).any():
         start = int(np.flatnonzero(rows > 0)[0])
-        path = _path(whole, support, start, columns)
+        path = _path(rounded, support, start, columns)
         if path is None:
             return None
         for step, (part, c) in enumerate(path):
-            whole[part, c] += 1 if step % 2 == 0 else -1
+            rounded[part, c] += 1 if step % 2 == 0 else -1
         rows[start] -= 1
         columns[path[-1][1]] -= 1
-    return whole
+    return rounded
 
 
-def _path(whole: Counts, support: NDArray[np.bool_], start: int, missing: Counts) -> list[tuple[int, int]] | None:
+def _path(counts: Counts, support: NDArray[np.bool_], start: int, missing: Counts) -> list[tuple[int, int]] | None:
     """Find the shortest way to give a row one more and a column that misses one: places to raise and to lower, in turn.
 
     A place is lowered only where more than one image stays, so that no class leaves a part.
@@ -161,7 +161,7 @@ def _path(whole: Counts, support: NDArray[np.bool_], start: int, missing: Counts
         if kind == "row":
             steps = [("column", int(c)) for c in np.flatnonzero(support[index])]
         else:
-            steps = [("row", int(part)) for part in np.flatnonzero(support[:, index] & (whole[:, index] > 1))]
+            steps = [("row", int(part)) for part in np.flatnonzero(support[:, index] & (counts[:, index] > 1))]
         for step in steps:
             if step in came or step == ("row", start):
                 continue

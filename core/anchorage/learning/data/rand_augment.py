@@ -78,16 +78,16 @@ class RandAugment:
         moved = rows_where(operation < len(_GEOMETRIC), device)
         matrices = to_device(self._matrices(operation, level), device)
         changed[moved] = warped(values[moved], matrices[moved], mode="nearest")
-        for place, (apply, fixed, whole) in enumerate(_PHOTOMETRIC if colours else (), start=len(_GEOMETRIC)):
+        for place, (apply, fixed, whole_range) in enumerate(_PHOTOMETRIC if colours else (), start=len(_GEOMETRIC)):
             chosen = operation == place
             if chosen.any():
                 rows = rows_where(chosen, device)
-                amount = to_device(self._amount(level[chosen], fixed, whole), device)
+                amount = to_device(self._amount(level[chosen], fixed, whole_range), device)
                 changed[rows] = apply(values[rows], amount.view(-1, 1, 1, 1))
         return changed
 
-    def _amount(self, level: Tensor, fixed: Values, whole: Values) -> Tensor:
-        low, high = whole if self.uniform else fixed
+    def _amount(self, level: Tensor, fixed: Values, whole_range: Values) -> Tensor:
+        low, high = whole_range if self.uniform else fixed
         return low + (high - low) * level
 
     def _matrices(self, operation: Tensor, level: Tensor) -> Tensor:

@@ -173,8 +173,8 @@ def decoded(listing: Listing, model: ModelDescription, folder: Path | None = Non
     if masks is not None:
         findings.take_masks(masks)
     images = images[: len(findings.good)]
-    kept = findings.without_masks()
-    return (images if len(kept) == len(images) else images[kept]), findings
+    rows = findings.without_masks()
+    return (images if len(rows) == len(images) else images[rows]), findings
 
 
 def assembled(
@@ -188,7 +188,7 @@ def assembled(
     _refuse_bad(section, report, len(choice.listing), pseudonyms)
     known = findings.with_masks(choice.listing).select(findings.good)
     good = known.keeping(choice.labelled[findings.good])
-    found = ImageSet(
+    image_set = ImageSet(
         images,
         good.labels,
         good.ids,
@@ -199,7 +199,7 @@ def assembled(
         _stated(section, good.stratum_names),
         _unannotated(choice.listing),
     )
-    return found, report, known.labels
+    return image_set, report, known.labels
 
 
 def _unannotated(listing: Listing) -> tuple[int, ...]:
@@ -216,14 +216,14 @@ def _stated(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] |
     AnchorageError
         CLASSES_DIFFER: it counts what is no class.
     """
-    told = section.stated_counts
-    if astray := [name for name in told if name not in classes]:
+    stated_counts = section.stated_counts
+    if astray := [name for name in stated_counts if name not in classes]:
         raise AnchorageError(
             CLASSES_DIFFER,
             f"classCounts: {unknown(astray[0], classes)}",
             redacted=f"classCounts counts images of {len(astray)} names that are no class of the federation",
         )
-    return tuple(told.get(name, 0) for name in classes) if told else None
+    return tuple(stated_counts.get(name, 0) for name in classes) if stated_counts else None
 
 
 def check(
@@ -260,8 +260,8 @@ def check(
         findings.take_masks(masks)
     appearances = [appearances[place] for place in findings.without_masks()]
     good = listing.select(findings.good)
-    seen = np.array(appearances, np.uint64).reshape(-1, 4)
-    return findings.report(), Contents(good.ids, good.groups, findings.digests(), seen)
+    appearance_rows = np.array(appearances, np.uint64).reshape(-1, 4)
+    return findings.report(), Contents(good.ids, good.groups, findings.digests(), appearance_rows)
 
 
 def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataReport, Contents]:
@@ -285,8 +285,8 @@ def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataRepor
         findings.take_masks(masks)
     findings.without_masks()
     good = listing.select(findings.good)
-    seen = np.array(appearances, np.uint64).reshape(-1, 4)
-    return findings.report(), Contents(good.ids, good.groups, findings.digests(), seen)
+    appearance_rows = np.array(appearances, np.uint64).reshape(-1, 4)
+    return findings.report(), Contents(good.ids, good.groups, findings.digests(), appearance_rows)
 
 
 def _room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -300,17 +300,17 @@ def _room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def _no_memory(count: int, needed: int, besides: str = "") -> AnchorageError:
-    found = (
+    detail = (
         f"{count} images need {needed / 2**30:.1f} GiB of memory, {available_bytes() / 2**30:.1f} GiB are free{besides}"
     )
-    text = f"{found}; lower model.imageSize or use a larger machine"
+    text = f"{detail}; lower model.imageSize or use a larger machine"
     return AnchorageError(IMAGES_EXCEED_MEMORY, text, redacted=text)
 
 
 def _refuse_bad(section: DataSection, report: DataReport, count: int, pseudonyms: Pseudonyms | None) -> None:
     """Refuse a section whose images cannot be used; `count` images were listed, masks included."""
 
-    def refused(failure: Failure, found: str, remedy: str) -> AnchorageError:
+    def refused(failure: Failure, detail: str, remedy: str) -> AnchorageError:
         named = ", ".join(f"{bad.id} ({bad.reason}: {bad.detail})" for bad in report.bad[:_SHOWN])
         if pseudonyms is None:
             unnamed = ", ".join(
@@ -319,7 +319,7 @@ def _refuse_bad(section: DataSection, report: DataReport, count: int, pseudonyms
         else:
             shown = zip(report.bad[:_SHOWN], report.bad_rows, strict=False)
             unnamed = ", ".join(pseudonyms.name_bad(bad, row, count) for bad, row in shown)
-        return AnchorageError(failure, f"{found}: {named}; {remedy}", redacted=f"{found}: {unnamed}; {remedy}")
+        return AnchorageError(failure, f"{detail}: {named}; {remedy}", redacted=f"{detail}: {unnamed}; {remedy}")
 
     locked = sum(bad.reason == "Unreadable" for bad in report.bad)
     if 2 * locked > report.listed:

@@ -227,27 +227,27 @@ class Findings:
             self._bad[row] = outcome
             return
         self._good.append(row)
-        seen = _Seen(
+        image_facts = _Seen(
             outcome.size, outcome.mode, outcome.digest, outcome.white, outcome.paged, outcome.above, outcome.facts
         )
         source = self._listing.sources[row]
         if not (self._listing.without_masks and isinstance(source, Path)):
-            self._count(row, seen)
+            self._count(row, image_facts)
         elif outcome.few_values:
-            self._doubtful.setdefault((source.parent, outcome.size), []).append((row, seen))
+            self._doubtful.setdefault((source.parent, outcome.size), []).append((row, image_facts))
         else:
             self._pictures.add((source.parent, outcome.size))
-            self._count(row, seen)
+            self._count(row, image_facts)
 
-    def _count(self, row: int, seen: _Seen) -> None:
-        self._sizes["×".join(map(str, seen.size))] += 1
-        self._modes[seen.mode] += 1
-        self._windows.update([f"0-{seen.white}"] if seen.white else [])
-        self._paged += [row] if seen.paged else []
-        if seen.above:
-            self._above[row] = seen.above
-        self._facts.update(seen.facts)
-        self._same.setdefault(seen.digest, []).append(row)
+    def _count(self, row: int, image_facts: _Seen) -> None:
+        self._sizes["×".join(map(str, image_facts.size))] += 1
+        self._modes[image_facts.mode] += 1
+        self._windows.update([f"0-{image_facts.white}"] if image_facts.white else [])
+        self._paged += [row] if image_facts.paged else []
+        if image_facts.above:
+            self._above[row] = image_facts.above
+        self._facts.update(image_facts.facts)
+        self._same.setdefault(image_facts.digest, []).append(row)
 
     def without_masks(self) -> NDArray[np.int64]:
         """Leave out pictures of few colours that lie beside others of their size: masks. Return the places of what is left in `good`.
@@ -255,12 +255,12 @@ class Findings:
         To be called once, when every row was added.
         """
         masks = {row for place in self._doubtful.keys() & self._pictures for row, _ in self._doubtful.pop(place)}
-        for row, seen in sorted(doubtful for family in self._doubtful.values() for doubtful in family):
-            self._count(row, seen)
-        kept = [place for place, row in enumerate(self._good) if row not in masks]
+        for row, image_facts in sorted(doubtful for family in self._doubtful.values() for doubtful in family):
+            self._count(row, image_facts)
+        places = [place for place, row in enumerate(self._good) if row not in masks]
         self._masks = tuple(sorted(masks))
-        self._good = [self._good[place] for place in kept]
-        return np.array(kept, np.int64)
+        self._good = [self._good[place] for place in places]
+        return np.array(places, np.int64)
 
     def take_masks(self, masks: DecodedMasks) -> None:
         """Take the masks of the listing's images, of a segmentation."""
@@ -268,12 +268,14 @@ class Findings:
 
     def with_masks(self, listing: Listing) -> Listing:
         """Return a listing of the same images with their masks as labels, by which strata are made; as it is where labels are no masks."""
-        found, masks = self._decoded_masks, listing.masks
-        if found is None or masks is None:
+        decoded_masks, masks = self._decoded_masks, listing.masks
+        if decoded_masks is None or masks is None:
             return listing
         known = listing.strata >= 0
-        strata = np.where(known, found.strata(), -1)
-        return replace(listing, labels=found.pixels, strata=strata, stratum_names=(NO_FOREGROUND, *masks.classes[1:]))
+        strata = np.where(known, decoded_masks.strata(), -1)
+        return replace(
+            listing, labels=decoded_masks.pixels, strata=strata, stratum_names=(NO_FOREGROUND, *masks.classes[1:])
+        )
 
     @property
     def good(self) -> list[int]:

@@ -69,5 +69,5 @@ def refuse_flat(shape: tuple[int, ...]) -> None:
         It has.
     """
     if min(shape) < LEAST_SLICES:
-        found = f"{'×'.join(map(str, shape))} voxels, which are no volume: it has {LEAST_SLICES} slices or more"
-        raise RefusedImageError("Unsupported", found)
+        detail = f"{'×'.join(map(str, shape))} voxels, which are no volume: it has {LEAST_SLICES} slices or more"
+        raise RefusedImageError("Unsupported", detail)

@@ -64,16 +64,16 @@ def deal_shards(
 def _distinct_hands(
     shards: Sequence[int], cuts: NDArray[np.int64], rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    left = cuts.copy()
+    remaining = cuts.copy()
     hands: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(shards)
     for part in rng.permutation(len(shards)):
-        hand = np.lexsort((rng.random(len(left)), -left))[: shards[part]]
-        if len(hand) < shards[part] or left[hand].min() < 1:
+        hand = np.lexsort((rng.random(len(remaining)), -remaining))[: shards[part]]
+        if len(hand) < shards[part] or remaining[hand].min() < 1:
             raise AnchorageError(
                 PARTITION_IMPOSSIBLE,
-                f"part {part} shall hold {shards[part]} classes, {np.count_nonzero(left)} of {len(left)} have a shard left for it; "
+                f"part {part} shall hold {shards[part]} classes, {np.count_nonzero(remaining)} of {len(remaining)} have a shard left for it; "
                 "lower partition.classesPerPart",
             )
-        left[hand] -= 1
+        remaining[hand] -= 1
         hands[part] = hand
     return hands

@@ -104,12 +104,12 @@ def anchor_rows(
 
 def keep_labels(labels: NDArray[np.int64], percent: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Keep the labels of a share of each class, at least one where the share is not 0; the others become -1 (methods reference, 4.1)."""
-    kept = np.full_like(labels, -1)
+    labels_left = np.full_like(labels, -1)
     for c in np.unique(labels[labels >= 0]):
         members = rng.permutation(np.flatnonzero(labels == c))
         rows = members[: max(percent > 0, _round_half_up(percent, len(members)))]
-        kept[rows] = c
-    return kept
+        labels_left[rows] = c
+    return labels_left
 
 
 def _round_half_up(percent: int, count: int) -> int:

@@ -173,10 +173,10 @@ class PictureFile:
             raise ValueError("it has another number of pictures than its index says")
 
     def _read_index(self) -> dict[str, Any]:
-        whole = os.fstat(self._handle).st_size
-        tail = os.pread(self._handle, _TAIL, max(0, whole - _TAIL))
+        file_bytes = os.fstat(self._handle).st_size
+        tail = os.pread(self._handle, _TAIL, max(0, file_bytes - _TAIL))
         length = int.from_bytes(tail[:8], "little")
-        self._start = whole - _TAIL - length
+        self._start = file_bytes - _TAIL - length
         if not tail.endswith(_MARK) or len(tail) != _TAIL or self._start < 0:
             raise ValueError("it has no end")
         content = os.pread(self._handle, length, self._start)

@@ -54,7 +54,7 @@ _WORDS: Mapping[str, int] = {
 }
 
 
-def group_column(table: Table, asked: str | None, taken: Collection[str]) -> str | None:
+def group_column(table: Table, asked: str | None, used_columns: Collection[str]) -> str | None:
     """Return the column that names the patient, study or lesion of each image: as asked, else by a usual name, the widest first.
 
     Parameters
@@ -63,7 +63,7 @@ def group_column(table: Table, asked: str | None, taken: Collection[str]) -> str
         The table.
     asked : str or None
         What the section says; `UNUSED`: no column.
-    taken : collection of str
+    used_columns : collection of str
         Columns that say something else.
 
     Raises
@@ -74,7 +74,7 @@ def group_column(table: Table, asked: str | None, taken: Collection[str]) -> str
     if asked is not None:
         return None if asked == UNUSED else table.column(asked, ())
     for owner in _OWNERS:
-        for name, cells in _free(table, taken):
+        for name, cells in _free(table, used_columns):
             numbered = re.fullmatch(f"{_MARKED}(?:{owner})s?{_NUMBER}", _plain(name))
             # a column "case" may hold "case" and "control", a column "study" the study's name
             named = re.fullmatch(f"(?:{owner})s?", _plain(name)) and len(set(cells)) > 2
@@ -83,7 +83,7 @@ def group_column(table: Table, asked: str | None, taken: Collection[str]) -> str
     return None
 
 
-def owner_remarks(table: Table, group: str | None, asked: str | None, taken: Collection[str]) -> Iterator[str]:
+def owner_remarks(table: Table, group: str | None, asked: str | None, used_columns: Collection[str]) -> Iterator[str]:
     """Yield what people should know of a table's patients: a column that is not used, names that are perhaps one.
 
     Parameters
@@ -96,7 +96,7 @@ def owner_remarks(table: Table, group: str | None, asked: str | None, taken: Col
     if group is None and asked is None:
         alike = (
             name
-            for name, cells in _free(table, taken)
+            for name, cells in _free(table, used_columns)
             if _ALIKE.search(_plain(name)) and not _FACT.search(_plain(name)) and len(set(cells)) > 1
         )
         if name := next(alike, None):
@@ -113,9 +113,9 @@ def owner_remarks(table: Table, group: str | None, asked: str | None, taken: Col
             )
 
 
-def split_column(table: Table, taken: Collection[str]) -> str | None:
+def split_column(table: Table, used_columns: Collection[str]) -> str | None:
     """Return the column by which some rows are for validation or test, and others for training; None without one."""
-    for name, cells in _free(table, taken):
+    for name, cells in _free(table, used_columns):
         if len(set(_rows(name, cells)) - {None}) > 1 and None not in _rows(name, [cell for cell in cells if cell]):
             return name
     return None
@@ -131,7 +131,7 @@ def _rows(name: str, cells: Sequence[str]) -> list[int | None]:
     return [_WORDS.get(word) for word in words]
 
 
-def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray[np.int8] | None:
+def split_of(table: Table, asked: str | None, used_columns: Collection[str]) -> NDArray[np.int8] | None:
     """Return which rows are for training, validation and test by the column that the section names, int8 [n]; None without one.
 
     Raises
@@ -141,7 +141,7 @@ def split_of(table: Table, asked: str | None, taken: Collection[str]) -> NDArray
         does not say whether they count.
     """
     if asked is None:
-        if name := split_column(table, taken):
+        if name := split_column(table, used_columns):
             rows = _rows(name, table.columns[name])
             held_out = sum(row not in (None, TRAINING_ROW) for row in rows)
             counted = (
@@ -174,8 +174,8 @@ def owner_in_path(path: str) -> str | None:
     owners = _owners_of(folders)
     if _ANY_OWNER.match(file):
         for place, (_, beginning) in enumerate(_OWNER_PATTERNS):
-            if owners[place] is None and (found := beginning.match(file)):
-                owners = (*owners[:place], found[1], *owners[place + 1 :])
+            if owners[place] is None and (match := beginning.match(file)):
+                owners = (*owners[:place], match[1], *owners[place + 1 :])
     return next((owner for owner in owners if owner is not None), None)
 
 
@@ -191,8 +191,8 @@ def _owners_of(folders: str) -> tuple[str | None, ...]:
 def divided_paths(paths: Sequence[str]) -> Iterator[str]:
     """Yield what people should know of images that lie in folders for training and for a test, of which the folders are not taken for that."""
     parts = [_parts_of(path.rpartition("/")[0]) for path in paths]
-    held_out = sum(bool(found - {TRAINING_ROW}) for found in parts)
-    if held_out and any(TRAINING_ROW in found for found in parts):
+    held_out = sum(bool(row_codes - {TRAINING_ROW}) for row_codes in parts)
+    if held_out and any(TRAINING_ROW in row_codes for row_codes in parts):
         yield (
             f"{held_out} of {len(paths)} images lie in folders for validation or test, beside others for training: all are "
             "used alike; name the folder of the training images as `path`, or divide a table by splitColumn"
@@ -204,8 +204,8 @@ def _parts_of(folders: str) -> frozenset[int]:
     return frozenset(_WORDS[word] for folder in folders.split("/") if (word := _plain(folder)) in _WORDS)
 
 
-def _free(table: Table, taken: Collection[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    return ((name, cells) for name, cells in table.columns.items() if name not in taken)
+def _free(table: Table, used_columns: Collection[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    return ((name, cells) for name, cells in table.columns.items() if name not in used_columns)
 
 
 def _plain(name: str) -> str:

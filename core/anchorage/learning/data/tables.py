@@ -75,11 +75,11 @@ def read_table(file: Path) -> Table:
         header = text.lstrip("\r\n").split("\n", 1)[0]
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count), strict=True))
     except OSError as error:
-        found = f"cannot be read ({error.strerror}); check path and manifest"
-        raise AnchorageError(DATA_MISSING, f"{file} {found}", redacted=f"a table {found}") from error
+        detail = f"cannot be read ({error.strerror}); check path and manifest"
+        raise AnchorageError(DATA_MISSING, f"{file} {detail}", redacted=f"a table {detail}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        found = "is no CSV file in UTF-8"
-        raise AnchorageError(MANIFEST_WRONG, f"{file} {found}: {error}", redacted=f"a table {found}") from error
+        detail = "is no CSV file in UTF-8"
+        raise AnchorageError(MANIFEST_WRONG, f"{file} {detail}: {error}", redacted=f"a table {detail}") from error
     return Table(file, _columns(file, [row for row in rows if any(cell.strip() for cell in row)]))
 
 
@@ -94,8 +94,8 @@ def _columns(file: Path, rows: list[list[str]]) -> dict[str, list[str]]:
     names = [name.strip() for name in rows[0]] if rows else []
     places = {place: name for place, name in enumerate(names) if name}
     if not places:
-        found = "is empty; its first line names the columns"
-        raise AnchorageError(MANIFEST_WRONG, f"{file} {found}", redacted=f"a table {found}")
+        detail = "is empty; its first line names the columns"
+        raise AnchorageError(MANIFEST_WRONG, f"{file} {detail}", redacted=f"a table {detail}")
     if twice := [name for name, count in Counter(places.values()).items() if count > 1]:
         raise AnchorageError(
             MANIFEST_WRONG,
@@ -104,8 +104,8 @@ def _columns(file: Path, rows: list[list[str]]) -> dict[str, list[str]]:
         )
     for number, row in enumerate(rows[1:], start=2):
         if any(cell.strip() for cell in row[len(names) :]):
-            found = f"row {number} has {len(row)} cells under {len(names)} columns; quote cells with commas"
-            raise AnchorageError(MANIFEST_WRONG, f"{file}: {found}", redacted=f"a table's {found}")
+            detail = f"row {number} has {len(row)} cells under {len(names)} columns; quote cells with commas"
+            raise AnchorageError(MANIFEST_WRONG, f"{file}: {detail}", redacted=f"a table's {detail}")
     return {
         name: [row[place].strip() if place < len(row) else "" for row in rows[1:]] for place, name in places.items()
     }

@@ -37,14 +37,14 @@ def as_volumes(listing: Listing, headers: Mapping[int, Header], *, named: bool) 
     sources: dict[int, Series] = {}
     bad: dict[int, BadImage] = {}
     flat = 0
-    seen: set[str] = set()
+    used_names: set[str] = set()
     for key, rows in members.items():
         name, series = key[0], key[1]
         ambiguous = named and several[name] > 1
-        if (not named and series and _slices(rows, headers) < LEAST_SLICES) or (ambiguous and name in seen):
+        if (not named and series and _slices(rows, headers) < LEAST_SLICES) or (ambiguous and name in used_names):
             flat += 0 if named else len(rows)
             continue
-        seen.add(name)
+        used_names.add(name)
         first = rows[0]
         firsts.append(first)
         if series:
@@ -53,8 +53,8 @@ def as_volumes(listing: Listing, headers: Mapping[int, Header], *, named: bool) 
         if ambiguous:
             detail = f"{several[name]} volumes; name one of them, such as with match: SeriesInstanceUID"
             bad[first] = BadImage(listing.ids[first], "Ambiguous", detail)
-        elif found := next((listing.bad[row] for row in counted if row in listing.bad), None):
-            bad[first] = replace(found, id=listing.ids[first])
+        elif bad_image := next((listing.bad[row] for row in counted if row in listing.bad), None):
+            bad[first] = replace(bad_image, id=listing.ids[first])
     found_rows = replace(
         listing,
         sources=tuple(sources.get(row, source) for row, source in enumerate(listing.sources)),

@@ -79,32 +79,32 @@ class VolumeStore:
         assert volume is not None, "the model is of volumes"
         folder = self._folder / blake3(name.encode()).hexdigest(16)
         findings = Findings(listing)
-        found: list[StoredVolume] = []
+        volumes: list[StoredVolume] = []
         digests = np.full((len(listing), MASK_DIGEST), UNKNOWN_PIXEL, np.uint8)
         counts = np.zeros((len(listing), len(model.task.outputs)), np.int64)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.utime(folder)
             used = _Lock(folder / _LOCK)
-            kept = {_LOCK}
+            file_names = {_LOCK}
             for row in range(len(listing)):
                 outcome = listing.bad.get(row) or self._case(folder, row, listing, model, volume)
                 findings.add(row, outcome)
                 if isinstance(outcome, StoredVolume):
-                    kept.add(outcome.path.name)
-                    found.append(outcome)
+                    file_names.add(outcome.path.name)
+                    volumes.append(outcome)
                     if outcome.masked:
                         digests[row] = np.frombuffer(outcome.mask_digest, np.uint8)
                         counts[row] = outcome.counts
             for file in folder.iterdir():
-                if file.name not in kept:
+                if file.name not in file_names:
                     file.unlink(missing_ok=True)
         except OSError as error:
             raise _unusable(error.strerror or str(error), self._folder) from error
         if listing.masks is not None:
             findings.take_masks(DecodedMasks(digests, counts))
         findings.without_masks()
-        return StoredVolumes(found, (model.channels, *volume.voxels), keeps=(self, used)), findings
+        return StoredVolumes(volumes, (model.channels, *volume.voxels), keeps=(self, used)), findings
 
     def _case(
         self, folder: Path, row: int, listing: Listing, model: ModelDescription, volume: VolumeSpec
@@ -114,8 +114,8 @@ class VolumeStore:
         shown = model.model_dump_json(include={"intensity", "channels", "task"}, exclude_none=True)
         table = b"" if listing.masks is None else listing.masks.table.tobytes()
         states = [*_states(listing.sources[row]), "mask", *_states(mask)]
-        told = "\0".join([str(RULES), *decoders(), shown, *volume.spacing, *states])
-        path = folder / (blake3(told.encode() + table).hexdigest(16) + _SUFFIX)
+        cache_terms = "\0".join([str(RULES), *decoders(), shown, *volume.spacing, *states])
+        path = folder / (blake3(cache_terms.encode() + table).hexdigest(16) + _SUFFIX)
         if (before := _opened(path)) is not None:
             return before
         if isinstance(case := read_case(listing, row, model), BadImage):
@@ -123,7 +123,7 @@ class VolumeStore:
         self._make_room(math.prod(case.values.shape) * 3, folder)
         return write_volume(path, case, np.random.default_rng(int.from_bytes(case.digest[:8], "little")))
 
-    def _make_room(self, nbytes: int, own: Path) -> None:
+    def _make_room(self, nbytes: int, own_path: Path) -> None:
         """Remove sets until so many bytes fit, those first that were not used for longest.
 
         Raises
@@ -132,7 +132,7 @@ class VolumeStore:
             STATE_UNUSABLE: they do not fit without any other set.
         """
         others = sorted(
-            (path.stat().st_mtime_ns, path) for path in self._folder.iterdir() if path.is_dir() and path != own
+            (path.stat().st_mtime_ns, path) for path in self._folder.iterdir() if path.is_dir() and path != own_path
         )
         for _, path in others:
             if shutil.disk_usage(self._folder).free >= nbytes + _SPARE_BYTES:
@@ -199,15 +199,15 @@ def _states(source: Source) -> Sequence[str]:
         files = (source.file,)
     elif isinstance(source, Path):
         files = (source,)
-    found = []
+    state_texts = []
     for file in files:
         try:
             state = file.stat()
         except OSError:  # which decoding names
-            found.append(f"{file}\x1f-")
+            state_texts.append(f"{file}\x1f-")
         else:
-            found.append(f"{file}\x1f{state.st_size}\x1f{state.st_mtime_ns}")
-    return found
+            state_texts.append(f"{file}\x1f{state.st_size}\x1f{state.st_mtime_ns}")
+    return state_texts
 
 
 def _unusable(what: str, folder: Path) -> AnchorageError:

@@ -60,7 +60,7 @@ class StoredVolume:
             head = json.loads(line)
             if head.get("format") != _FORMAT:
                 raise ValueError("it is no volume")
-            self._start, whole = len(line), os.fstat(file.fileno()).st_size
+            self._start, file_bytes = len(line), os.fstat(file.fileno()).st_size
         self.shape: tuple[int, int, int, int] = tuple(head["shape"])
         """Channels and voxels along each axis."""
         self.masked: bool = head["masked"]
@@ -79,7 +79,7 @@ class StoredVolume:
         """Of the mask, `MASK_DIGEST` bytes."""
         self._places: tuple[int, ...] = tuple(head["places"])
         self._check: str = head["check"]
-        if whole != self._start + self._mask_offset + self._mask_bytes + 6 * sum(self._places):
+        if file_bytes != self._start + self._mask_offset + self._mask_bytes + 6 * sum(self._places):
             raise ValueError("it ends early")
 
     @property
@@ -100,23 +100,27 @@ class StoredVolume:
         """
         values = np.full((self.shape[0], *sides), self.darkest, np.uint16)
         mask = np.full(sides, UNKNOWN_PIXEL, np.uint8)
-        first, taken, (x, y, z) = _within(start, sides, self.shape[1:])
-        if not all(taken):
+        first, box_sides, (x, y, z) = _within(start, sides, self.shape[1:])
+        if not all(box_sides):
             return values, mask
         try:
             with open_regular(self.path, buffering=0) as file:
                 self._verify(file.fileno())
                 for channel in range(self.shape[0]):
-                    values[channel, x, y, z] = self._box(file.fileno(), 2 * channel * self._plane, "<u2", first, taken)
+                    values[channel, x, y, z] = self._box(
+                        file.fileno(), 2 * channel * self._plane, "<u2", first, box_sides
+                    )
                 if self.masked:
-                    mask[x, y, z] = self._box(file.fileno(), self._mask_offset, "u1", first, taken)
+                    mask[x, y, z] = self._box(file.fileno(), self._mask_offset, "u1", first, box_sides)
         except OSError as error:
             raise self._damaged(error.strerror or str(error)) from error
         return values, mask
 
     def middle(self, sides: Sides) -> NDArray[np.uint16]:
         """Return the values of the middle patch, uint16 [channels, *sides]; errors as of `patch`."""
-        first, second, third = ((whole - side) // 2 for whole, side in zip(self.shape[1:], sides, strict=True))
+        first, second, third = (
+            (volume_side - side) // 2 for volume_side, side in zip(self.shape[1:], sides, strict=True)
+        )
         return self.patch((first, second, third), sides)[0]
 
     def mask(self) -> NDArray[np.uint8]:
@@ -149,15 +153,17 @@ class StoredVolume:
     def _plane(self) -> int:
         return math.prod(self.shape[1:])
 
-    def _box(self, handle: int, offset: int, dtype: str, first: Sequence[int], taken: Sequence[int]) -> NDArray[Any]:
+    def _box(
+        self, handle: int, offset: int, dtype: str, first: Sequence[int], box_sides: Sequence[int]
+    ) -> NDArray[Any]:
         """Read a box of one channel, plane by plane: rows of a plane lie one after another."""
         kind, (_, _, rows, deep) = np.dtype(dtype), self.shape
-        found = np.empty((taken[0], taken[1], deep), kind)
-        for plane in range(taken[0]):
+        box = np.empty((box_sides[0], box_sides[1], deep), kind)
+        for plane in range(box_sides[0]):
             place = ((first[0] + plane) * rows + first[1]) * deep * kind.itemsize
-            if os.preadv(handle, [found[plane].data], self._start + offset + place) != found[plane].nbytes:
+            if os.preadv(handle, [box[plane].data], self._start + offset + place) != box[plane].nbytes:
                 raise self._damaged("it ends early")
-        return found[:, :, first[2] : first[2] + taken[2]]
+        return box[:, :, first[2] : first[2] + box_sides[2]]
 
     def _verify(self, handle: int) -> None:
         """Compare the content with its digest, the first time that it is read."""
@@ -235,19 +241,23 @@ class StoredVolumes:
 def box_of(values: NDArray[np.uint16], start: Start, sides: Sides, darkest: int) -> NDArray[np.uint16]:
     """Return a patch [channels, *sides] of values in memory [channels, x, y, z], as `StoredVolume.patch` has it of those in a file."""
     box = np.full((len(values), *sides), darkest, np.uint16)
-    first, taken, (x, y, z) = _within(start, sides, values.shape[1:])
-    i, j, k = (slice(low, low + count) for low, count in zip(first, taken, strict=True))
+    first, box_sides, (x, y, z) = _within(start, sides, values.shape[1:])
+    i, j, k = (slice(low, low + count) for low, count in zip(first, box_sides, strict=True))
     box[:, x, y, z] = values[:, i, j, k]
     return box
 
 
-def _within(start: Start, sides: Sides, whole: tuple[int, ...]) -> tuple[Sequence[int], Sequence[int], Sequence[slice]]:
+def _within(
+    start: Start, sides: Sides, volume_sides: tuple[int, ...]
+) -> tuple[Sequence[int], Sequence[int], Sequence[slice]]:
     """Return where a box begins in a volume, how much of it lies there along each axis, and where in the box that is."""
     lows = [max(0, -place) for place in start]
-    highs = [min(side, own - place) for place, side, own in zip(start, sides, whole, strict=True)]
-    taken = [max(0, high - low) for low, high in zip(lows, highs, strict=True)]
+    highs = [
+        min(side, volume_side - place) for place, side, volume_side in zip(start, sides, volume_sides, strict=True)
+    ]
+    box_sides = [max(0, high - low) for low, high in zip(lows, highs, strict=True)]
     first = [place + low for place, low in zip(start, lows, strict=True)]
-    return first, taken, [slice(low, low + count) for low, count in zip(lows, taken, strict=True)]
+    return first, box_sides, [slice(low, low + count) for low, count in zip(lows, box_sides, strict=True)]
 
 
 def write_volume(path: Path, case: Case, rng: np.random.Generator) -> StoredVolume:
@@ -267,9 +277,9 @@ def write_volume(path: Path, case: Case, rng: np.random.Generator) -> StoredVolu
     OSError
         The disk is full, or cannot be written.
     """
-    found = [] if case.mask is None else [_places(case.mask, of, rng) for of in range(1, len(case.counts))]
+    places_by_class = [] if case.mask is None else [_places(case.mask, of, rng) for of in range(1, len(case.counts))]
     mask = b"" if case.mask is None else _bytes(case.mask, "u1")
-    parts = [_bytes(case.values, "<u2"), mask, *(_bytes(own, "<i2") for own in found)]
+    parts = [_bytes(case.values, "<u2"), mask, *(_bytes(class_places, "<i2") for class_places in places_by_class)]
     digest = blake3()
     for part in parts:
         digest.update(part)
@@ -284,7 +294,7 @@ def write_volume(path: Path, case: Case, rng: np.random.Generator) -> StoredVolu
         "facts": case.facts,
         "digest": case.digest.hex(),
         "maskDigest": "" if case.mask is None else mask_digest(case.mask).tobytes().hex(),
-        "places": [len(own) for own in found],
+        "places": [len(class_places) for class_places in places_by_class],
         "check": digest.hexdigest(),
     }
     with (
@@ -305,8 +315,8 @@ def mask_digest(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _places(mask: NDArray[np.uint8], of: int, rng: np.random.Generator) -> NDArray[np.int16]:
     """Return some voxels of a class, int16 [n, 3]."""
     every = np.flatnonzero(mask == of)
-    kept = every if len(every) <= PLACES else np.sort(rng.choice(every, PLACES, replace=False))
-    return np.stack(np.unravel_index(kept, mask.shape), 1).astype(np.int16)
+    sampled = every if len(every) <= PLACES else np.sort(rng.choice(every, PLACES, replace=False))
+    return np.stack(np.unravel_index(sampled, mask.shape), 1).astype(np.int16)
 
 
 def _bytes(values: NDArray[Any], dtype: str) -> memoryview:

@@ -140,13 +140,13 @@ class ResNet9(nn.Module):
     @mixed_precision
     def forward(self, x: Tensor) -> Tensor:
         """Map images float [n, channels, H, W] to embeddings [n, 512], not negative."""
-        kept = x
+        shortcut = x
         for index, convolution in enumerate(self.convolutions):
             x = functional.relu(convolution(x))
             if index in (3, 7):  # the second of a residual pair
-                x = x + kept
+                x = x + shortcut
             if index in (1, 4, 5):
                 x = functional.max_pool2d(x, 2)
             if index in (1, 5):
-                kept = x
+                shortcut = x
         return torch.amax(x, (2, 3))

@@ -82,8 +82,8 @@ class PreActivationBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map [n, before, H, W] to [n, after, H/stride, W/stride]."""
         y = functional.relu(self.bn1(x))
-        kept = x if self.shortcut is None else self.shortcut(y)
-        output: Tensor = self.conv2(functional.relu(self.bn2(self.conv1(y)))) + kept
+        shortcut = x if self.shortcut is None else self.shortcut(y)
+        output: Tensor = self.conv2(functional.relu(self.bn2(self.conv1(y)))) + shortcut
         return output
 
 

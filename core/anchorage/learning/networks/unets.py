@@ -60,11 +60,11 @@ class SmallUNet(nn.Module):
 
     def _levels(self, x: Tensor) -> list[Tensor]:
         """Return the maps of all levels, the largest first."""
-        found: list[Tensor] = []
+        level_outputs: list[Tensor] = []
         for level in self.down:
-            x = level(self._pool(x, 2) if found else x)
-            found.append(x)
-        return found
+            x = level(self._pool(x, 2) if level_outputs else x)
+            level_outputs.append(x)
+        return level_outputs
 
 
 class _Level(nn.Module):
@@ -108,25 +108,25 @@ class MapEncoder(nn.Module):
 
     def _measured(self, shape: tuple[int, ...]) -> tuple[str, int, int]:
         """Return the module with the smallest map, the last of several, its channels, and those of the map that the network gives."""
-        seen: list[tuple[int, str, int]] = []
+        layer_outputs: list[tuple[int, str, int]] = []
         dimensions = 1 + len(shape)
         names = [name for name, _ in self.network.named_modules() if name]
 
         def look(name: str) -> Callable[[nn.Module, Any, Any], None]:
             def hook(module: nn.Module, inputs: Any, output: Any) -> None:
                 if isinstance(output, Tensor) and output.ndim == dimensions:
-                    seen.append((output[0, 0].numel(), name, output.shape[1]))
+                    layer_outputs.append((output[0, 0].numel(), name, output.shape[1]))
 
             return hook
 
         handles = [self.network.get_submodule(name).register_forward_hook(look(name)) for name in names]
         with torch.no_grad():
-            found = self.network(padded(torch.zeros(1, *shape), self._multiple))
+            maps = self.network(padded(torch.zeros(1, *shape), self._multiple))
         for handle in handles:
             handle.remove()
-        smallest = min(places for places, _, _ in seen)
-        _, name, width = next(each for each in reversed(seen) if each[0] == smallest)
-        return name, width, int(found.shape[1])
+        smallest = min(places for places, _, _ in layer_outputs)
+        _, name, width = next(each for each in reversed(layer_outputs) if each[0] == smallest)
+        return name, width, int(maps.shape[1])
 
     @mixed_precision
     def forward(self, x: Tensor) -> Tensor:
@@ -137,14 +137,14 @@ class MapEncoder(nn.Module):
     @mixed_precision
     def embedded(self, x: Tensor) -> Tensor:
         """Map images float [n, channels, ...] to embeddings [n, width]: the mean over the places of the smallest map."""
-        seen: list[Tensor] = []
+        layer_outputs: list[Tensor] = []
         module = self.network.get_submodule(self._bottleneck)
-        handle = module.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        handle = module.register_forward_hook(lambda module, inputs, output: layer_outputs.append(output))
         try:
             self.network(padded(x, self._multiple))
         finally:
             handle.remove()
-        return seen[-1].flatten(2).mean(2)
+        return layer_outputs[-1].flatten(2).mean(2)
 
 
 def padded(x: Tensor, multiple: int) -> Tensor:
@@ -183,11 +183,11 @@ def checked_map_encoder(
     try:
         encoder = MapEncoder(build().eval(), head, multiple, shape)
         with torch.no_grad():
-            found = tuple(encoder(torch.zeros(1, *shape)).shape)
+            output_shape = tuple(encoder(torch.zeros(1, *shape)).shape)
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         message = f"{name} cannot take images of {sides} pixels and {shape[0]} channels: {first[:200]}"
         raise AnchorageError(NETWORK_UNUSABLE, f"{message}; choose another network or size") from error
-    if found != (1, encoder.map_width, *shape[1:]):
+    if output_shape != (1, encoder.map_width, *shape[1:]):
         raise AnchorageError(NETWORK_UNUSABLE, f"{name} gives no map of the image's size; choose another network")
     return encoder.train()

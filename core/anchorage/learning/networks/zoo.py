@@ -17,7 +17,7 @@ from anchorage.learning.networks.layer_types import BATCH_NORMS, DROPOUTS
 from anchorage.learning.networks.stems import SMALL, patch_side
 from anchorage.transport.tensors.layout import BUFFERS
 
-_OWN = "encoder.network."
+_WEIGHTS_PREFIX = "encoder.network."
 """Begins the names of a `ZooEncoder`'s tensors in a model."""
 _OLD_DENSE_LAYER = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
 """Names in the files that torchvision publishes for DenseNets; modules cannot have them any more."""
@@ -69,7 +69,7 @@ class ZooEncoder(nn.Module):
         vision transformer has for images of another size are interpolated. As in the libraries, DenseNets' older names are understood, and
         counters of batch normalisation that older files lack are 0.
         """
-        if any(name.startswith(_OWN) for name in arrays):
+        if any(name.startswith(_WEIGHTS_PREFIX) for name in arrays):
             return None
         arrays = {_OLD_DENSE_LAYER.sub(r"\1\2", name): array for name, array in arrays.items()}
         for path, layer in self.network.named_modules():
@@ -77,12 +77,12 @@ class ZooEncoder(nn.Module):
                 arrays.setdefault(f"{path}.num_batches_tracked", np.array(0))
         first = first_convolution(self.network)
         stem = next(f"{path}.weight" for path, layer in self.network.named_modules() if layer is first)
-        fitted = {_OWN + name: array for name, array in arrays.items() if name not in self._left_out}
+        fitted = {_WEIGHTS_PREFIX + name: array for name, array in arrays.items() if name not in self._left_out}
         if first.in_channels == 1 and (weight := arrays.get(stem)) is not None and weight.shape[1:2] == (3,):
-            fitted[_OWN + stem] = weight.sum(1, keepdims=True)
+            fitted[_WEIGHTS_PREFIX + stem] = weight.sum(1, keepdims=True)
         for name, parameter in self.network.named_parameters():
             if name.endswith(("pos_embedding", "pos_embed")) and (array := arrays.get(name)) is not None:
-                fitted[_OWN + name] = self._resampled(array, parameter.shape[1])
+                fitted[_WEIGHTS_PREFIX + name] = self._resampled(array, parameter.shape[1])
         return fitted
 
     def _resampled(self, positions: NDArray[Any], tokens: int) -> NDArray[Any]:
@@ -92,14 +92,16 @@ class ZooEncoder(nn.Module):
             return _resampled(positions, tokens)
         from timm.layers.pos_embed import resample_abs_pos_embed
 
-        beside = tokens - patches.num_patches  # such as a class token
+        prefix_tokens = tokens - patches.num_patches  # such as a class token
         if (
             positions.shape[1] == tokens
-            or isqrt(max(0, positions.shape[1] - beside)) ** 2 + beside != positions.shape[1]
+            or isqrt(max(0, positions.shape[1] - prefix_tokens)) ** 2 + prefix_tokens != positions.shape[1]
         ):
             return positions
-        own = torch.from_numpy(positions.copy())
-        fitted: NDArray[Any] = resample_abs_pos_embed(own, list(patches.grid_size), num_prefix_tokens=beside).numpy()
+        own_positions = torch.from_numpy(positions.copy())
+        fitted: NDArray[Any] = resample_abs_pos_embed(
+            own_positions, list(patches.grid_size), num_prefix_tokens=prefix_tokens
+        ).numpy()
         return fitted
 
 
@@ -136,12 +138,12 @@ def checked_encoder(name: str, build: Callable[[], nn.Module], channels: int, si
     try:
         encoder = ZooEncoder(build())
         with torch.no_grad():
-            found = tuple(encoder.eval()(torch.zeros(1, channels, side, side)).shape)
+            output_shape = tuple(encoder.eval()(torch.zeros(1, channels, side, side)).shape)
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         message = f"{name} cannot take images of {side} pixels and {channels} channels: {first[:200]}"
         raise AnchorageError(NETWORK_UNUSABLE, f"{message}; choose another network or imageSize") from error
-    if found != (1, encoder.width):
+    if output_shape != (1, encoder.width):
         raise AnchorageError(NETWORK_UNUSABLE, f"{name} classifies no images by a linear map; choose another network")
     return encoder.train()
 

@@ -30,8 +30,8 @@ class LayerCosine(Aggregation):
 
     def needs(self) -> Sequence[Need]:
         """Need updates that count alike: their weights are the cosines."""
-        found = "found another one, but layerCosine weighs each tensor itself; set uniform"
-        return (Need(Fact.UNIFORM_WEIGHTS, found, path=("spec", "method", "weighting")),)
+        detail = "found another one, but layerCosine weighs each tensor itself; set uniform"
+        return (Need(Fact.UNIFORM_WEIGHTS, detail, path=("spec", "method", "weighting")),)
 
     def aggregate(
         self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout, model: ModelBytes
@@ -41,22 +41,24 @@ class LayerCosine(Aggregation):
         counted = [source for source, weight in zip(updates, weights, strict=True) if weight > 0]
         normalised = self.normalised == "Enabled"
         origin, readers = TensorReader(model), [TensorReader(source) for source in counted]
-        found = {}
+        mean_tensors = {}
         for entry in layout.tensors:
             if not entry.dtype.startswith(("F", "BF")) or (normalised and entry.name.endswith(BUFFERS)):
                 continue
             values = np.stack([read(entry) for read in readers])
             shares = tensor_shares(values, origin(model.layout.by_name[entry.name]), normalised=normalised)
             if shares is not None:
-                found[entry] = shares @ values
-        return with_tensors(mean, found)
+                mean_tensors[entry] = shares @ values
+        return with_tensors(mean, mean_tensors)
 
 
 def cosines(values: NDArray[np.float64], origin: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the cosine of each row of values [n, d] to a vector [d], -1 to 1; 0 where either is of zeros."""
     lengths = np.linalg.norm(values, axis=1) * np.linalg.norm(origin)
-    found: NDArray[np.float64] = np.divide(values @ origin, lengths, out=np.zeros(len(values)), where=lengths > 0)
-    return np.clip(found, -1.0, 1.0)
+    similarities: NDArray[np.float64] = np.divide(
+        values @ origin, lengths, out=np.zeros(len(values)), where=lengths > 0
+    )
+    return np.clip(similarities, -1.0, 1.0)
 
 
 def tensor_shares(
@@ -73,8 +75,8 @@ def tensor_shares(
     normalised : bool
         As `LayerCosine.normalised`.
     """
-    found = cosines(values, origin)
+    similarities = cosines(values, origin)
     if not normalised:
-        return found / len(found)
-    kept = np.maximum(found, 0.0)
-    return kept / kept.sum() if kept.any() else None
+        return similarities / len(similarities)
+    positive_parts = np.maximum(similarities, 0.0)
+    return positive_parts / positive_parts.sum() if positive_parts.any() else None

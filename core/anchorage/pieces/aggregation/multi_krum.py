@@ -35,9 +35,11 @@ class MultiKrum(RobustAggregation):
     ) -> ModelBytes:
         """Return the mean of the n - f - 2 updates whose squared distances to their n - f - 2 nearest others sum up to least."""
         check_finite(updates, layout)
-        kept = max(1, len(updates) - self.byzantine - 2)
-        chosen = np.argsort(krum_scores(distances(updates, layout, model), kept), kind="stable")[:kept]
-        return weighted_mean([updates[index] for index in sorted(chosen)], [1.0] * kept, layout)
+        selected_count = max(1, len(updates) - self.byzantine - 2)
+        chosen = np.argsort(krum_scores(distances(updates, layout, model), selected_count), kind="stable")[
+            :selected_count
+        ]
+        return weighted_mean([updates[index] for index in sorted(chosen)], [1.0] * selected_count, layout)
 
 
 def distances(updates: Sequence[ChunkSource], layout: Layout, model: ModelBytes) -> NDArray[np.float64]:
@@ -54,8 +56,8 @@ def distances(updates: Sequence[ChunkSource], layout: Layout, model: ModelBytes)
                     apart = values[:-1] - values[-1]
                     products += apart @ apart.T
         squares = np.diag(products)
-        found: NDArray[np.float64] = squares[:, None] + squares[None, :] - 2 * products
-    return np.where(np.isfinite(found), np.maximum(found, 0.0), np.inf)
+        squared_distances: NDArray[np.float64] = squares[:, None] + squares[None, :] - 2 * products
+    return np.where(np.isfinite(squared_distances), np.maximum(squared_distances, 0.0), np.inf)
 
 
 def krum_scores(apart: NDArray[np.float64], nearest: int) -> NDArray[np.float64]:

@@ -46,8 +46,8 @@ class NormBounding(RobustAggregation):
         total, counted = fsum(weights), [index for index, weight in enumerate(weights) if weight > 0]
         try:
             lengths = norms_of([updates[index] for index in counted], layout, origin)
-        except NonFiniteUpdate as found:
-            raise NonFiniteUpdate(counted[found.index], found.tensor) from found
+        except NonFiniteUpdate as error:
+            raise NonFiniteUpdate(counted[error.index], error.tensor) from error
         scales = shortened(lengths, self.factor)
         parts = [weights[index] / total * scale for index, scale in zip(counted, scales, strict=True)]
         rest = max(0.0, 1 - fsum(parts))
@@ -57,4 +57,7 @@ class NormBounding(RobustAggregation):
 def shortened(lengths: Sequence[Norms], factor: int) -> list[float]:
     """Return by what each difference is multiplied, from 0 to 1, so that its norms are at most `factor` times the medians."""
     most = [factor * median(group) for group in zip(*lengths, strict=True)]
-    return [min([1.0, *(b / norm for b, norm in zip(most, own, strict=True) if norm > b)]) for own in lengths]
+    return [
+        min([1.0, *(b / norm for b, norm in zip(most, update_norms, strict=True) if norm > b)])
+        for update_norms in lengths
+    ]

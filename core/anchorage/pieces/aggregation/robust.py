@@ -21,8 +21,8 @@ class RobustAggregation(Aggregation):
 
     def needs(self) -> Sequence[Need]:
         """Need updates that count alike: by a weight of its own choice one silo could be the majority."""
-        found = f"found another one, but the aggregation {self.name} counts every update alike"
-        return (Need(Fact.UNIFORM_WEIGHTS, f"{found}; set uniform", path=("spec", "method", "weighting")),)
+        detail = f"found another one, but the aggregation {self.name} counts every update alike"
+        return (Need(Fact.UNIFORM_WEIGHTS, f"{detail}; set uniform", path=("spec", "method", "weighting")),)
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need rounds of enough silos, where they are known."""

@@ -53,8 +53,8 @@ class LocalNorms(BatchNorm):
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
         """Leave out every tensor of the normalisation."""
-        own = norm_names(layout)
-        return layout.select(t.name for t in layout.tensors if t.name not in own)
+        norm_layers = norm_names(layout)
+        return layout.select(t.name for t in layout.tensors if t.name not in norm_layers)
 
     def begin(self, silo_round: SiloRound) -> OwnNorms:
         """Put the silo's own layers back."""
@@ -78,15 +78,15 @@ class LocalNorms(BatchNorm):
         if not has_statistics(network):
             return
         if server_round.anchors is None:
-            found = f"the network {server_round.model.network} counts statistics of batches, which batchNorm local estimates on anchors"
-            raise AnchorageError(NO_ANCHOR_DATA, f"{found}; add spec.anchorData")
+            detail = f"the network {server_round.model.network} counts statistics of batches, which batchNorm local estimates on anchors"
+            raise AnchorageError(NO_ANCHOR_DATA, f"{detail}; add spec.anchorData")
         recount(server_round, network)
 
-    def load_own_layers(self, network: Network, kept: Mapping[str, NDArray[Any]]) -> None:
+    def load_own_layers(self, network: Network, previous_state: Mapping[str, NDArray[Any]]) -> None:
         """Put back the silo's layers."""
         from anchorage.learning.batch_norm import load_norms
 
-        load_norms(network, kept)
+        load_norms(network, previous_state)
 
 
 class OwnNorms(RoundPart):

@@ -26,8 +26,12 @@ class RoundedChange(UpdateEncoding):
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need updates that are one model each, of the model that all silos receive."""
         for piece in plan.method.pieces():
-            own = sends_own_models(piece, plan.spec.task, plan.spec.seed)
-            if own or (isinstance(piece, WeightingEngineHooks) and piece.repeats):
-                why = "sends silos models of their own" if own else "has a silo train more than once in a round"
+            has_own_models = sends_own_models(piece, plan.spec.task, plan.spec.seed)
+            if has_own_models or (isinstance(piece, WeightingEngineHooks) and piece.repeats):
+                why = (
+                    "sends silos models of their own"
+                    if has_own_models
+                    else "has a silo train more than once in a round"
+                )
                 message = f"found {self.name}, but {piece.name} {why}, and such updates travel as they are; set float32"
                 yield Mistake(MEANINGLESS_OVERRIDE, self.path, message)

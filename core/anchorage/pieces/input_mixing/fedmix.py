@@ -59,10 +59,10 @@ def fedmix_terms(
     """
     scaled = (1 - share) * images
     logits = network(scaled)
-    own, foreign = loss(logits, labels), loss(logits, for_all(mean_label, logits))
+    image_loss, foreign = loss(logits, labels), loss(logits, for_all(mean_label, logits))
     with frozen_statistics(network):
         slope = derivative_along(network, loss, scaled, labels, mean.expand_as(scaled))
-    return (1 - share) * own, share * foreign, share * (1 - share) * slope
+    return (1 - share) * image_loss, share * foreign, share * (1 - share) * slope
 
 
 @contextmanager

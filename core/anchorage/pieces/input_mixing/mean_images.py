@@ -48,7 +48,7 @@ class MeanImages(RoundMemory):
         self._sent: dict[str, int] = {}
         self._new: dict[str, LargeArrays] = {}
         self._pool: LargeArrays | None = None
-        self._kept: tuple[Layout, Manifest] | None = None
+        self._stored: tuple[Layout, Manifest] | None = None
 
     @property
     def gathers_first(self) -> bool:  # type: ignore[override]
@@ -65,11 +65,13 @@ class MeanImages(RoundMemory):
             return None
         images, labels = (announced.get(name) for name in self._names)
         count = images.shape[0] if images is not None and len(images.shape) == 4 else 0
-        whole = images is not None and labels is not None and images.dtype == labels.dtype == "F32" and count > 0
-        if not whole or images is None or labels is None or labels.shape != (count, self._num_classes):
-            found = {name: (entry.dtype, entry.shape) for name, entry in announced.items()}
-            return AnchorageError(WRONG_LAYOUT, f"{found} are no images with a row of {self._num_classes} classes each")
-        if self._kept is not None and images.shape[1:] != self._kept[0].by_name[self._names[0]].shape[1:]:
+        is_sound = images is not None and labels is not None and images.dtype == labels.dtype == "F32" and count > 0
+        if not is_sound or images is None or labels is None or labels.shape != (count, self._num_classes):
+            array_shapes = {name: (entry.dtype, entry.shape) for name, entry in announced.items()}
+            return AnchorageError(
+                WRONG_LAYOUT, f"{array_shapes} are no images with a row of {self._num_classes} classes each"
+            )
+        if self._stored is not None and images.shape[1:] != self._stored[0].by_name[self._names[0]].shape[1:]:
             return AnchorageError(WRONG_LAYOUT, f"the images are {images.shape[1:]}, unlike those of the pool")
         nbytes = images.nbytes + labels.nbytes
         return too_large(f"{count} images", nbytes, self._most_bytes) if nbytes > self._most_bytes else None
@@ -123,7 +125,7 @@ class MeanImages(RoundMemory):
                             yield entry.offset + rank * row.nbytes, row.tobytes()
 
         source = self.large.write(self.slot, layout, pieces())
-        self._pool, self._kept = LargeArrays(layout, source), (layout, source.manifest)
+        self._pool, self._stored = LargeArrays(layout, source), (layout, source.manifest)
 
     def _blocks(self, arrays: LargeArrays) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
         """Yield images and labels, of a chunk's size at a time."""
@@ -147,28 +149,28 @@ class MeanImages(RoundMemory):
         AnchorageError
             After a restart: its file is not as it was written.
         """
-        if self._pool is None and self._kept is not None:
-            layout, manifest = self._kept
+        if self._pool is None and self._stored is not None:
+            layout, manifest = self._stored
             self._pool = LargeArrays(layout, self.large.read(self.slot, manifest))
         return self._pool
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return which silos have sent how many images, and what the pool's file is."""
         sent: dict[str, NDArray[Any]] = {f"sent/{silo}": np.array(count) for silo, count in self._sent.items()}
-        if self._kept is None:
+        if self._stored is None:
             return sent
-        layout, manifest = self._kept
+        layout, manifest = self._stored
         text, digests = layout.to_json().encode(), b"".join(manifest.digests)
         return sent | {"layout": np.frombuffer(text, np.uint8), "digests": np.frombuffer(digests, np.uint8)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take what `state` returned; the pool's file is read when it is needed."""
         self._sent = {key.removeprefix("sent/"): int(n) for key, n in state.items() if key.startswith("sent/")}
-        self._new, self._pool, self._kept = {}, None, None
+        self._new, self._pool, self._stored = {}, None, None
         if "layout" in state:
             layout, digests = Layout.from_json(state["layout"].tobytes().decode()), state["digests"].tobytes()
             chunks = (digests[i : i + _DIGEST_BYTES] for i in range(0, len(digests), _DIGEST_BYTES))
-            self._kept = layout, Manifest(layout.digest, layout.nbytes, tuple(chunks))
+            self._stored = layout, Manifest(layout.digest, layout.nbytes, tuple(chunks))
 
 
 def too_large(what: str, nbytes: int, most: int) -> AnchorageError:

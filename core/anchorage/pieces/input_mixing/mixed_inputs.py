@@ -34,10 +34,10 @@ class MixedInputs(InputMixing):
 
     def needs(self) -> Sequence[Need]:
         """Need the plain loss on labelled images."""
-        found = f"found {self.name}, but only the plain loss on labelled images is mixed; set this slot or"
+        detail = f"found {self.name}, but only the plain loss on labelled images is mixed; set this slot or"
         return (
-            Need(Fact.PSEUDO_LABELS, f"{found} pseudoLabels to {{none: {{}}}}", refused=True),
-            Need(Fact.SELF_SUPERVISION, f"{found} selfSupervised to {{none: {{}}}}", refused=True),
+            Need(Fact.PSEUDO_LABELS, f"{detail} pseudoLabels to {{none: {{}}}}", refused=True),
+            Need(Fact.SELF_SUPERVISION, f"{detail} selfSupervised to {{none: {{}}}}", refused=True),
         )
 
     def others(self, silo_round: SiloRound) -> tuple[Others | None, Mapping[str, Any], Mapping[str, int]]:

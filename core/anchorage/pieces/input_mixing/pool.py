@@ -44,9 +44,9 @@ class Pooled(MixedInputs):
 
     def needs(self) -> Sequence[Need]:
         """Need whole rounds."""
-        found = f"found Asynchronous, but the pool of images that {self.name} mixes with is of whole rounds"
+        detail = f"found Asynchronous, but the pool of images that {self.name} mixes with is of whole rounds"
         rounds = Need(
-            Fact.ROUNDS, f"{found}; set Synchronous", failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")
+            Fact.ROUNDS, f"{detail}; set Synchronous", failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")
         )
         return (*super().needs(), rounds)
 

@@ -46,8 +46,8 @@ class BalancedBinary(LocalLoss):
         """Need rounds for shares of all silos."""
         if self.shares == "Silo":
             return super().needs()
-        found = "found Asynchronous, but balancedBinary with shares Federation needs what all silos of the round before announced"
-        message = f"{found}; set Synchronous, or shares: Silo"
+        detail = "found Asynchronous, but balancedBinary with shares Federation needs what all silos of the round before announced"
+        message = f"{detail}; set Synchronous, or shares: Silo"
         return (
             *super().needs(),
             Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),

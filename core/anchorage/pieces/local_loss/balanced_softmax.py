@@ -40,8 +40,8 @@ class BalancedSoftmax(LocalLoss):
         """Need rounds for shares of all silos."""
         if self.shares == "Silo":
             return super().needs()
-        found = "found Asynchronous, but balancedSoftmax with shares Federation needs what all silos of the round before announced"
-        message = f"{found}; set Synchronous, or shares: Silo"
+        detail = "found Asynchronous, but balancedSoftmax with shares Federation needs what all silos of the round before announced"
+        message = f"{detail}; set Synchronous, or shares: Silo"
         return (
             *super().needs(),
             Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),

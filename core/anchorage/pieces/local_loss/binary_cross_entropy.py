@@ -65,13 +65,13 @@ class BinaryCrossEntropy(LocalLoss):
         """Return labels int8 [n, L] with targets in place of uncertain entries, float32 [n, L], NaN where nothing is learnt."""
         names = silo_round.task.outputs
         drawn = generator_of(silo_round).uniform(*SOFT, labels.shape)
-        found = np.where((labels == 0) | (labels == 1), labels, np.nan)
+        target_labels = np.where((labels == 0) | (labels == 1), labels, np.nan)
         values = {"Ignore": np.full(labels.shape, np.nan), "Zero": np.zeros(labels.shape), "One": np.ones(labels.shape)}
         for place, name in enumerate(names):
             chosen = {**values, "Soft": drawn}[self.uncertain_of.get(name, self.uncertain)]
             rows = labels[:, place] == _UNCERTAIN
-            found[rows, place] = chosen[rows, place]
-        return found.astype(np.float32)
+            target_labels[rows, place] = chosen[rows, place]
+        return target_labels.astype(np.float32)
 
     def loss(self, data: Labelled, task: TaskHooks) -> Loss:
         """Return the mean over known entries; positives weigh by the silo's own targets."""

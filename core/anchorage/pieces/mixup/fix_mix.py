@@ -80,10 +80,10 @@ class FixMix(Mixup):
                 batches, lambda i: fix.views.strong(i, augmentation), lambda i: self._seen(fix.views, i, augmentation)
             )
             mixed = mix.viewed(others, lambda i: self._seen(mix.views, i, augmentation))
-            for (labels, strong, own), (other_labels, other) in zip(fixed, mixed, strict=True):
+            for (labels, strong, strong_labels), (other_labels, other) in zip(fixed, mixed, strict=True):
                 share = float(shares.beta(alpha, alpha))
                 loss = functional.cross_entropy(network(strong), labels)
-                mixture = share * own + (1 - share) * other
+                mixture = share * strong_labels + (1 - share) * other
                 if self.augment == "AfterMixing":
                     mixture = fix.views.weak_mixture(mixture, augmentation)
                 logits = network(mixture)

@@ -34,8 +34,8 @@ class Timm(Network):
         from anchorage.learning.networks.zoo import checked_encoder
 
         if not timm.is_model(self.member):
-            found = f"timm {timm.__version__} has no network {self.member}, {meant(self.member, timm.list_models())}"
-            raise AnchorageError(NETWORK_UNUSABLE, f"{found}timm.list_models() names all")
+            detail = f"timm {timm.__version__} has no network {self.member}, {meant(self.member, timm.list_models())}"
+            raise AnchorageError(NETWORK_UNUSABLE, f"{detail}timm.list_models() names all")
         return checked_encoder(self.name + self.member, lambda: self._built(channels, side), channels, side)
 
     def _built(self, channels: int, side: int) -> nn.Module:

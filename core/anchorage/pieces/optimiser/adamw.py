@@ -72,7 +72,9 @@ class AdamW(ScheduledOptimiser):
             for key, prefix in _MOMENTS.items()
         }
 
-    def remember(self, network: Network, optimiser: torch.optim.Optimizer, kept: Mapping[str, NDArray[Any]]) -> None:
+    def remember(
+        self, network: Network, optimiser: torch.optim.Optimizer, previous_state: Mapping[str, NDArray[Any]]
+    ) -> None:
         """Put back what `memory` returned."""
         import torch
 
@@ -81,9 +83,9 @@ class AdamW(ScheduledOptimiser):
         names = {parameter: name for name, parameter in network.named_parameters()}
         trained = [names[parameter] for group in optimiser.param_groups for parameter in group["params"]]
         states = {
-            index: {key: torch.from_numpy(kept[prefix + name].copy()) for key, prefix in _MOMENTS.items()}
+            index: {key: torch.from_numpy(previous_state[prefix + name].copy()) for key, prefix in _MOMENTS.items()}
             for index, name in enumerate(trained)
-            if all(prefix + name in kept for prefix in _MOMENTS.values())
+            if all(prefix + name in previous_state for prefix in _MOMENTS.values())
         }
         if states:
             put_back(optimiser, states)

@@ -73,10 +73,10 @@ class ScheduledOptimiser(Optimiser):
         rest = [p for p in network.parameters() if p.requires_grad and id(p) not in ids]
         decay = float(self.weight_decay)
         rate = factor * (float(self.learning_rate) if learning_rate is None else learning_rate)
-        own = rate if classifier_rate is None else factor * classifier_rate
+        classifier_lr = rate if classifier_rate is None else factor * classifier_rate
         return [
             {"params": rest, "weight_decay": decay, "lr": rate},
-            {"params": classifier, "weight_decay": decay if decay_classifier else 0.0, "lr": own},
+            {"params": classifier, "weight_decay": decay if decay_classifier else 0.0, "lr": classifier_lr},
         ]
 
 

@@ -80,10 +80,12 @@ class Sgd(ScheduledOptimiser):
         buffers = {name: state[p][_BUFFER] for name, p in network.named_parameters() if p in state}
         return {_MOMENTUM + name: b.cpu().numpy() for name, b in buffers.items() if b.any()}
 
-    def remember(self, network: Network, optimiser: torch.optim.Optimizer, kept: Mapping[str, NDArray[Any]]) -> None:
+    def remember(
+        self, network: Network, optimiser: torch.optim.Optimizer, previous_state: Mapping[str, NDArray[Any]]
+    ) -> None:
         """Put back what `memory` returned."""
         import torch
 
         for name, parameter in network.named_parameters():
-            if (array := kept.get(_MOMENTUM + name)) is not None and parameter in optimiser.state:
+            if (array := previous_state.get(_MOMENTUM + name)) is not None and parameter in optimiser.state:
                 optimiser.state[parameter][_BUFFER].copy_(torch.from_numpy(array.copy()))

@@ -113,15 +113,17 @@ class AnchorSimilarity(FixedLabels, Validated):
         augmentation = silo_round.draws.torch("pseudo-labels")
 
         def scores(batch: Tensor) -> Tensor:
-            seen = [network.anchor(views.weak(batch, augmentation)) for _ in range(self.views)]
-            return ensemble_scores(torch.stack(seen), prototypes, present)
+            embeddings = [network.anchor(views.weak(batch, augmentation)) for _ in range(self.views)]
+            return ensemble_scores(torch.stack(embeddings), prototypes, present)
 
         return views.mapped(indices, scores)
 
     def _prototypes(self, silo_round: SiloRound) -> tuple[Tensor, Tensor]:
         if self.anchors == "Raw":
-            told = silo_round.auxiliary("anchors", "anchor_labels")
-            return class_prototypes(told["anchors"], told["anchor_labels"], silo_round.run.model.num_outputs)
+            anchor_data = silo_round.auxiliary("anchors", "anchor_labels")
+            return class_prototypes(
+                anchor_data["anchors"], anchor_data["anchor_labels"], silo_round.run.model.num_outputs
+            )
         prototypes = silo_round.auxiliary("prototypes")["prototypes"]
         return prototypes.nan_to_num(), ~prototypes.isnan().any(1)
 
@@ -169,10 +171,10 @@ class AnchorSimilarity(FixedLabels, Validated):
         classes = server_round.model.num_outputs
         prototypes, present = class_prototypes(units, views.to_device(anchors.labels), classes)
         if self.anchors == "Raw":
-            told: AuxiliaryData = {"anchors": units.cpu().numpy(), "anchor_labels": anchors.labels}
+            auxiliary_data: AuxiliaryData = {"anchors": units.cpu().numpy(), "anchor_labels": anchors.labels}
         else:
-            told = {"prototypes": prototypes.masked_fill(~present[:, None], float("nan")).cpu().numpy()}
-        return Embedded(digest, told, int(unreachable(prototypes, float(self.threshold)).sum()))
+            auxiliary_data = {"prototypes": prototypes.masked_fill(~present[:, None], float("nan")).cpu().numpy()}
+        return Embedded(digest, auxiliary_data, int(unreachable(prototypes, float(self.threshold)).sum()))
 
 
 def anchors_of_every_class(plan: Plan) -> Iterator[Mistake]:

@@ -85,10 +85,10 @@ class Validated(PseudoLabels):
                 assert images is not None, "checked with the documents"
                 labels = _tensor(images.labels)
                 if self.measured:
-                    found = confusion(scores.argmax(1), labels, scores.shape[1])
+                    thresholds = confusion(scores.argmax(1), labels, scores.shape[1])
                 else:
-                    found = validated_thresholds(scores, labels, float(self.threshold))
-            known = server_round.computed[name] = (model.digest, found.numpy())
+                    thresholds = validated_thresholds(scores, labels, float(self.threshold))
+            known = server_round.computed[name] = (model.digest, thresholds.numpy())
         return {name: known[1]}
 
     def thresholds(self, silo_round: SiloRound) -> float | Tensor:
@@ -129,8 +129,8 @@ class Calibrated(ByConfidence, Validated):
         head = f"found {self.calibration}, but beside secondHead balanced a head of its own labels by one threshold; set None"
         heads = Need(Fact.BALANCED_HEAD, head, refused=True, path=self.option("calibration"))
         message = "found nothing, but calibration Alignment corrects for the class shares of the server's labels; add it, or set another calibration"
-        own = Need(Fact.ANCHORS, message, failure=NO_ANCHOR_DATA, path=("spec", "anchorData"))
-        return (*super().needs(), heads, *([own] if self.aligned else []))
+        anchors_needed = Need(Fact.ANCHORS, message, failure=NO_ANCHOR_DATA, path=("spec", "anchorData"))
+        return (*super().needs(), heads, *([anchors_needed] if self.aligned else []))
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return the thresholds, or the anchors' class shares."""
@@ -163,8 +163,13 @@ class Calibrated(ByConfidence, Validated):
                 shares = measured_shares(logits.argmax(1), silo_round.auxiliary(CONFUSION)[CONFUSION])
             return Acceptance(float(self.threshold), shift_to(logits, shares).to(logits))
         prior = silo_round.auxiliary(SHARES)[SHARES]
-        seen = images.views.mapped(images.unlabelled, lambda i: network(images.views.plain(i)).softmax(1))
-        return Acceptance(float(self.threshold), (class_shares(seen, prior) / prior).log().to(seen.dtype))
+        unlabelled_probabilities = images.views.mapped(
+            images.unlabelled, lambda i: network(images.views.plain(i)).softmax(1)
+        )
+        return Acceptance(
+            float(self.threshold),
+            (class_shares(unlabelled_probabilities, prior) / prior).log().to(unlabelled_probabilities.dtype),
+        )
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels of plain images, int64 [b], and whether they are accepted, bool [b]."""
@@ -177,8 +182,8 @@ def unlabelled_shares(images: LocalImages) -> Tensor:
     """Return the class shares of a silo's unlabelled images, float64 [C]: of what its records count, less what has a label."""
     assert images.stated_counts is not None, "the caller saw to it"
     labelled = np.bincount(images.labels[images.labelled], minlength=len(images.stated_counts))
-    left = np.maximum(images.stated_counts - labelled, 0)
-    counts = left if left.any() else images.stated_counts
+    missing_counts = np.maximum(images.stated_counts - labelled, 0)
+    counts = missing_counts if missing_counts.any() else images.stated_counts
     return _tensor(counts / counts.sum())
 
 

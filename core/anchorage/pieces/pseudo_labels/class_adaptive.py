@@ -72,13 +72,13 @@ class ClassAdaptive(Viewed, ByConfidence):
         images, batching = silo_round.images, silo_round.batching(smallest=2)
         if not len(images.unlabelled):
             return None
-        told = silo_round.auxiliary("thresholds", "rare")
+        auxiliary_data = silo_round.auxiliary("thresholds", "rare")
         adaptive = AdaptiveLosses(
             silo_round.network,
             self.seen(silo_round),
             images.unlabelled,
-            told["thresholds"],
-            told["rare"].bool(),
+            auxiliary_data["thresholds"],
+            auxiliary_data["rare"].bool(),
             silo_round.draws,
         )
         known, used = images.labels[images.labelled], adaptive.used
@@ -97,8 +97,8 @@ class ClassAdaptive(Viewed, ByConfidence):
 
 def previous_round(name: str) -> Need:
     """Return the need of pseudo-labels by what the silos of the round before announced."""
-    found = f"found Asynchronous, but pseudoLabels {name} needs what all silos of the round before announced"
-    message = f"{found}; set Synchronous, or other pseudo-labels"
+    detail = f"found Asynchronous, but pseudoLabels {name} needs what all silos of the round before announced"
+    message = f"{detail}; set Synchronous, or other pseudo-labels"
     return Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
 
 
@@ -182,11 +182,11 @@ class AdaptiveLosses:
         labels: list[Tensor] = []
         start = 0
         for weak in self._weak_views():
-            found = self._labels[start : start + len(weak)]
+            batch_labels = self._labels[start : start + len(weak)]
             start += len(weak)
-            places = np.flatnonzero(found != UNUSED)
+            places = np.flatnonzero(batch_labels != UNUSED)
             images.append(weak[self._views.to_device(places)])
-            labels.append(self._views.to_device(found[places]))
+            labels.append(self._views.to_device(batch_labels[places]))
             while sum(map(len, labels)) >= batching.size:
                 x, y = torch.cat(images), torch.cat(labels)
                 yield functional.cross_entropy(self._network(x[: batching.size]), y[: batching.size])
@@ -223,9 +223,14 @@ class ClassThresholds(RoundMemory):
         """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
         counts = np.zeros_like(self._counts)
         for announcement in announcements.values():
-            told = announcement.auxiliary_data.get("counts")
-            if told is not None and told.dtype == np.int64 and told.shape == counts.shape and (told >= 0).all():
-                counts += told
+            silo_counts = announcement.auxiliary_data.get("counts")
+            if (
+                silo_counts is not None
+                and silo_counts.dtype == np.int64
+                and silo_counts.shape == counts.shape
+                and (silo_counts >= 0).all()
+            ):
+                counts += silo_counts
         self._counts = counts
 
     def auxiliary_data(self, silo: str = "") -> AuxiliaryData:

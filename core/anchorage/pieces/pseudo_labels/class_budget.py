@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from anchorage.api.plan import Plan
     from anchorage.learning.silo_round import SiloRound
 
-OWN = "class-budget/counts"
+STORED_COUNTS = "class-budget/counts"
 """In the silo's kept state: what it counted last, int64 [C]."""
 COUNTS, TOTALS = "guessed_counts", "guessed_totals"
 _ROUNDING = 1e-6
@@ -87,7 +87,9 @@ class ClassBudget(Viewed, FixedLabels):
         (part,) = (part for part in silo_round.parts if isinstance(part, GuessedCounts))
         totals = silo_round.auxiliary(TOTALS)[TOTALS].cpu().numpy()
         wanted = (
-            part.own if part.fresh else budget(part.own, totals, target_counts(totals, tuple(map(float, self.mix))))
+            part.silo_counts
+            if part.fresh
+            else budget(part.silo_counts, totals, target_counts(totals, tuple(map(float, self.mix))))
         )
         return labels, within_budget(confidence, labels, wanted)
 
@@ -97,26 +99,28 @@ class GuessedCounts(RoundPart):
 
     def __init__(self, silo_round: SiloRound, every: int) -> None:
         classes, train = silo_round.run.model.num_outputs, silo_round.images.train
-        kept = silo_round.kept.get(OWN)
-        self.fresh = kept is None or not np.any(kept)
+        previous_counts = silo_round.kept.get(STORED_COUNTS)
+        self.fresh = previous_counts is None or not np.any(previous_counts)
         """Whether no total has this silo's counts in it yet, so that they are its budget."""
-        self._told = self.fresh or (silo_round.draws.round - 1) % every == 0
-        self.own: NDArray[np.int64] = np.zeros(classes, np.int64) if kept is None else kept
+        self._announces = self.fresh or (silo_round.draws.round - 1) % every == 0
+        self.silo_counts: NDArray[np.int64] = (
+            np.zeros(classes, np.int64) if previous_counts is None else previous_counts
+        )
         """Counts that the budget is made of, int64 [C]."""
-        self._now = self.own
-        if self._told and len(train):
+        self._now = self.silo_counts
+        if self._announces and len(train):
             probabilities = probabilities_of(silo_round, train).double()
             chosen = estimation_set(probabilities.amax(1), entropies(probabilities))
             self._now = np.bincount(probabilities.argmax(1)[chosen].cpu().numpy(), minlength=classes)
-            self.own = self._now if self.fresh else self.own
+            self.silo_counts = self._now if self.fresh else self.silo_counts
 
     def auxiliary(self) -> AuxiliaryData:
         """Return the counts, where they are new."""
-        return {COUNTS: self._now} if self._told else {}
+        return {COUNTS: self._now} if self._announces else {}
 
     def kept(self) -> Mapping[str, NDArray[Any]]:
         """Return the counts."""
-        return {OWN: self._now}
+        return {STORED_COUNTS: self._now}
 
 
 class GuessedTotals(RoundMemory):
@@ -135,11 +139,11 @@ class GuessedTotals(RoundMemory):
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Take the counts of this round; those of another shape or dtype, negative ones, or more than its images, are left out."""
         for silo, announcement in announcements.items():
-            told, most = announcement.auxiliary_data.get(COUNTS), announcement.samples.get("train", 0)
-            if told is None or told.dtype != np.int64 or told.shape != (self._num_classes,):
+            silo_counts, most = announcement.auxiliary_data.get(COUNTS), announcement.samples.get("train", 0)
+            if silo_counts is None or silo_counts.dtype != np.int64 or silo_counts.shape != (self._num_classes,):
                 continue
-            if ((told >= 0) & (told <= most)).all() and told.sum() <= most:
-                self._counts[silo] = told
+            if ((silo_counts >= 0) & (silo_counts <= most)).all() and silo_counts.sum() <= most:
+                self._counts[silo] = silo_counts
 
     def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return the sum of all silos' counts."""
@@ -164,8 +168,8 @@ def entropies(probabilities: Tensor) -> Tensor:
     """Return the entropy of each row of probabilities [n, C], in nats."""
     import torch
 
-    found: Tensor = -torch.special.xlogy(probabilities, probabilities).sum(1)
-    return found
+    entropy: Tensor = -torch.special.xlogy(probabilities, probabilities).sum(1)
+    return entropy
 
 
 def estimation_set(confidence: Tensor, entropy: Tensor) -> Tensor:
@@ -174,18 +178,18 @@ def estimation_set(confidence: Tensor, entropy: Tensor) -> Tensor:
 
 
 def budget(
-    own: NDArray[np.int64], totals: NDArray[np.int64], per_class: float | NDArray[np.float64]
+    silo_counts: NDArray[np.int64], totals: NDArray[np.int64], per_class: float | NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Return how many images of each class a silo trains on, int64 [C] (equation N33).
 
     Parameters
     ----------
-    own, totals : ndarray of int64, shape [C]
+    silo_counts, totals : ndarray of int64, shape [C]
         Counts of the silo and of all silos.
     per_class : float or ndarray of float64, shape [C]
         Images of each class that all silos train on, such as `target_counts`.
     """
-    share = np.divide(own, totals, out=np.zeros(len(own)), where=totals > 0)
+    share = np.divide(silo_counts, totals, out=np.zeros(len(silo_counts)), where=totals > 0)
     return np.ceil(np.minimum(share, 1) * per_class).astype(np.int64)
 
 
@@ -194,8 +198,8 @@ def target_counts(totals: NDArray[np.int64], mix: Sequence[float]) -> NDArray[np
 
     Without shares it is the mean of the counts (equation N32).
     """
-    found: NDArray[np.float64] = np.full(len(totals), totals.mean()) if not mix else totals.sum() * np.array(mix)
-    return found
+    targets: NDArray[np.float64] = np.full(len(totals), totals.mean()) if not mix else totals.sum() * np.array(mix)
+    return targets
 
 
 def within_budget(confidence: Tensor, labels: Tensor, most: NDArray[np.int64]) -> Tensor:
@@ -204,6 +208,6 @@ def within_budget(confidence: Tensor, labels: Tensor, most: NDArray[np.int64]) -
 
     chosen = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
     for c, count in enumerate(most.tolist()):
-        own = (labels == c).nonzero()[:, 0]
-        chosen[own[torch.argsort(confidence[own], descending=True, stable=True)[:count]]] = True
+        of_class = (labels == c).nonzero()[:, 0]
+        chosen[of_class[torch.argsort(confidence[of_class], descending=True, stable=True)[:count]]] = True
     return chosen

@@ -62,8 +62,8 @@ class ClientAdaptive(Viewed):
         for part in silo_round.listeners:
             features = images.views.mapped(images.train, lambda i: network.embed(images.views.plain(i)))
             part.pseudo_labelled(images.views.to_device(images.train), features, labels, accepted)
-        chosen, found = accepted.cpu().numpy(), labels.cpu().numpy()
-        data = Labelled(self.seen(silo_round), images.train[chosen], found[chosen])
+        chosen, pseudo_labels = accepted.cpu().numpy(), labels.cpu().numpy()
+        data = Labelled(self.seen(silo_round), images.train[chosen], pseudo_labels[chosen])
         confident = (probabilities.amax(1) >= float(self.threshold))[accepted]
         batching, count = silo_round.batching(), len(data.indices)
         losses = self._losses(silo_round, data, confident, batching)
@@ -106,9 +106,9 @@ def class_thresholds(probabilities: Tensor) -> Tensor:
     return confidence.mean().clamp(max=confidence.max()) * (shares / shares.max())
 
 
-def kept_mean(losses: Tensor, kept: Tensor) -> Tensor:
+def kept_mean(losses: Tensor, keep_mask: Tensor) -> Tensor:
     """Return the mean of the losses [b] of some images, bool [b]; 0 of none."""
-    return (losses * kept).sum() / kept.sum().clamp(min=1)
+    return (losses * keep_mask).sum() / keep_mask.sum().clamp(min=1)
 
 
 def sacr_losses(

@@ -52,8 +52,8 @@ class FixMatch(Consistency):
         head = f"found {self.adjustment}, but labels are adjusted for a balanced head only; set secondHead: {{balanced: {{}}}}"
         needs = [Need(Fact.BALANCED_HEAD, head, path=self.option("adjustment"))]
         if self.adjustment == "Labelled":
-            found = "found Asynchronous, but fixMatch with adjustment Labelled needs what all silos of the round before announced"
-            message = f"{found}; set Synchronous, or another adjustment"
+            detail = "found Asynchronous, but fixMatch with adjustment Labelled needs what all silos of the round before announced"
+            message = f"{detail}; set Synchronous, or another adjustment"
             needs.append(Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")))
         return (*super().needs(), *needs)
 

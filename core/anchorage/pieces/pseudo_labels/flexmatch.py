@@ -76,8 +76,8 @@ class FlexMatch(ByConfidence):
         count = len(silo_round.images.unlabelled)
         if self.curriculum == "Reset":
             return np.full(count, -1)
-        if (kept := silo_round.kept.get(LATEST)) is not None and len(kept) == count:
-            return kept
+        if (previous_labels := silo_round.kept.get(LATEST)) is not None and len(previous_labels) == count:
+            return previous_labels
         labels, confident = self.checked_labels(
             silo_round, silo_round.images.unlabelled
         )  # the first round starts from one pass

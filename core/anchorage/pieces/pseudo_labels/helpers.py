@@ -124,9 +124,9 @@ class Helpers(ByConfidence):
 
         network.psi = Psi(network)
 
-    def adopted(self, network: Network, taken: frozenset[str]) -> None:
+    def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
         """Begin psi anew where the model that was taken over has none."""
-        if network.psi is not None and not any(name.startswith(PSI) for name in taken):
+        if network.psi is not None and not any(name.startswith(PSI) for name in loaded_names):
             network.psi.restart(network)
 
     def before_scoring(self, server_round: ServerRound, network: Network) -> None:
@@ -143,10 +143,12 @@ class Helpers(ByConfidence):
 
     def task_layout(self, down: Layout) -> Layout:
         """Return the global model's layout, and behind it room for every helper's unsupervised part."""
-        own = [(t.name, t.dtype, t.shape) for t in down.tensors]
+        network_tensors = [(t.name, t.dtype, t.shape) for t in down.tensors]
         parts = [t for t in down.tensors if t.name.startswith(PSI)]
         helpers = range(self.helpers)
-        return Layout.of([*own, *((helper_name(h, t.name), t.dtype, t.shape) for h in helpers for t in parts)])
+        return Layout.of(
+            [*network_tensors, *((helper_name(h, t.name), t.dtype, t.shape) for h in helpers for t in parts)]
+        )
 
     def memory(self, task: Task, seed: int) -> HelperModels:
         """Remember an embedding of every silo's model."""
@@ -165,8 +167,8 @@ class Helpers(ByConfidence):
 
         losses = HelperLosses(self, silo_round)
         counts, accepted = silo_round.counts(), losses.accepted.labels
-        selected, told = lambda: losses.selected, losses.embedding
-        return Work(iter(losses), losses.steps, counts, selected, told, accepted=accepted)
+        selected, embedding = lambda: losses.selected, losses.embedding
+        return Work(iter(losses), losses.steps, counts, selected, embedding, accepted=accepted)
 
 
 def helper_name(index: int, tensor: str) -> str:
@@ -197,10 +199,10 @@ class HelperModels(RoundMemory):
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Take the embeddings of this round; those of another shape or dtype, or not finite, are left out."""
         for silo, announcement in announcements.items():
-            told = announcement.auxiliary_data.get("embedding")
-            known = told is not None and told.dtype == np.float64 and told.shape == (self._num_classes,)
-            if told is not None and known and np.isfinite(told).all():
-                self._embeddings[silo] = told
+            embedding = announcement.auxiliary_data.get("embedding")
+            known = embedding is not None and embedding.dtype == np.float64 and embedding.shape == (self._num_classes,)
+            if embedding is not None and known and np.isfinite(embedding).all():
+                self._embeddings[silo] = embedding
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return the embeddings by silo."""
@@ -212,11 +214,11 @@ class HelperModels(RoundMemory):
 
     def helpers_of(self, silo: str, known: Collection[str]) -> list[str]:
         """Return the silos among `known` whose embeddings are nearest to this one's, ties by name; none for a silo that was never seen."""
-        own = self._embeddings.get(silo)
-        if own is None:
+        own_embedding = self._embeddings.get(silo)
+        if own_embedding is None:
             return []
         others = [other for other in known if other != silo and other in self._embeddings]
-        distance = {other: float(np.linalg.norm(self._embeddings[other] - own)) for other in others}
+        distance = {other: float(np.linalg.norm(self._embeddings[other] - own_embedding)) for other in others}
         return sorted(others, key=lambda other: (distance[other], other))[: self._slot.helpers]
 
     def model_for(
@@ -260,7 +262,7 @@ class HelperLosses:
         self._parts = Parts(work.network)
         self._received = [_copies(part) for part in (self._parts.psi, self._parts.sigma)]
         self._helpers = [self._parts.fixed(self._helper(i)) for i in range(int(work.auxiliary("helpers")["helpers"]))]
-        self.accepted, self._seen = Accepted(), 0
+        self.accepted, self._images_used = Accepted(), 0
         labelled, unlabelled = len(work.images.labelled), len(work.images.unlabelled)
         local = work.local(labelled=labelled > 0)
         smallest = work.batching().smallest
@@ -280,7 +282,11 @@ class HelperLosses:
     @property
     def selected(self) -> int:
         """Unlabelled images that were confident enough in the last epoch, which may look at them several times or at some of them only."""
-        return round(len(self.accepted) * len(self._work.images.unlabelled) / self._seen) if self._seen else 0
+        return (
+            round(len(self.accepted) * len(self._work.images.unlabelled) / self._images_used)
+            if self._images_used
+            else 0
+        )
 
     def __iter__(self) -> Iterator[Tensor]:
 
@@ -293,14 +299,14 @@ class HelperLosses:
         endless = _endless(unknown, len(images.unlabelled), other)
         for _ in range(known.epochs):
             self.accepted.begin()
-            self._seen = 0
+            self._images_used = 0
             once = Batching(1, known.size, known.smallest)
             labelled = once.positions(len(images.labelled), order) if len(images.labelled) else repeat(None)
             for positions in islice(labelled, self._epoch):
                 if positions is not None:
                     yield self._supervised(images.labelled[positions])
-                if (guessed := next(endless, None)) is not None:
-                    yield self._unsupervised(images.unlabelled[guessed], augmentation)
+                if (batch := next(endless, None)) is not None:
+                    yield self._unsupervised(images.unlabelled[batch], augmentation)
         psi, sigma = self._received
         sparsify(self._parts.psi, psi, float(self._split.smallest_change), float(self._split.smallest))
         sparsify(self._parts.sigma, sigma, float(self._split.smallest_change))
@@ -320,19 +326,19 @@ class HelperLosses:
 
         split, parts, views = self._split, self._parts, self._work.images.views
         pulls = penalty(parts.sigma, parts.psi, float(split.closeness), float(split.sparsity))
-        self._seen += len(indices)
+        self._images_used += len(indices)
         chosen = views.to_device(indices)
-        own = parts.train_psi(views.plain(chosen)).softmax(1)
-        keep = own.detach().amax(1) >= float(self._split.threshold)
+        own_probabilities = parts.train_psi(views.plain(chosen)).softmax(1)
+        keep = own_probabilities.detach().amax(1) >= float(self._split.threshold)
         places = keep.nonzero()[:, 0]  # the one thing that a step has to wait for: how large its batch is
         if len(places) < self._known.smallest:
             return pulls
-        kept = chosen[places]
-        helpers = [parts.probabilities(weights, views.plain(kept)) for weights in self._helpers]
-        labels, _ = vote(own.detach()[places], helpers)
-        self.accepted.add(kept, labels, keep[places])
-        taught = functional.cross_entropy(parts.train_psi(views.strong(kept, augmentation)), labels)
-        return pulls + float(split.consistency_weight) * (taught + agreement(own[places], helpers))
+        confident = chosen[places]
+        helpers = [parts.probabilities(weights, views.plain(confident)) for weights in self._helpers]
+        labels, _ = vote(own_probabilities.detach()[places], helpers)
+        self.accepted.add(confident, labels, keep[places])
+        taught = functional.cross_entropy(parts.train_psi(views.strong(confident, augmentation)), labels)
+        return pulls + float(split.consistency_weight) * (taught + agreement(own_probabilities[places], helpers))
 
     def _helper(self, index: int) -> dict[str, Tensor]:
         import torch

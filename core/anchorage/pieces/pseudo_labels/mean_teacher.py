@@ -208,8 +208,8 @@ class PixelTeacherLosses(TeacherLosses):
 
         with torch.no_grad():
             targets = sharpened(self._teacher.network(self._views.plain(indices)).softmax(1), self._temperature)
-        seen, places = self._views.with_places("weak", indices, augmentation)
-        apart = (self._network(seen).softmax(1) - moved(targets, places)).square().sum(1)
+        weak_images, places = self._views.with_places("weak", indices, augmentation)
+        apart = (self._network(weak_images).softmax(1) - moved(targets, places)).square().sum(1)
         known = places >= 0
         error: Tensor = ((apart * known).sum((1, 2)) / known.sum((1, 2)).clamp(min=1)).sum() / divisor
         return error

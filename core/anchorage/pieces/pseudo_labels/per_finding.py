@@ -88,8 +88,8 @@ class PerFinding(Viewed):
 
     def needs(self) -> Sequence[Need]:
         """Need rounds: what silos count in one is told to all in the next."""
-        found = "found Asynchronous, but perFinding needs what all silos of the round before announced"
-        message = f"{found}; set Synchronous, or pseudoLabels: {{none: {{}}}}"
+        detail = "found Asynchronous, but perFinding needs what all silos of the round before announced"
+        message = f"{detail}; set Synchronous, or pseudoLabels: {{none: {{}}}}"
         rounds = Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
         return (*super().needs(), rounds)
 
@@ -134,10 +134,12 @@ class PerFinding(Viewed):
             assert images is not None, "checked with the documents"
             with calculation():
                 server_round.take(model)
-                seen = images.views.mapped(images.indices, lambda i: network(images.views.plain(i)).sigmoid())
-            given = seen.double().cpu().numpy()
-            found = validated(images.labels, given, float(self.threshold), float(self.negative_threshold))
-            known = server_round.computed[THRESHOLDS] = (model.digest, found)
+                model_outputs = images.views.mapped(images.indices, lambda i: network(images.views.plain(i)).sigmoid())
+            anchor_probabilities = model_outputs.double().cpu().numpy()
+            thresholds = validated(
+                images.labels, anchor_probabilities, float(self.threshold), float(self.negative_threshold)
+            )
+            known = server_round.computed[THRESHOLDS] = (model.digest, thresholds)
         return {ANCHORS: anchors, THRESHOLDS: known[1]}
 
     def objective(self, silo_round: SiloRound) -> Work | None:
@@ -171,8 +173,8 @@ class Guesses:
 
         self._slot, self._round = slot, silo_round
         self._network, self._views = silo_round.network, slot.seen(silo_round)
-        told = {name: array.cpu().numpy() for name, array in silo_round.auxiliary(ALL, ANCHORS).items()}
-        self._totals = told[ALL] + told[ANCHORS]
+        totals = {name: array.cpu().numpy() for name, array in silo_round.auxiliary(ALL, ANCHORS).items()}
+        self._totals = totals[ALL] + totals[ANCHORS]
         known = self._totals[1] >= FEWEST_POSITIVES
         labels = silo_round.images.labels
         train = silo_round.images.train
@@ -182,8 +184,8 @@ class Guesses:
         if not len(self.indices):
             return
         network, views = self._network, self._views
-        seen = views.mapped(self.indices, lambda i: network(views.plain(i)).sigmoid())
-        probabilities, unknown = seen.double().cpu().numpy(), self._unknown[self.indices]
+        received_probabilities = views.mapped(self.indices, lambda i: network(views.plain(i)).sigmoid())
+        probabilities, unknown = received_probabilities.double().cpu().numpy(), self._unknown[self.indices]
         self.low, self.high = self.thresholds(probabilities, unknown)
         self._received = probabilities.astype(np.float32)
 
@@ -214,9 +216,11 @@ class Guesses:
         """Return how many of the unknown entries of each finding are positive, by the site's records, else by all labels."""
         images = self._round.images
         if images.stated_counts is not None:
-            own = counted(images.labels[images.labelled])[1]
-            left: NDArray[np.float64] = np.maximum(images.stated_counts[: len(own)] - own, 0).astype(np.float64)
-            return left
+            known_positives = counted(images.labels[images.labelled])[1]
+            remaining: NDArray[np.float64] = np.maximum(
+                images.stated_counts[: len(known_positives)] - known_positives, 0
+            ).astype(np.float64)
+            return remaining
         shares = self._totals[1] / np.maximum(self._totals.sum(0), 1)
         return np.asarray(shares * unknown.sum(0), np.float64)
 
@@ -242,12 +246,12 @@ class Guesses:
             place.take(_STREAM)
             indices, rows = views.to_device(self.indices[positions]), views.to_device(positions)
             by_received = self._slot.labelled_by == "Received"
-            guessed = received[rows] if by_received else self._guessed(views.weak(indices, augmentation))
-            present = guessed >= high
-            chosen = (present | (guessed <= low)) & unknown[rows]
+            probabilities = received[rows] if by_received else self._guessed(views.weak(indices, augmentation))
+            present = probabilities >= high
+            chosen = (present | (probabilities <= low)) & unknown[rows]
             self.accepted.add(indices, (chosen & present).sum(1), chosen.any(1))
             logits = self._network(views.strong(indices, augmentation))
-            targets = sharpened(guessed, present, float(self._slot.temperature))
+            targets = sharpened(probabilities, present, float(self._slot.temperature))
             yield weight * guess_loss(logits if shift is None else logits + shift, targets, chosen)
 
     def _guessed(self, views: Tensor) -> Tensor:

@@ -156,15 +156,15 @@ class ReceivedPixels(PixelLosses):
 
         super().__init__(silo_round, threshold)
         size = max(1, _PIXELS // silo_round.run.model.image_size**2)
-        found: list[Tensor] = []
+        mask_batches: list[Tensor] = []
         for start in range(0, len(self.indices), size):
             some = self._views.to_device(self.indices[start : start + size])
             with torch.no_grad():
-                found.append(self.masks(self._network(self._views.plain(some))))
-        masks = torch.cat(found) if found else torch.empty(0, 1, 1, dtype=torch.uint8)
-        kept = (masks != UNKNOWN_PIXEL).flatten(1).any(1)
-        self._masks = masks[kept]
-        self.indices = self.indices[kept.cpu().numpy()]
+                mask_batches.append(self.masks(self._network(self._views.plain(some))))
+        masks = torch.cat(mask_batches) if mask_batches else torch.empty(0, 1, 1, dtype=torch.uint8)
+        has_labels = (masks != UNKNOWN_PIXEL).flatten(1).any(1)
+        self._masks = masks[has_labels]
+        self.indices = self.indices[has_labels.cpu().numpy()]
 
     def _begin(self) -> None:
         """Keep the counts: masks are those of the round."""

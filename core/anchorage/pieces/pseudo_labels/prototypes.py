@@ -75,9 +75,9 @@ class Prototypes(PseudoLabels):
         """Give the classifier a bias, without which it cannot tell distances."""
         from torch import nn
 
-        own = network.classifier
-        if "bias" not in dict(own.named_parameters()):
-            network.classifier = nn.Linear(own.in_features, own.out_features)
+        linear = network.classifier
+        if "bias" not in dict(linear.named_parameters()):
+            network.classifier = nn.Linear(linear.in_features, linear.out_features)
 
     def memory(self, task: Task, seed: int) -> LastClassMeans:
         """Remember the class means of the last round."""
@@ -92,10 +92,12 @@ class Prototypes(PseudoLabels):
     ) -> ModelBytes:
         """Have the classifier tell classes by the distance to the mean of the silos' class means."""
         shape = mean.layout.by_name[WEIGHT].shape
-        told = [means for a in announcements if (means := sound(a, shape[0])) is not None and means.shape == shape]
-        if not told:
+        silo_means = [
+            means for a in announcements if (means := sound(a, shape[0])) is not None and means.shape == shape
+        ]
+        if not silo_means:
             return mean
-        weight, bias = classifier_of(mean_of_known(np.stack(told).astype(np.float64)))
+        weight, bias = classifier_of(mean_of_known(np.stack(silo_means).astype(np.float64)))
         by_name = mean.layout.by_name
         return with_tensors(mean, {by_name[WEIGHT]: weight.ravel(), by_name[BIAS]: bias})
 
@@ -151,13 +153,15 @@ class Episodes:
         images, count = silo_round.images, silo_round.run.model.num_outputs
         self._work, self._weight, self.accepted = silo_round, weight, Accepted()
         members = {c: images.labelled[images.labels[images.labelled] == c] for c in range(count)}
-        self.classes: Mapping[int, NDArray[np.int64]] = {c: own for c, own in members.items() if len(own)}
+        self.classes: Mapping[int, NDArray[np.int64]] = {
+            c: class_images for c, class_images in members.items() if len(class_images)
+        }
         """Labelled images of each class that has some."""
         nobody = torch.full((1, count, silo_round.network.classifier.in_features), torch.nan)
-        given = silo_round.auxiliary(HELPERS)[HELPERS] if HELPERS in silo_round.auxiliary_data else nobody
-        self._helpers = filled(given.to(images.views.device))
+        helper_means = silo_round.auxiliary(HELPERS)[HELPERS] if HELPERS in silo_round.auxiliary_data else nobody
+        self._helpers = filled(helper_means.to(images.views.device))
         self._taught = images.unlabelled if bool(known(self._helpers[0]).any()) else images.unlabelled[:0]
-        self.learn = len(self._taught) > 0 or any(len(own) > 1 for own in self.classes.values())
+        self.learn = len(self._taught) > 0 or any(len(class_images) > 1 for class_images in self.classes.values())
         """Whether an episode has anything to learn."""
 
     def losses(self, batching: Batching) -> Iterator[Tensor]:
@@ -176,8 +180,8 @@ class Episodes:
     def _drawn(self, choice: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the labelled images that make class means, and those that are told by them."""
         support, query = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for own in self.classes.values():
-            shuffled, first = choice.permutation(own), max(1, min(SUPPORT, len(own) - 1))
+        for class_images in self.classes.values():
+            shuffled, first = choice.permutation(class_images), max(1, min(SUPPORT, len(class_images) - 1))
             support.append(shuffled[:first])
             query.append(shuffled[first : first + QUERY])
         return np.concatenate(support), np.concatenate(query)
@@ -218,10 +222,12 @@ class ClassMeans(RoundPart):
         """Fill in the classifier, which nothing trains; others' class means stand for those that the silo has not."""
         import torch
 
-        found, classifier = self._means(), self._work.network.classifier
+        class_means, classifier = self._means(), self._work.network.classifier
         if HELPERS in self._work.auxiliary_data:
-            found = means_or_others(found.cpu(), self._work.auxiliary(HELPERS)[HELPERS].nanmean(0).double().cpu())
-        weight, bias = (torch.from_numpy(part) for part in classifier_of(found.cpu().numpy()))
+            class_means = means_or_others(
+                class_means.cpu(), self._work.auxiliary(HELPERS)[HELPERS].nanmean(0).double().cpu()
+            )
+        weight, bias = (torch.from_numpy(part) for part in classifier_of(class_means.cpu().numpy()))
         with torch.no_grad():
             classifier.weight.copy_(weight)
             classifier.bias.copy_(bias)
@@ -256,11 +262,13 @@ class LastClassMeans(RoundMemory):
 
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Take the class means of this round; those that are not sound, or wider or narrower than most, are left out."""
-        told = {silo: means for silo, a in announcements.items() if (means := sound(a, self._num_classes)) is not None}
-        if told:
-            widths = Counter(means.shape[1] for means in told.values())
+        silo_means = {
+            silo: means for silo, a in announcements.items() if (means := sound(a, self._num_classes)) is not None
+        }
+        if silo_means:
+            widths = Counter(means.shape[1] for means in silo_means.values())
             usual = min(widths, key=lambda width: (-widths[width], width))
-            self.restore({silo: means for silo, means in told.items() if means.shape[1] == usual})
+            self.restore({silo: means for silo, means in silo_means.items() if means.shape[1] == usual})
 
     def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return ``helper_class_means``, float32 [H, C, d], where they are small."""
@@ -295,8 +303,8 @@ def mean_of_known(means: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean of each class over the silos [H, C, d] that have it, float64 [C, d]; NaN for a class that nobody has."""
     there = ~np.isnan(means)
     total, count = np.where(there, means, 0.0).sum(0), there.sum(0)
-    found: NDArray[np.float64] = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-    return found
+    mean_rows: NDArray[np.float64] = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return mean_rows
 
 
 def classifier_of(means: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -346,8 +354,8 @@ def scores(z: Tensor, means: Tensor) -> Tensor:
     [..., n, C]; minus infinity for a class without a mean.
     """
     there = means.nan_to_num() / means.shape[-1]
-    found: Tensor = z @ (2 * there).mT - (there * means.nan_to_num()).sum(-1)[..., None, :]
-    return found.masked_fill(~known(means)[..., None, :], -float("inf"))
+    class_scores: Tensor = z @ (2 * there).mT - (there * means.nan_to_num()).sum(-1)[..., None, :]
+    return class_scores.masked_fill(~known(means)[..., None, :], -float("inf"))
 
 
 def helpers_labels(z: Tensor, helpers: Tensor, temperature: float) -> Tensor:

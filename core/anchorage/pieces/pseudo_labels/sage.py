@@ -68,9 +68,9 @@ def corrected_targets(
     half_at : float
         Gap of confidence at which both labels count alike, above 0.
     """
-    (one, own), (two, other) = (confident_labels(each, threshold) for each in (local, received))
-    share = (own_share(local, received, half_at) * own)[:, None]
-    return share * one + (1 - share) * two, own | other
+    (one, local_confident), (two, other) = (confident_labels(each, threshold) for each in (local, received))
+    share = (own_share(local, received, half_at) * local_confident)[:, None]
+    return share * one + (1 - share) * two, local_confident | other
 
 
 def own_share(local: Tensor, received: Tensor, half_at: float) -> Tensor:

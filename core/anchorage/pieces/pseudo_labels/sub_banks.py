@@ -65,14 +65,14 @@ class SubBanks(Viewed):
 
         from anchorage.learning.silo_round import Work
 
-        train, kept, classes = silo_round.images.train, silo_round.kept, silo_round.run.model.num_outputs
+        train, previous_state, classes = silo_round.images.train, silo_round.kept, silo_round.run.model.num_outputs
         confidence, guesses = self._probabilities(silo_round, train).max(1)
-        found = guesses.cpu().numpy()
-        known = len(kept.get(BANKS, ())) == len(train)
-        banks = kept[BANKS].copy() if known else found
-        before = kept[SURE].astype(bool) if known else np.zeros(len(train), bool)
+        pseudo_labels = guesses.cpu().numpy()
+        known = len(previous_state.get(BANKS, ())) == len(train)
+        banks = previous_state[BANKS].copy() if known else pseudo_labels
+        before = previous_state[SURE].astype(bool) if known else np.zeros(len(train), bool)
         now, sure = confident(confidence.double().cpu().numpy(), before, float(self.threshold), float(self.lowest))
-        shares = class_shares(bank_counts(banks[now | sure], found[now | sure], (classes, classes)))
+        shares = class_shares(bank_counts(banks[now | sure], pseudo_labels[now | sure], (classes, classes)))
         sizes = np.bincount(banks, minlength=classes) / max(1, len(banks))
         if self.division == "Enabled":
             shares = divided(shares, sizes)
@@ -86,7 +86,7 @@ class SubBanks(Viewed):
             counts,
             lambda: len(chosen),
             kept=lambda: {BANKS: banks, SURE: sure.astype(np.uint8)},
-            accepted=lambda: (train[chosen], found[chosen]),
+            accepted=lambda: (train[chosen], pseudo_labels[chosen]),
         )
 
     def _losses(
@@ -103,8 +103,8 @@ class SubBanks(Viewed):
         augmentation = draws.torch("augmentation")
         data = Labelled(views, indices, banks)
         batches = batching.positions(len(indices), draws.numpy("batches"))
-        for own, seen in data.viewed(batches, lambda chosen: views.weak(chosen, augmentation)):
-            yield bank_loss(network(seen).softmax(1), transition, own)
+        for images_seen, bank_labels in data.viewed(batches, lambda chosen: views.weak(chosen, augmentation)):
+            yield bank_loss(network(bank_labels).softmax(1), transition, images_seen)
 
 
 def confident(
@@ -153,11 +153,11 @@ def bank_posterior(probabilities: Tensor, transition: Tensor) -> Tensor:
     transition : Tensor of float, shape [banks, C]
         Each bank's share of the images times its class shares.
     """
-    found = probabilities @ transition.T
-    return found / found.sum(1, keepdim=True).clamp(min=_SMALLEST)
+    bank_probabilities = probabilities @ transition.T
+    return bank_probabilities / bank_probabilities.sum(1, keepdim=True).clamp(min=_SMALLEST)
 
 
 def bank_loss(probabilities: Tensor, transition: Tensor, banks: Tensor) -> Tensor:
     """Return the mean of minus the logarithm of the probability of each image's own bank, int64 [n] (equation N27)."""
-    own = bank_posterior(probabilities, transition).gather(1, banks[:, None])
-    return -own.clamp(min=_SMALLEST).log().mean()
+    true_bank = bank_posterior(probabilities, transition).gather(1, banks[:, None])
+    return -true_bank.clamp(min=_SMALLEST).log().mean()

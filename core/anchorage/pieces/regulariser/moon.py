@@ -89,12 +89,14 @@ def model_contrast(z: Tensor, received: Tensor, previous: Sequence[Tensor], temp
     return functional.cross_entropy(scores, torch.zeros(len(z), dtype=torch.int64, device=z.device))
 
 
-def previous_models(kept: Mapping[str, NDArray[Any]], count: int) -> list[dict[str, NDArray[Any]]]:
+def previous_models(previous_state: Mapping[str, NDArray[Any]], count: int) -> list[dict[str, NDArray[Any]]]:
     """Return the tensors by name of up to `count` last local models, the newest first."""
     models: list[dict[str, NDArray[Any]]] = []
     for age in range(count):
         prefix = f"{PREVIOUS}{age}/"
-        if model := {key.removeprefix(prefix): array for key, array in kept.items() if key.startswith(prefix)}:
+        if model := {
+            key.removeprefix(prefix): array for key, array in previous_state.items() if key.startswith(prefix)
+        }:
             models.append(model)
     return models
 

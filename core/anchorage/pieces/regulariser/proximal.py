@@ -33,10 +33,10 @@ class Proximal(Regulariser):
 
     def needs(self) -> Sequence[Need]:
         """Need gradients that may have a further term."""
-        found = "found proximal, but control variates are of the loss alone"
+        detail = "found proximal, but control variates are of the loss alone"
         parts = "found proximal, but weights in two parts are held together by terms of their own"
         return (
-            Need(Fact.CONTROL_VARIATES, f"{found}; set regulariser: {{none: {{}}}}", refused=True),
+            Need(Fact.CONTROL_VARIATES, f"{detail}; set regulariser: {{none: {{}}}}", refused=True),
             Need(Fact.WEIGHTS_IN_PARTS, f"{parts}; set regulariser: {{none: {{}}}}", refused=True),
         )
 

@@ -15,7 +15,7 @@ class RepresentationRegulariser(Regulariser):
 
     def needs(self) -> Sequence[Need]:
         """Need the plain loss on labelled images."""
-        found = f"found {self.name}, which compares representations of labelled images"
+        detail = f"found {self.name}, which compares representations of labelled images"
         others = {
             Fact.PSEUDO_LABELS: "but silos learn pseudo-labels; set regulariser: proximal or none",
             Fact.SECOND_HEAD: "but a second head has a loss of its own; set regulariser: proximal or none",
@@ -23,4 +23,4 @@ class RepresentationRegulariser(Regulariser):
             Fact.MIXED_INPUTS: "but only the plain loss on labelled images is mixed; set regulariser: proximal or none",
             Fact.CONTROL_VARIATES: "but control variates are of the plain loss; set regulariser: none",
         }
-        return tuple(Need(fact, f"{found}, {why}", refused=True) for fact, why in others.items())
+        return tuple(Need(fact, f"{detail}, {why}", refused=True) for fact, why in others.items())

@@ -60,9 +60,9 @@ class Balanced(BesideLabels):
 
         network.plain_head = nn.Linear(network.classifier.in_features, network.classifier.out_features)
 
-    def adopted(self, network: Network, taken: frozenset[str]) -> None:
+    def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
         """Begin the plain head as the classifier of the stage before: labels by an untrained head would ruin what was learnt."""
-        if "plain_head.weight" not in taken:
+        if "plain_head.weight" not in loaded_names:
             assert network.plain_head is not None, "the network has a plain head"
             network.plain_head.load_state_dict(network.classifier.state_dict())
 

@@ -16,9 +16,9 @@ class BesideLabels(SecondHead):
 
     def needs(self) -> Sequence[Need]:
         """Need losses that reach both heads."""
-        found = f"found {self.name}, but"
+        detail = f"found {self.name}, but"
         ends = "whose loss is of one head; set one of them to {none: {}}"
         return (
-            Need(Fact.SELF_SUPERVISION, f"{found} selfSupervised is filled too, {ends}", refused=True),
-            Need(Fact.MIXED_INPUTS, f"{found} inputMixing is filled too, {ends}", refused=True),
+            Need(Fact.SELF_SUPERVISION, f"{detail} selfSupervised is filled too, {ends}", refused=True),
+            Need(Fact.MIXED_INPUTS, f"{detail} inputMixing is filled too, {ends}", refused=True),
         )

@@ -78,8 +78,8 @@ class Barlow(ImagesAlone):
         """Need rounds for an online classifier, which is a mean whatever the aggregation is."""
         if self.leaves_classifier:
             return super().needs()
-        found = "found Asynchronous, but the online classifier is averaged over a whole round's labelled silos"
-        message = f"{found}; set Synchronous, or onlineClassifier: Disabled"
+        detail = "found Asynchronous, but the online classifier is averaged over a whole round's labelled silos"
+        message = f"{detail}; set Synchronous, or onlineClassifier: Disabled"
         rounds = Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
         path = ("spec", "method", "aggregation")
         mean = Need(Fact.SUM_OF_UPDATES, "found another one, but the online classifier is a mean; set mean", path=path)
@@ -114,11 +114,13 @@ class Barlow(ImagesAlone):
         from anchorage.learning.silo_round import Work
 
         batching = silo_round.batching(smallest=2)  # one image has no variance
-        beside = None if self.leaves_classifier or not len(silo_round.images.labelled) else silo_round.labelled()[1]
-        losses = self._losses(silo_round, batching, beside)
+        labelled_loss = (
+            None if self.leaves_classifier or not len(silo_round.images.labelled) else silo_round.labelled()[1]
+        )
+        losses = self._losses(silo_round, batching, labelled_loss)
         return Work(losses, batching.steps(len(silo_round.images.train)), silo_round.counts())
 
-    def _losses(self, silo_round: SiloRound, batching: Batching, beside: Loss | None) -> Iterator[Tensor]:
+    def _losses(self, silo_round: SiloRound, batching: Batching, labelled_loss: Loss | None) -> Iterator[Tensor]:
         from anchorage.learning.data.labels import is_known
 
         network, images = silo_round.network, silo_round.images
@@ -132,10 +134,10 @@ class Barlow(ImagesAlone):
             one, other = network.projector(features), network.projector(network.embed(second))
             loss = scale * redundancy_loss(one, other, off_diagonal)
             known = np.flatnonzero(is_known(images.labels[chosen]))
-            if beside is not None and len(known):
+            if labelled_loss is not None and len(known):
                 labels = images.views.to_device(images.labels[chosen[known]])
-                seen = network.projection(features).detach()[images.views.to_device(known)]
-                loss = loss + beside(network.classifier(seen), labels)
+                projected = network.projection(features).detach()[images.views.to_device(known)]
+                loss = loss + labelled_loss(network.classifier(projected), labels)
             yield loss
 
 

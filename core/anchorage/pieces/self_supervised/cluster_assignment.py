@@ -77,8 +77,8 @@ def local_centroids(features: Tensor, rng: np.random.Generator) -> Tensor:
     for _ in range(LOCAL_PASSES):
         cluster = balanced_assignment(features @ centroids.T, iterations=10).argmax(1)
         for index in range(count):
-            own = features[cluster == index]
-            centroids[index] = own.mean(0) if len(own) else features[int(rng.integers(len(features)))]
+            cluster_rows = features[cluster == index]
+            centroids[index] = cluster_rows.mean(0) if len(cluster_rows) else features[int(rng.integers(len(features)))]
         centroids = _unit_rows(centroids)
     return centroids
 
@@ -142,10 +142,12 @@ class GlobalCentroids(RoundMemory):
 
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Fit the centroids to those of this round; local ones of another shape, or not finite, are left out."""
-        told = [
+        silo_centroids = [
             a.auxiliary_data["local_centroids"] for a in announcements.values() if "local_centroids" in a.auxiliary_data
         ]
-        sound = [rows for rows in told if rows.dtype == np.float32 and rows.ndim == 2 and np.isfinite(rows).all()]
+        sound = [
+            rows for rows in silo_centroids if rows.dtype == np.float32 and rows.ndim == 2 and np.isfinite(rows).all()
+        ]
         sound = [rows for rows in sound if 0 < len(rows) <= LOCAL_CENTROIDS]
         widths = [rows.shape[1] for rows in (*([] if self._centroids is None else [self._centroids]), *sound)]
         if alike := [rows for rows in sound if rows.shape[1] == widths[0]]:

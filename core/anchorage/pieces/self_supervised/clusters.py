@@ -52,8 +52,8 @@ class Clusters(ImagesAlone):
 
     def needs(self) -> Sequence[Need]:
         """Need whole rounds."""
-        found = "found Asynchronous, but selfSupervised clusters is of the clusters of a whole round"
-        message = f"{found}; set Synchronous, or another selfSupervised"
+        detail = "found Asynchronous, but selfSupervised clusters is of the clusters of a whole round"
+        message = f"{detail}; set Synchronous, or another selfSupervised"
         rounds = Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
         return (*super().needs(), rounds)
 
@@ -128,10 +128,12 @@ class Clustering:
         self._trained: Mapping[str, Tensor] = dict(_parts(silo_round.network))
         with torch.no_grad():
             for name, parameter in _parts(self._target):
-                if (kept := silo_round.kept.get(KEPT_TARGET + name)) is not None:
-                    parameter.copy_(torch.from_numpy(kept.copy()))
-        kept = silo_round.kept.get(KEPT_FEATURES)
-        self._features = None if kept is None else torch.from_numpy(kept.copy()).to(self._views.device)
+                if (previous_state := silo_round.kept.get(KEPT_TARGET + name)) is not None:
+                    parameter.copy_(torch.from_numpy(previous_state.copy()))
+        previous_state = silo_round.kept.get(KEPT_FEATURES)
+        self._features = (
+            None if previous_state is None else torch.from_numpy(previous_state.copy()).to(self._views.device)
+        )
 
     def look(self) -> None:
         """Remember the target's features of as many images as fit."""
@@ -159,10 +161,10 @@ class Clustering:
                 features = self._project(self._target, first)
                 target = (features @ centroids.T / TEMPERATURE).softmax(1)
             self._remember(features)
-            guessed = self._project(network, second) @ centroids.T / TEMPERATURE
+            predicted_clusters = self._project(network, second) @ centroids.T / TEMPERATURE
             turned, turns = turned_images(views.weak(indices, self._augmentation), self._augmentation)
             turn = network.rotation(network.projector(network.embed(turned)))
-            yield functional.cross_entropy(guessed, target) + functional.cross_entropy(turn, turns)
+            yield functional.cross_entropy(predicted_clusters, target) + functional.cross_entropy(turn, turns)
 
     def auxiliary_data(self) -> Mapping[str, NDArray[np.float32]]:
         """Return the local centroids, float32 [up to 16, d], where any image was looked at."""

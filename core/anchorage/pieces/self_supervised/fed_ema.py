@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound, Work
 
-OWN = "fed-ema/"
+STATE_PREFIX = "fed-ema/"
 """Prefix of a silo's last model in its kept state; beside it stand ``round``, ``scale`` and ``divergence``."""
 
 
@@ -46,14 +46,14 @@ class FedEma(FedByol):
 
     def objective(self, silo_round: SiloRound) -> Work:
         """Mix the silo's last model in, where it took part in the round before, and return BYOL's losses."""
-        own = OwnWeights(silo_round, float(self.tau))
+        silo_weights = OwnWeights(silo_round, float(self.tau))
         work = super().objective(silo_round)
         if not work.steps:
             return work
         return replace(
             work,
-            kept=lambda: {**work.kept(), **own.kept()},
-            metrics=lambda: {**work.metrics(), "own_share": own.share},
+            kept=lambda: {**work.kept(), **silo_weights.kept()},
+            metrics=lambda: {**work.metrics(), "own_share": silo_weights.share},
         )
 
 
@@ -72,15 +72,15 @@ class OwnWeights:
         import torch
 
         self._network, self._round, self._tau = silo_round.network, silo_round.draws.round, tau
-        kept = silo_round.kept
-        self._scale = float(kept.get(OWN + "scale", 0.0))
+        previous_state = silo_round.kept
+        self._scale = float(previous_state.get(STATE_PREFIX + "scale", 0.0))
         self.share = 0.0
         """Share of the silo's own model at the start."""
-        if int(kept.get(OWN + "round", -1)) == self._round - 1:
-            self.share = own_share(self._scale, float(kept[OWN + "divergence"]))
+        if int(previous_state.get(STATE_PREFIX + "round", -1)) == self._round - 1:
+            self.share = own_share(self._scale, float(previous_state[STATE_PREFIX + "divergence"]))
             with torch.no_grad():
                 for name, parameter in own_parameters(self._network).items():
-                    last = torch.from_numpy(kept[OWN + name].copy()).to(parameter.device)
+                    last = torch.from_numpy(previous_state[STATE_PREFIX + name].copy()).to(parameter.device)
                     parameter.copy_(mixed(last, parameter, self.share))
         self._start = [kernel.detach().clone() for kernel in kernels(self._network)]
 
@@ -88,9 +88,9 @@ class OwnWeights:
         """Return the trained parameters, how far they moved, and the scale, which stays as it was first."""
         moved = divergence(self._start, kernels(self._network))
         scale = self._scale or first_scale(self._tau, moved)
-        model = {OWN + n: p.detach().cpu().numpy().copy() for n, p in own_parameters(self._network).items()}
-        told = {"round": np.array(self._round), "scale": np.array(scale), "divergence": np.array(moved)}
-        return model | {OWN + name: array for name, array in told.items()}
+        model = {STATE_PREFIX + n: p.detach().cpu().numpy().copy() for n, p in own_parameters(self._network).items()}
+        scalars = {"round": np.array(self._round), "scale": np.array(scale), "divergence": np.array(moved)}
+        return model | {STATE_PREFIX + name: array for name, array in scalars.items()}
 
 
 def own_parameters(network: Network) -> dict[str, Tensor]:
@@ -119,6 +119,6 @@ def own_share(scale: float, moved: float) -> float:
     return min(1.0, scale * moved)
 
 
-def mixed(own: Tensor, received: Tensor, share: float) -> Tensor:
+def mixed(local: Tensor, received: Tensor, share: float) -> Tensor:
     """Return ``share * own + (1 - share) * received``."""
-    return share * own + (1 - share) * received
+    return share * local + (1 - share) * received

@@ -26,9 +26,9 @@ class SmoothedViews(ServerObjective):
 
     def needs(self) -> Sequence[Need]:
         """Need plain anchors."""
-        found = "found smoothedViews, which is of plain anchors, with {}; set objective: {{taskLoss: {{}}}}, or leave that out"
+        detail = "found smoothedViews, which is of plain anchors, with {}; set objective: {{taskLoss: {{}}}}, or leave that out"
         refused = ((Fact.SERVER_MIXUP, "mixup at the server"), (Fact.WEIGHTS_IN_PARTS, "weights in two parts"))
-        return tuple(Need(fact, found.format(what), refused=True) for fact, what in refused)
+        return tuple(Need(fact, detail.format(what), refused=True) for fact, what in refused)
 
     def learning(self) -> SmoothedLearning:
         """Return what it does in one run."""

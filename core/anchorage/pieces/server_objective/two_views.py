@@ -40,9 +40,9 @@ class TwoViews(ServerObjective):
 
     def needs(self) -> Sequence[Need]:
         """Need plain anchors."""
-        found = "found twoViews, which is of plain anchors"
-        mixed = f"{found}, with mixup at the server; set objective: {{taskLoss: {{}}}}, or leave that out"
-        parts = f"{found}, with weights in two parts; set objective: {{taskLoss: {{}}}}, or leave that out"
+        detail = "found twoViews, which is of plain anchors"
+        mixed = f"{detail}, with mixup at the server; set objective: {{taskLoss: {{}}}}, or leave that out"
+        parts = f"{detail}, with weights in two parts; set objective: {{taskLoss: {{}}}}, or leave that out"
         return (
             Need(Fact.SERVER_MIXUP, mixed, refused=True),
             Need(Fact.WEIGHTS_IN_PARTS, parts, refused=True),
@@ -117,8 +117,8 @@ def divergence(views: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
     ) / 2
 
 
-def averaged(server_round: ServerRound, kept: Mapping[str, NDArray[Any]]) -> MovingAverage:
+def averaged(server_round: ServerRound, previous_state: Mapping[str, NDArray[Any]]) -> MovingAverage:
     """Return the moving average that was kept, else one that starts at the network; it goes by each batch's own statistics."""
     from anchorage.algorithms.moving_average import MovingAverage
 
-    return MovingAverage(deepcopy(server_round.network).requires_grad_(False).train(), _AVERAGE, kept)
+    return MovingAverage(deepcopy(server_round.network).requires_grad_(False).train(), _AVERAGE, previous_state)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _METHOD = ("spec", "method")
 
-KEPT = "control/"
+STATE_PREFIX = "control/"
 """Begins the names of the silo's own control variates, after its last update, among what it keeps."""
 BEFORE = "control-before/"
 """Begins the names of those before its last update: they hold again if it did not count."""
@@ -131,8 +131,10 @@ class ControlVariates(WholeRoundStep):
 
         named = network.named_parameters()
         trained = {name for name, p in named if p.requires_grad and not name.startswith(ANCHOR_HEAD)}
-        own = [(t.name, t.dtype, t.shape) for t in layout.tensors]
-        return Layout.of([*own, *((CONTROL + t.name, t.dtype, t.shape) for t in layout.tensors if t.name in trained)])
+        network_tensors = [(t.name, t.dtype, t.shape) for t in layout.tensors]
+        return Layout.of(
+            [*network_tensors, *((CONTROL + t.name, t.dtype, t.shape) for t in layout.tensors if t.name in trained)]
+        )
 
     def travels_beside(self, layout: Layout, model: ModelBytes | None) -> Mapping[str, NDArray[Any]]:
         """Return the federation's variates of a global model, zeros before there is one."""
@@ -209,7 +211,7 @@ class SiloVariates(RoundPart):
     resumes = True
 
     def __init__(self, silo_round: SiloRound) -> None:
-        network, arrived, kept, auxiliary = (
+        network, received_arrays, previous_state, auxiliary = (
             silo_round.network,
             silo_round.received,
             silo_round.kept,
@@ -218,22 +220,22 @@ class SiloVariates(RoundPart):
         import torch
 
         named = dict(network.named_parameters())
-        names = [name.removeprefix(CONTROL) for name in arrived if name.startswith(CONTROL)]
+        names = [name.removeprefix(CONTROL) for name in received_arrays if name.startswith(CONTROL)]
         self._parameters = {name: named[name] for name in names}
         self._received = {name: p.detach().clone() for name, p in self._parameters.items()}
         self._renewed: dict[str, Tensor] = {}
-        self._global = {name: _like(arrived[CONTROL + name], p) for name, p in self._parameters.items()}
+        self._global = {name: _like(received_arrays[CONTROL + name], p) for name, p in self._parameters.items()}
         self._counted = auxiliary.get(COUNTED, np.zeros(1, np.int64))
-        last = KEPT if np.array_equal(kept.get(COUNTED, self._counted) + 1, self._counted) else BEFORE
-        self._own = {
-            name: _like(kept[last + name], p) if last + name in kept else torch.zeros_like(p)
+        last = STATE_PREFIX if np.array_equal(previous_state.get(COUNTED, self._counted) + 1, self._counted) else BEFORE
+        self._silo_variates = {
+            name: _like(previous_state[last + name], p) if last + name in previous_state else torch.zeros_like(p)
             for name, p in self._received.items()
         }
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
         """Have ``c - c_k`` added to every gradient, before momentum."""
-        shifts = {name: self._global[name] - self._own[name] for name in self._parameters}
+        shifts = {name: self._global[name] - self._silo_variates[name] for name in self._parameters}
         hooks = [p.register_hook(shifts[name].__add__) for name, p in self._parameters.items()]  # type: ignore[no-untyped-call]
         try:
             yield
@@ -250,19 +252,19 @@ class SiloVariates(RoundPart):
             Sum of the step sizes that were used, above 0.
         """
         self._renewed = {
-            name: self._own[name] - self._global[name] + (self._received[name] - p.detach()) / rates
+            name: self._silo_variates[name] - self._global[name] + (self._received[name] - p.detach()) / rates
             for name, p in self._parameters.items()
         }
 
     def kept(self) -> Mapping[str, NDArray[Any]]:
         """Return the silo's variates after and before this round, to keep for its next one; nothing before `trained`."""
-        kinds = {KEPT: self._renewed, BEFORE: self._own} if self._renewed else {}
+        kinds = {STATE_PREFIX: self._renewed, BEFORE: self._silo_variates} if self._renewed else {}
         arrays = {kind + name: t.cpu().numpy() for kind, variates in kinds.items() for name, t in variates.items()}
         return {**arrays, COUNTED: self._counted} if arrays else {}
 
     def beside(self) -> Mapping[str, NDArray[Any]]:
         """Return what travels up, ``c`` plus the change of the silo's own variate; after `trained`."""
-        changed = {name: self._global[name] + new - self._own[name] for name, new in self._renewed.items()}
+        changed = {name: self._global[name] + new - self._silo_variates[name] for name, new in self._renewed.items()}
         return {CONTROL + name: tensor.cpu().numpy() for name, tensor in changed.items()}
 
 

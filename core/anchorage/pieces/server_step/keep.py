@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound
 
-_OWN = "own/"
+_STATE_PREFIX = "own/"
 
 
 @piece("keep")
@@ -53,12 +53,14 @@ class OwnModel(RoundPart):
         from anchorage.learning.weights import load_arrays
 
         self._network: Network = silo_round.network
-        own = {n.removeprefix(_OWN): array for n, array in silo_round.kept.items() if n.startswith(_OWN)}
-        if own:
-            load_arrays(self._network, own)
+        previous_arrays = {
+            n.removeprefix(_STATE_PREFIX): array for n, array in silo_round.kept.items() if n.startswith(_STATE_PREFIX)
+        }
+        if previous_arrays:
+            load_arrays(self._network, previous_arrays)
 
     def kept(self) -> Mapping[str, NDArray[Any]]:
         """Return the trained model."""
         from anchorage.learning.weights import trained_arrays
 
-        return {_OWN + name: array for name, array in trained_arrays(self._network).items()}
+        return {_STATE_PREFIX + name: array for name, array in trained_arrays(self._network).items()}

@@ -33,8 +33,8 @@ class MixStep(ServerStep):
 
     def needs(self) -> Sequence[Need]:
         """Need updates that arrive one by one, and no other weights."""
-        found = f"found Synchronous, but the server step {self.name} takes each update as it comes"
-        message = f"{found}; set Asynchronous, or serverStep: {{replace: {{}}}}"
+        detail = f"found Synchronous, but the server step {self.name} takes each update as it comes"
+        message = f"{detail}; set Asynchronous, or serverStep: {{replace: {{}}}}"
         weights = f"found another one, but the server step {self.name} weighs updates by their age alone; set uniform"
         return (
             Need(Fact.ARRIVALS, message, failure=PROTOCOL_REFUSED, path=MODE),

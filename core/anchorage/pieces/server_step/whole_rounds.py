@@ -15,6 +15,6 @@ class WholeRoundStep(ServerStep):
 
     def needs(self) -> Sequence[Need]:
         """Need synchronous rounds."""
-        found = f"found Asynchronous, but the server step {self.name} takes the mean of a whole round"
-        message = f"{found}; set Synchronous, or serverStep: {{replace: {{}}}}"
+        detail = f"found Asynchronous, but the server step {self.name} takes the mean of a whole round"
+        message = f"{detail}; set Synchronous, or serverStep: {{replace: {{}}}}"
         return (Need(Fact.ROUNDS, message, failure=PROTOCOL_REFUSED, path=MODE),)

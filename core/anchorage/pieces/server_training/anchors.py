@@ -172,12 +172,12 @@ class AnchorTrainer(ServerTrainer):
         from anchorage.learning.local_training import strong_losses, weak_losses
 
         pseudo_labels = server_round.method.pseudo_labels
-        own = pseudo_labels.server_losses(server_round, batching)
-        if own is not None:
-            return server_round.checked(pseudo_labels, "server_losses", own)
-        own = self._objective.losses(server_round, batching)
-        if own is not None:
-            return server_round.checked(self._objective_piece, "losses", own)
+        pseudo_label_losses = pseudo_labels.server_losses(server_round, batching)
+        if pseudo_label_losses is not None:
+            return server_round.checked(pseudo_labels, "server_losses", pseudo_label_losses)
+        pseudo_label_losses = self._objective.losses(server_round, batching)
+        if pseudo_label_losses is not None:
+            return server_round.checked(self._objective_piece, "losses", pseudo_label_losses)
         losses = weak_losses if self._slot.views == "Weak" else strong_losses
         return losses(server_round.network, server_round.needed, server_round.task.loss, batching, server_round.draws)
 

@@ -59,11 +59,11 @@ class ClosedForm(ServerTrainer):
                 f"{int(present.sum())} of {len(present)} classes have labelled images that count; give more labels"
             )
             raise AnchorageError(MOMENTS_UNUSABLE, message)
-        guessed = slot.has_guessers(network, server_round.draws.round)
+        has_pseudo_labels = slot.has_guessers(network, server_round.draws.round)
         drawn = server_round.draws.torch("synthetic features")
         with torch.no_grad():
             heads = [
-                classifier_of(moments, slot, drawn, slot.shrinkage_of(recipe, guessed=guessed))
+                classifier_of(moments, slot, drawn, slot.shrinkage_of(recipe, has_pseudo_labels=has_pseudo_labels))
                 for recipe, moments in zip(slot.recipes, every, strict=True)
             ]
             chosen, metrics = self._choice(server_round, heads)
@@ -84,9 +84,11 @@ class ClosedForm(ServerTrainer):
         if anchors is not None and known is None:
             known = moments_of(server_round.network, anchors.views, anchors.indices, anchors.labels, second)
             server_round.computed[ANCHORS] = known
-        found, seconds = [], dict[str, "Tensor"]()
+        silo_moments, seconds = [], dict[str, "Tensor"]()
         for recipe in self._slot.recipes:
-            parts: dict[str, NDArray[np.float64]] = {part: server_round.beside[recipe.tensor(part)] for part in PARTS}
+            parts: dict[str, NDArray[np.float64]] = {
+                part: server_round.extra_tensors[recipe.tensor(part)] for part in PARTS
+            }
             name = recipe.tensor("seconds")
             if name in seconds:  # a matrix that another recipe has, too
                 counts, sums = (torch.from_numpy(np.array(parts[part])) for part in ("counts", "sums"))
@@ -94,8 +96,8 @@ class ClosedForm(ServerTrainer):
             else:
                 of_silos = Moments.from_arrays(parts, second)
                 seconds[name] = of_silos.seconds
-            found.append(of_silos if known is None else of_silos + known)
-        return found
+            silo_moments.append(of_silos if known is None else of_silos + known)
+        return silo_moments
 
     def _choice(self, server_round: ServerRound, heads: Sequence[Parameters]) -> tuple[int, Mapping[str, float]]:
         """Return which classifier the model gets, and the balanced accuracy on validation images of each where there are several."""
@@ -107,10 +109,12 @@ class ClosedForm(ServerTrainer):
             return 0, {}
         z, labels = self._validation(server_round)
         predicted = torch.stack([(z @ head["weight"].T + head["bias"]).argmax(1) for head in heads])
-        found = compare(predicted, labels)
+        comparison = compare(predicted, labels)
         names = [recipe.name for recipe in self._slot.recipes]
-        accuracies = zip(names, found.accuracies, strict=True)
-        return found.chosen, {GUESSES_CHOSEN: found.chosen} | {GUESSES + name: value for name, value in accuracies}
+        accuracies = zip(names, comparison.accuracies, strict=True)
+        return comparison.chosen, {GUESSES_CHOSEN: comparison.chosen} | {
+            GUESSES + name: value for name, value in accuracies
+        }
 
     def _validation(self, server_round: ServerRound) -> tuple[Tensor, Tensor]:
         """Return the features of the validation images, float64 [n, d], and their classes, int64 [n]."""
@@ -118,12 +122,12 @@ class ClosedForm(ServerTrainer):
 
         network, images = server_round.network, server_round.validation
         assert images is not None, "checked with the documents"
-        found: Tensor | None = server_round.computed.get(VALIDATION)
-        if found is None:
+        features: Tensor | None = server_round.computed.get(VALIDATION)
+        if features is None:
             views = images.views
-            found = views.mapped(images.indices, lambda i: network.represent(views.plain(i))).double().cpu()
-            server_round.computed[VALIDATION] = found
-        return found, torch.from_numpy(images.labels)
+            features = views.mapped(images.indices, lambda i: network.represent(views.plain(i))).double().cpu()
+            server_round.computed[VALIDATION] = features
+        return features, torch.from_numpy(images.labels)
 
     def _hand_on(
         self, server_round: ServerRound, heads: Sequence[Parameters], every: Sequence[Moments], chosen: int
@@ -177,8 +181,8 @@ def moments_of(
         for batch in views.over(indices):
             known = views.to_device(labels[start : start + len(batch)])
             start += len(batch)
-            found = Moments.of(network.represent(views.plain(batch)), known, classes, second)
-            total = found if total is None else total + found
+            batch_moments = Moments.of(network.represent(views.plain(batch)), known, classes, second)
+            total = batch_moments if total is None else total + batch_moments
     assert total is not None, "there is an image"
     return total
 
@@ -193,8 +197,10 @@ def pooled_moments(network: Network, views: Views, indices: NDArray[np.int64]) -
     with torch.no_grad():
         for batch in views.over(indices):
             z = network.embed(views.plain(batch)).double()
-            found = Moments(torch.tensor([len(z)]).double(), z.sum(0, keepdim=True).cpu(), (z.T @ z).cpu(), "Pooled")
-            total = found if total is None else total + found
+            batch_moments = Moments(
+                torch.tensor([len(z)]).double(), z.sum(0, keepdim=True).cpu(), (z.T @ z).cpu(), "Pooled"
+            )
+            total = batch_moments if total is None else total + batch_moments
     assert total is not None, "there is an image"
     return total
 
@@ -213,22 +219,22 @@ def classifier_of(
     shrinkage, present = float(options.shrinkage) if shrinkage is None else shrinkage, moments.labelled > 0
     prior = moments.log_prior(uniform=options.prior == "Uniform")
     if options.head == "Qda":
-        found = quadratic_discriminant(moments, prior, shrinkage)
+        classifier = quadratic_discriminant(moments, prior, shrinkage)
     elif options.head == "NaiveBayes":
-        found = naive_bayes(moments, prior, FEW)
+        classifier = naive_bayes(moments, prior, FEW)
     elif options.head == "Ridge":
         scale = float(moments.total().diagonal().mean() * moments.counts.sum())
-        found = dict(zip(("weight", "bias"), moments.ridge(shrinkage * scale), strict=True))
+        classifier = dict(zip(("weight", "bias"), moments.ridge(shrinkage * scale), strict=True))
     elif options.head in ("FisherMix", "ProtoHyper"):
         from anchorage.algorithms.synthetic_heads import synthetic_head
 
         assert drawn is not None, "the server's training has it"
         with torch.enable_grad():
             trained = synthetic_head(moments, prior, shrinkage, drawn, distilled=options.head == "ProtoHyper")
-        found = dict(zip(("weight", "bias"), trained, strict=True))
+        classifier = dict(zip(("weight", "bias"), trained, strict=True))
     else:
         covariance = moments.total() if options.head == "Total" else moments.within()
         head = discriminant(moments.means(), covariance, prior, shrinkage)
-        found = dict(zip(("weight", "bias"), head, strict=True))
-    found["bias"] = torch.where(present, found["bias"], ABSENT)
-    return found
+        classifier = dict(zip(("weight", "bias"), head, strict=True))
+    classifier["bias"] = torch.where(present, classifier["bias"], ABSENT)
+    return classifier

@@ -89,16 +89,16 @@ def silo_moments(slot: ClassMoments, silo_round: SiloRound) -> Work:
     labelled = np.bincount(labels[labels >= 0], minlength=silo_round.run.model.num_outputs)
     metrics = {"withheld_classes": float(((labelled > 0) & (groups[0][:-1].numpy() == 0)).sum())}
     chosen = every[slot.chosen(silo_round.network)]
-    guessed = np.flatnonzero((labels < 0) & chosen.members[:, :-1].any(1).numpy())
-    accepted = images.train[guessed], chosen.members[guessed, :-1].argmax(1).numpy()
+    pseudo_labelled = np.flatnonzero((labels < 0) & chosen.members[:, :-1].any(1).numpy())
+    accepted = images.train[pseudo_labelled], chosen.members[pseudo_labelled, :-1].argmax(1).numpy()
     return Work(
         iter(()),
         0,
         samples,
-        selected=lambda: len(guessed),
+        selected=lambda: len(pseudo_labelled),
         untrained=arrays,
         metrics=lambda: metrics,
-        accepted=(lambda: accepted) if len(guessed) else None,
+        accepted=(lambda: accepted) if len(pseudo_labelled) else None,
     )
 
 
@@ -175,9 +175,9 @@ def summed(
     from anchorage.algorithms.moments import Moments, second_moments
 
     images, network, pooled = silo_round.images, silo_round.network, slot.second == "Pooled"
-    kept: dict[bytes, Tensor] = images.computed.setdefault(MOMENTS, {})
+    totals_by_mask: dict[bytes, Tensor] = images.computed.setdefault(MOMENTS, {})
     keys = {counted.recipe.tensor("seconds"): counted for counted in every}
-    due = {name: each for name, each in keys.items() if not (pooled and each.used.tobytes() in kept)}
+    due = {name: each for name, each in keys.items() if not (pooled and each.used.tobytes() in totals_by_mask)}
     totals: dict[str, Tensor] = {}
 
     def add(name: str, value: Tensor) -> None:
@@ -196,8 +196,8 @@ def summed(
             for name, counted in due.items():
                 add(name, second_moments(z, counted.members[part].to(z.device), slot.second).cpu())
     if pooled:
-        kept |= {counted.used.tobytes(): totals[name] for name, counted in due.items()}
-        totals |= {name: kept[counted.used.tobytes()] for name, counted in keys.items()}
+        totals_by_mask |= {counted.used.tobytes(): totals[name] for name, counted in due.items()}
+        totals |= {name: totals_by_mask[counted.used.tobytes()] for name, counted in keys.items()}
     arrays: dict[str, NDArray[np.float64]] = {}
     for recipe in slot.recipes:
         counts, sums, seconds = (recipe.tensor(part) for part in PARTS)

@@ -161,12 +161,12 @@ class ClassMoments(SumsOfFeatures):
             "sums": ("[C + 1, d]", "features, summed over the images of each class"),
             "seconds": (shapes[self.second], second),
         }
-        found = {
+        arrays = {
             recipe.tensor(part): AuxiliaryArray(recipe.tensor(part), f"{shape} float64", meaning, up=True)
             for recipe in self.recipes
             for part, (shape, meaning) in sent.items()
         }
-        return tuple(found.values())
+        return tuple(arrays.values())
 
     def add_heads(self, network: Network) -> None:
         """Put a classifier with covariances in the linear one's place, where the head needs it."""
@@ -174,8 +174,8 @@ class ClassMoments(SumsOfFeatures):
 
         if self.second != "Pooled":
             linear = network.classifier
-            whole = self.second == "PerClass"
-            network.classifier = GaussianHead(linear.in_features, linear.out_features, whole=whole)
+            full_covariance = self.second == "PerClass"
+            network.classifier = GaussianHead(linear.in_features, linear.out_features, full_covariance=full_covariance)
         if self._own_heads:
             from anchorage.learning.guessing_heads import GuessingHeads
 
@@ -221,19 +221,19 @@ class ClassMoments(SumsOfFeatures):
         """Return how counts are none of the images that were announced; None where they may be."""
         without = samples.get("unlabelled", 0)
         most = samples.get("labelled", 0) + without
-        for name, found in counts.items():
-            whole = self.counting == "Soft" or bool((found == np.floor(found)).all())
-            apart = most - found.sum()
+        for name, class_counts in counts.items():
+            is_integral = self.counting == "Soft" or bool((class_counts == np.floor(class_counts)).all())
+            apart = most - class_counts.sum()
             fits = (
                 apart >= -ROUNDING if len(counts) > 1 else abs(apart) <= ROUNDING
             )  # the labels alone are fewer images
-            if not (whole and fits and (found >= 0).all() and found[-1] <= without):
+            if not (is_integral and fits and (class_counts >= 0).all() and class_counts[-1] <= without):
                 return f"tensor {name} does not count the {most} images announced"
         return None
 
-    def shrinkage_of(self, recipe: Recipe, *, guessed: bool) -> float:
-        """Return the shrinkage of a recipe's classifier; `guessed`: silos had a classifier to guess by when they counted."""
-        alone = recipe.shares is None or not guessed
+    def shrinkage_of(self, recipe: Recipe, *, has_pseudo_labels: bool) -> float:
+        """Return the shrinkage of a recipe's classifier; `has_pseudo_labels`: silos had a classifier to guess by when they counted."""
+        alone = recipe.shares is None or not has_pseudo_labels
         return float(self.first_shrinkage if alone and self.first_shrinkage is not None else self.shrinkage)
 
     def trainer(self, method: TrainingMethod) -> ServerTrainer:

@@ -119,8 +119,8 @@ def _summed(images: LocalImages, network: Network) -> Mapping[str, NDArray[np.fl
     """Return the sums over a silo's images by the names of their tensors."""
     from anchorage.pieces.server_training.closed_form import pooled_moments
 
-    found = pooled_moments(network, images.views, images.train).arrays()
-    return {IMAGES: found["counts"], SUM: found["sums"], PRODUCTS: found["seconds"]}
+    moment_arrays = pooled_moments(network, images.views, images.train).arrays()
+    return {IMAGES: moment_arrays["counts"], SUM: moment_arrays["sums"], PRODUCTS: moment_arrays["seconds"]}
 
 
 class ComponentsFinder(ServerTrainer):
@@ -141,7 +141,9 @@ class ComponentsFinder(ServerTrainer):
 
         network, anchors = server_round.network, server_round.anchors
         parts = dict(zip(("counts", "sums", "seconds"), (IMAGES, SUM, PRODUCTS), strict=True))
-        moments = Moments.from_arrays({part: server_round.beside[name] for part, name in parts.items()}, "Pooled")
+        moments = Moments.from_arrays(
+            {part: server_round.extra_tensors[name] for part, name in parts.items()}, "Pooled"
+        )
         if anchors is not None:
             moments += pooled_moments(network, anchors.views, anchors.indices)
         count = int(moments.counts.sum())

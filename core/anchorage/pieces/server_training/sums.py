@@ -61,8 +61,8 @@ class SumsOfFeatures(ServerTraining):
 
     def down_layout(self, layout: Layout, network: Network) -> Layout:
         """Add the sums, which are zero on their way down."""
-        own = [(t.name, t.dtype, t.shape) for t in layout.tensors]
-        return Layout.of([*own, *((name, "F64", shape) for name, shape in self.shapes(network).items())])
+        network_tensors = [(t.name, t.dtype, t.shape) for t in layout.tensors]
+        return Layout.of([*network_tensors, *((name, "F64", shape) for name, shape in self.shapes(network).items())])
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
         """Leave nothing but the sums."""
@@ -89,7 +89,7 @@ class SumsOfFeatures(ServerTraining):
         counts = [mean.layout.by_name[name] for name in self.counted]
         for index, (update, announcement) in enumerate(zip(updates, announcements, strict=True)):
             read = TensorReader(update)
-            found = self.miscounted(announcement.samples, {entry.name: read(entry) for entry in counts})
-            if found is not None:
-                raise UnusableUpdate(index, OUT_OF_BOUNDS, found)
+            mistake = self.miscounted(announcement.samples, {entry.name: read(entry) for entry in counts})
+            if mistake is not None:
+                raise UnusableUpdate(index, OUT_OF_BOUNDS, mistake)
         return summed_apart(mean, updates, MOMENTS)

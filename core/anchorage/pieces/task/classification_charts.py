@@ -31,11 +31,11 @@ class Curve:
 def assessment_charts(scored: Assessment) -> Iterator[Chart]:
     """Yield the pictures of an assessment, as far as it has what they show."""
     if (counts := scored.counts.get("confusion")) is not None:
-        yield confusion_chart(np.array(counts), [found.name for found in scored.classes])
+        yield confusion_chart(np.array(counts), [class_scores.name for class_scores in scored.classes])
     if scored.calibration is not None:
         says = f"Expected calibration error {scored.calibration.expected_error:.3f}."
         yield Chart("reliability", "Reliability", says, partial(draw_reliability, calibration=scored.calibration))
-    if any(found.roc for found in scored.classes):
+    if any(class_scores.roc for class_scores in scored.classes):
         says = f"Mean area under the curves {scored.macro_auroc.value:.3f}." if scored.macro_auroc else ""
         yield Chart("roc", "ROC of each class against the rest", says, partial(draw_roc, classes=scored.classes))
 
@@ -69,13 +69,18 @@ def draw_confusion(axes: Axes, counts: NDArray[Any], classes: Sequence[str]) -> 
 
 def draw_reliability(axes: Axes, calibration: Calibration) -> None:
     """Draw how often predictions of each probability are right."""
-    bins = [found for found in calibration.bins if found.images]
-    means, right = [found.confidence or 0.0 for found in bins], [found.accuracy or 0.0 for found in bins]
-    widths = [found.high - found.low for found in bins]
-    lows = [found.low for found in bins]
+    bins = [reliability_bin for reliability_bin in calibration.bins if reliability_bin.images]
+    means, right = (
+        [reliability_bin.confidence or 0.0 for reliability_bin in bins],
+        [reliability_bin.accuracy or 0.0 for reliability_bin in bins],
+    )
+    widths = [reliability_bin.high - reliability_bin.low for reliability_bin in bins]
+    lows = [reliability_bin.low for reliability_bin in bins]
     axes.bar(lows, right, widths, align="edge", color="tab:blue", alpha=0.3, edgecolor="tab:blue")
     axes.plot([0, 1], [0, 1], color="grey", linestyle="--", label="as often right as it says")
-    share = np.array([found.images for found in bins]) / sum(found.images for found in bins)
+    share = np.array([reliability_bin.images for reliability_bin in bins]) / sum(
+        reliability_bin.images for reliability_bin in bins
+    )
     axes.scatter(means, right, 15 + 250 * share, color="tab:blue", label="this model (size: share of images)", zorder=3)
     axes.set(xlabel="probability of the predicted class", ylabel="predicted rightly", xlim=(0, 1), ylim=(0, 1.02))
     axes.legend(loc="upper left", fontsize=9)

@@ -22,8 +22,8 @@ def macro_f1(counts: Counts) -> float:
 
 def macro_precision(counts: Counts) -> float:
     """Mean of TP / (TP + FP) over the classes that are true or predicted somewhere; 0 for a class never predicted."""
-    seen = (counts.sum(0) + counts.sum(1)) > 0
-    return _mean_ratio(np.diag(counts)[seen], np.maximum(counts.sum(0)[seen], 1))
+    present = (counts.sum(0) + counts.sum(1)) > 0
+    return _mean_ratio(np.diag(counts)[present], np.maximum(counts.sum(0)[present], 1))
 
 
 def balanced_accuracy(counts: Counts) -> float:
@@ -57,7 +57,7 @@ SCORES: Mapping[str, Callable[[Counts], float]] = {
 """The scores by the names of `Weighting.metric`."""
 
 
-def _mean_ratio(part: NDArray[Any], whole: NDArray[Any]) -> float:
+def _mean_ratio(part: NDArray[Any], total: NDArray[Any]) -> float:
     """Mean of part over whole, over the entries whose whole is not 0."""
-    counted = whole > 0
-    return float((part[counted] / whole[counted]).mean()) if counted.any() else 0.0
+    counted = total > 0
+    return float((part[counted] / total[counted]).mean()) if counted.any() else 0.0

@@ -97,13 +97,13 @@ class MultiLabel(ImageTask):
 
     def prediction(self, numbers: Sequence[float], thresholds: Mapping[str, float] | None = None) -> Mapping[str, Any]:
         """Return the probability of each finding, and, where the model has thresholds, which findings reach theirs."""
-        told = super().prediction(numbers)
+        prediction = super().prediction(numbers)
         if not thresholds:
-            return told
-        found = [
+            return prediction
+        findings = [
             name for name, number in zip(self.labels, numbers, strict=True) if number >= thresholds.get(name, np.inf)
         ]
-        return {"findings": found, **told, "thresholds": dict(thresholds)}
+        return {"findings": findings, **prediction, "thresholds": dict(thresholds)}
 
     def label_reader(
         self, class_map: Mapping[str, str], unknown: Literal["Refuse", "Skip", "Unlabelled"] = "Refuse"

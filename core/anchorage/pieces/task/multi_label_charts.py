@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 def assessment_charts(scored: Assessment) -> Iterator[Chart]:
     """Yield the pictures of an assessment, as far as it has what they show."""
     if (calibration := scored.calibration) is not None:
-        bins = [found for found in calibration.bins if found.images]
+        bins = [reliability_bin for reliability_bin in calibration.bins if reliability_bin.images]
         draw = partial(
             draw_reliability,
-            means=[found.confidence or 0.0 for found in bins],
-            shares=[found.accuracy or 0.0 for found in bins],
-            counts=[found.images for found in bins],
+            means=[reliability_bin.confidence or 0.0 for reliability_bin in bins],
+            shares=[reliability_bin.accuracy or 0.0 for reliability_bin in bins],
+            counts=[reliability_bin.images for reliability_bin in bins],
         )
         yield Chart("reliability", "Reliability", f"Calibration error {calibration.expected_error:.3f}.", draw)
-    with_area = [found for found in scored.findings if found.roc]
+    with_area = [reliability_bin for reliability_bin in scored.findings if reliability_bin.roc]
     if with_area:
         macro = f"{scored.macro_auroc.value:.3f}" if scored.macro_auroc else "unknown"
         says = f"Mean area under the curves {macro}, of {len(with_area)} of {len(scored.findings)} findings."
@@ -40,13 +40,13 @@ def tally_charts(names: Sequence[str], counts: NDArray[np.int64]) -> Iterator[Ch
     """Yield reliability and ROC curves of a round, up to the width of a bin, of histograms [2, L, bins]."""
     from anchorage.algorithms.multi_label_metrics import auroc, counts_of
 
-    found, bins = counts.sum(1), counts.shape[2]
-    total = found.sum(0)
+    known_counts, bins = counts.sum(1), counts.shape[2]
+    total = known_counts.sum(0)
     some = np.flatnonzero(total)
     draw = partial(
         draw_reliability,
         means=list((some + 0.5) / bins),
-        shares=list(found[1, some] / total[some]),
+        shares=list(known_counts[1, some] / total[some]),
         counts=list(total[some]),
     )
     yield Chart("reliability", "Reliability", "How often findings are present of each probability.", draw)

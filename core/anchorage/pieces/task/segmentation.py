@@ -86,8 +86,8 @@ class Segmentation(ImageTask):
         """
         from anchorage.pieces.task.segmentation_scores import class_means
 
-        found = {name: values[~np.isnan(values)] for name, values in class_means(tally).items()}
-        return {name: float(values.mean()) for name, values in found.items() if len(values)}
+        known_means = {name: values[~np.isnan(values)] for name, values in class_means(tally).items()}
+        return {name: float(values.mean()) for name, values in known_means.items() if len(values)}
 
     def images(self, tally: Tally) -> int:
         """Return the count."""
@@ -99,12 +99,12 @@ class Segmentation(ImageTask):
             return False
         cases, dice, squared = tally["cases"], tally["dice"], tally["dice_squared"]
         counted = cases + tally["empty_right"] + tally["empty_wrong"]
-        whole = all((tally[name] >= 0).all() for name in ("cases", "empty_right", "empty_wrong", "pixels"))
+        counts_valid = all((tally[name] >= 0).all() for name in ("cases", "empty_right", "empty_wrong", "pixels"))
         slack = 1e-6 * (1 + cases)
         within = (squared >= 0).all() and (squared <= dice + slack).all() and (dice <= cases + slack).all()
         annotated = counted > 0
         fits = annotated.any() and (counted[annotated] == tally["images"]).all()
-        return whole and bool(within) and bool(fits)
+        return counts_valid and bool(within) and bool(fits)
 
     def prediction(self, numbers: Sequence[float], thresholds: Mapping[str, float] | None = None) -> Mapping[str, Any]:
         """Return the share of an image's area that each foreground class covers; `numbers` are those of all classes."""
@@ -194,16 +194,16 @@ class Segmentation(ImageTask):
         from anchorage.pieces.task.segmentation_scores import class_means
 
         dice = class_means(tally)["dice"]
-        found: dict[str, float] = {}
+        details: dict[str, float] = {}
         for place, name in enumerate(self.foreground):
             if not any(tally[count][place] for count in ("cases", "empty_right", "empty_wrong")):
                 continue
             if tally["cases"][place]:
-                found[f"dice/{name}"] = float(dice[place])
-            found[f"cases/{name}"] = float(tally["cases"][place])
-            found[f"empty_right/{name}"] = float(tally["empty_right"][place])
-            found[f"empty_wrong/{name}"] = float(tally["empty_wrong"][place])
-        return found
+                details[f"dice/{name}"] = float(dice[place])
+            details[f"cases/{name}"] = float(tally["cases"][place])
+            details[f"empty_right/{name}"] = float(tally["empty_right"][place])
+            details[f"empty_wrong/{name}"] = float(tally["empty_wrong"][place])
+        return details
 
     def charts(self, assessment: Assessment) -> Iterator[Chart]:
         """Yield the Dice scores of each foreground class."""

@@ -27,22 +27,24 @@ _CLASS_COLOURS = ((230, 60, 40), (40, 120, 230), (50, 180, 80), (240, 180, 30), 
 
 def assessment_charts(scored: Assessment) -> Iterator[Chart]:
     """Yield the mean Dice of each foreground class with its interval."""
-    found = {name.removeprefix(_PREFIX): each for name, each in scored.intervals.items() if name.startswith(_PREFIX)}
-    if found:
-        told = ", ".join(f"{name} {each.value:.3f}" for name, each in found.items())
-        says = f"Mean Dice over the images that have the class: {told}."
-        yield Chart("dice", "Dice of each foreground class", says, partial(draw_dice, found=found))
+    dice_intervals = {
+        name.removeprefix(_PREFIX): each for name, each in scored.intervals.items() if name.startswith(_PREFIX)
+    }
+    if dice_intervals:
+        dice_text = ", ".join(f"{name} {each.value:.3f}" for name, each in dice_intervals.items())
+        says = f"Mean Dice over the images that have the class: {dice_text}."
+        yield Chart("dice", "Dice of each foreground class", says, partial(draw_dice, intervals=dice_intervals))
 
 
-def draw_dice(axes: Axes, found: Mapping[str, Interval]) -> None:
+def draw_dice(axes: Axes, intervals: Mapping[str, Interval]) -> None:
     """Draw a point with its interval for each class."""
     from anchorage.engine.tracking.figures import shortened
 
-    for place, each in enumerate(found.values()):
+    for place, each in enumerate(intervals.values()):
         axes.plot([each.low, each.high], [place, place], color="tab:blue", linewidth=2)
         axes.plot([each.value], [place], "o", color="tab:blue")
-    axes.set_yticks(range(len(found)), [shortened(name) for name in found])
-    axes.set(xlabel="mean Dice over the images that have the class", xlim=(0, 1), ylim=(len(found) - 0.5, -0.5))
+    axes.set_yticks(range(len(intervals)), [shortened(name) for name in intervals])
+    axes.set(xlabel="mean Dice over the images that have the class", xlim=(0, 1), ylim=(len(intervals) - 0.5, -0.5))
 
 
 def example_picture(

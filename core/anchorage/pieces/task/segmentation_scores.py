@@ -56,8 +56,8 @@ class Overlaps(NamedTuple):
     @property
     def dice(self) -> NDArray[np.float64]:
         """Return 2 TP / (2 TP + FP + FN), float64 [n, C - 1]; NaN where the image does not have the class."""
-        whole = 2 * self.right + self.wrong + self.missed
-        return np.where(self.has, 2 * self.right / np.maximum(whole, 1), np.nan)
+        total = 2 * self.right + self.wrong + self.missed
+        return np.where(self.has, 2 * self.right / np.maximum(total, 1), np.nan)
 
 
 def compare(
@@ -80,41 +80,43 @@ def compare(
     """
     predicted = np.where(np.isin(predicted, unannotated), np.uint8(0), predicted) if unannotated else predicted
     compared = np.full((len(masks), classes, 3 if spacing is None else 5), np.nan)
-    for row, (mask, found) in enumerate(zip(masks, predicted, strict=True)):
+    for row, (mask, predicted_mask) in enumerate(zip(masks, predicted, strict=True)):
         known = mask != UNKNOWN_PIXEL
-        pairs = mask[known].astype(np.int64) * classes + found[known]
+        pairs = mask[known].astype(np.int64) * classes + predicted_mask[known]
         table = np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
         right = table.diagonal()
         compared[row, :, :3] = np.stack([right, table.sum(0) - right, table.sum(1) - right], 1)
         if spacing is not None:
             for place in range(1, classes):
-                compared[row, place, 3:] = _borders(mask == place, (found == place) & known, spacing)
+                compared[row, place, 3:] = _borders(mask == place, (predicted_mask == place) & known, spacing)
     compared[:, list(unannotated)] = np.nan
     return compared
 
 
-def _borders(truth: NDArray[np.bool_], found: NDArray[np.bool_], spacing: Sequence[float]) -> tuple[float, float]:
+def _borders(
+    truth: NDArray[np.bool_], predicted_mask: NDArray[np.bool_], spacing: Sequence[float]
+) -> tuple[float, float]:
     """Return the Hausdorff distance and the surface Dice of one class of one image."""
     from anchorage.algorithms.surfaces import border_distances, hausdorff_95, surface_dice
 
-    if truth.any() and found.any():
-        both = border_distances(truth, found, spacing)
+    if truth.any() and predicted_mask.any():
+        both = border_distances(truth, predicted_mask, spacing)
         return hausdorff_95(both), surface_dice(both, TOLERANCE * max(spacing))
     return np.nan, 0.0 if truth.any() else np.nan
 
 
-def summed(found: Overlaps) -> Tally:
+def summed(overlaps: Overlaps) -> Tally:
     """Return the tally of some images."""
-    has, painted = found.has, found.painted
-    dice = np.where(has, found.dice, 0.0)
+    has, painted = overlaps.has, overlaps.painted
+    dice = np.where(has, overlaps.dice, 0.0)
     return {
         "images": np.array(len(has), np.int64),
         "cases": has.sum(0, dtype=np.int64),
         "dice": dice.sum(0),
         "dice_squared": (dice**2).sum(0),
-        "empty_right": (found.annotated & ~has & ~painted).sum(0, dtype=np.int64),
+        "empty_right": (overlaps.annotated & ~has & ~painted).sum(0, dtype=np.int64),
         "empty_wrong": (~has & painted).sum(0, dtype=np.int64),
-        "pixels": np.stack([found.right.sum(0), found.wrong.sum(0), found.missed.sum(0)], 1),
+        "pixels": np.stack([overlaps.right.sum(0), overlaps.wrong.sum(0), overlaps.missed.sum(0)], 1),
     }
 
 
@@ -129,7 +131,7 @@ def class_means(tally: Tally) -> Mapping[str, NDArray[np.float64]]:
         "dice_all": (tally["dice"], tally["cases"] + tally["empty_wrong"]),
         "pooled_dice": (2 * right, 2 * right + wrong + missed),
     }
-    return {name: np.where(whole > 0, part / np.maximum(whole, 1), np.nan) for name, (part, whole) in parts.items()}
+    return {name: np.where(total > 0, part / np.maximum(total, 1), np.nan) for name, (part, total) in parts.items()}
 
 
 def assess_masks(
@@ -148,16 +150,16 @@ def assess_masks(
     rng : Generator
         Draws the resamples: patients with replacement, each with all of its images.
     """
-    found = Overlaps.of(scored.activated)
-    tally = summed(found)
+    overlaps = Overlaps.of(scored.activated)
+    tally = summed(overlaps)
     metrics = dict(task.scores(tally))
     distances, surface = np.moveaxis(scored.activated[:, 1:, 3:], 2, 0)
-    apart = (found.has != found.painted).sum(0)
+    apart = (overlaps.has != overlaps.painted).sum(0)
     computed = ~np.isnan(distances)
     for name, values in (("hausdorff_95", distances), ("surface_dice", surface)):
         if (mean := _mean_of_classes(values)) is not None:
             metrics[name] = mean
-    intervals = dict(_intervals(task, found.dice, scored.groups, rng))
+    intervals = dict(_intervals(task, overlaps.dice, scored.groups, rng))
     for place, name in enumerate(task.foreground):
         for title, values in (("hausdorff_95", distances), ("surface_dice", surface)):
             if computed[:, place].any() or (title == "surface_dice" and (~np.isnan(values[:, place])).any()):
@@ -172,7 +174,7 @@ def assess_masks(
         counts={
             f"cases/{name}": (tuple(int(count[place]) for count in cases),)
             for place, name in enumerate(task.foreground)
-            if found.annotated[:, place].any()
+            if overlaps.annotated[:, place].any()
         },
         concerns=tuple(_concerns(task, tally)),
     )
@@ -200,13 +202,13 @@ def _intervals(
     drawn = rng.integers(0, patients, (RESAMPLES, patients))
     sums, counts = (np.stack([each[rows].sum(0) for rows in drawn]) for each in of_patients)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    own = filled.sum(0) / np.maximum(counted.sum(0), 1)
+    class_dice = filled.sum(0) / np.maximum(counted.sum(0), 1)
     for place, name in enumerate(task.foreground):
         if present[place]:
-            yield f"dice/{name}", _interval(float(own[place]), means[:, place])
+            yield f"dice/{name}", _interval(float(class_dice[place]), means[:, place])
     known = ~np.isnan(means)
     overall = np.where(known, means, 0.0).sum(1)[known.any(1)] / known.sum(1)[known.any(1)]
-    yield "dice", _interval(float(own[present].mean()), overall)
+    yield "dice", _interval(float(class_dice[present].mean()), overall)
 
 
 def _interval(value: float, resampled: NDArray[np.float64]) -> Interval:

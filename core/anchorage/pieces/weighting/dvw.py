@@ -140,9 +140,9 @@ class Dvw(Weighting):
             return counts
         of_parts = counts.sum(2)
         few = (of_parts < minimum).any(0) if self.metric == "MacroAUROC" else of_parts.sum(0) < minimum - 0.5
-        kept = counts.copy()
-        kept[:, few] = 0
-        return kept
+        shown_counts = counts.copy()
+        shown_counts[:, few] = 0
+        return shown_counts
 
     def begin(self, silo_round: SiloRound) -> OwnScore | None:
         """Score the trained model; a validation cycle has done so already."""
@@ -189,8 +189,8 @@ class ValidationWeigher(BaseWeigher):
         self._shape = shapes.get(metric, (outputs, outputs))
 
     def _sound(self, announcement: Announcement) -> bool:
-        own = announcement.auxiliary_data.get(VALIDATION)
-        return super()._sound(announcement) and (own is None or self._counts(own))
+        validation_counts = announcement.auxiliary_data.get(VALIDATION)
+        return super()._sound(announcement) and (validation_counts is None or self._counts(validation_counts))
 
     def _counts(self, counts: Counts) -> bool:
         right, total = counts if counts.shape == (2,) else (0, 0)
@@ -199,12 +199,12 @@ class ValidationWeigher(BaseWeigher):
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         weights = {}
         for silo, announcement in active.items():
-            found = [each.tally[VALIDATION] for each in evaluations.get(silo, ()) if VALIDATION in each.tally]
-            if (own := announcement.auxiliary_data.get(VALIDATION)) is not None:
-                found.insert(0, own)
+            count_tables = [each.tally[VALIDATION] for each in evaluations.get(silo, ()) if VALIDATION in each.tally]
+            if (validation_counts := announcement.auxiliary_data.get(VALIDATION)) is not None:
+                count_tables.insert(0, validation_counts)
             if len(self._shape) == _PARTS:  # sums that are not whole numbers differ by their order
-                found.sort(key=lambda counts: counts.tobytes())
-            tallies = bounded([counts for counts in found if self._counts(counts)])
+                count_tables.sort(key=lambda counts: counts.tobytes())
+            tallies = bounded([counts for counts in count_tables if self._counts(counts)])
             pooled = sum(tallies, np.zeros(self._shape, np.int64))
             weights[silo] = max(0.0, self._score(pooled)) ** self._sharpening
         return weights
@@ -229,16 +229,16 @@ def dice_sums(compared: NDArray[np.float64]) -> NDArray[np.float64]:
 def mean_dice(sums: Counts) -> float:
     """Return the mean over foreground classes of the mean over the images that have them, of `dice_sums`; 0 where no image has any."""
     cases = sums.sum((0, 2))
-    found = sums[1, :, 0][cases > 0] / cases[cases > 0]
-    return float(found.mean()) if len(found) else 0.0
+    class_dice = sums[1, :, 0][cases > 0] / cases[cases > 0]
+    return float(class_dice.mean()) if len(class_dice) else 0.0
 
 
 def mean_area(counts: Counts) -> float:
     """Return the mean area under the ROC curves of the findings that have one, of histograms [2, L, k]; 0 where none has."""
     from anchorage.algorithms.multi_label_metrics import counts_of, ranking_scores
 
-    whole = np.rint(counts).astype(np.int64) if counts.dtype.kind == "f" else counts.astype(np.int64)
-    scores = ranking_scores([counts_of(whole, place) for place in range(whole.shape[1])])
+    whole_counts = np.rint(counts).astype(np.int64) if counts.dtype.kind == "f" else counts.astype(np.int64)
+    scores = ranking_scores([counts_of(whole_counts, place) for place in range(whole_counts.shape[1])])
     return scores.get("macro_auroc", 0.0)
 
 

@@ -59,25 +59,25 @@ class MeanDoubt(RoundPart):
     resumes = True
 
     def __init__(self) -> None:
-        self._found: dict[str, NDArray[Any]] = {}
+        self._announced: dict[str, NDArray[Any]] = {}
 
     def predicted(self, probabilities: Tensor) -> None:
         """Take the predictions of all images."""
-        self._found = {DOUBT: np.array([float((1 - probabilities.double().amax(1)).mean().clamp(0, 1))])}
+        self._announced = {DOUBT: np.array([float((1 - probabilities.double().amax(1)).mean().clamp(0, 1))])}
 
     def auxiliary(self) -> Mapping[str, NDArray[Any]]:
         """Return what is announced."""
-        return self._found
+        return self._announced
 
 
 class DoubtWeigher(BaseWeigher):
     """Weight is ``1 - tau``, 0 of a silo that tells none; where every silo's is 0, silos count alike."""
 
     def _sound(self, announcement: Announcement) -> bool:
-        told = announcement.auxiliary_data.get(DOUBT)
-        fits = told is None or (told.dtype == np.float64 and told.shape == (1,) and bool(0 <= told[0] <= 1))
+        doubt = announcement.auxiliary_data.get(DOUBT)
+        fits = doubt is None or (doubt.dtype == np.float64 and doubt.shape == (1,) and bool(0 <= doubt[0] <= 1))
         return super()._sound(announcement) and fits
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
-        told = {silo: announcement.auxiliary_data.get(DOUBT) for silo, announcement in active.items()}
-        return {silo: 0.0 if doubt is None else float(doubt[0]) for silo, doubt in told.items()}
+        doubts = {silo: announcement.auxiliary_data.get(DOUBT) for silo, announcement in active.items()}
+        return {silo: 0.0 if doubt is None else float(doubt[0]) for silo, doubt in doubts.items()}

@@ -24,5 +24,5 @@ class SelectedCount(Weighting):
 
 def accepted_labels(weighting: Weighting) -> Need:
     """Return the need of a weighting by accepted pseudo-labels."""
-    found = f"found {weighting.name}, which weighs silos by accepted pseudo-labels, but there are none"
-    return Need(Fact.PSEUDO_LABELS, f"{found}; fill the slot pseudoLabels, or set weighting: {{sampleCount: {{}}}}")
+    detail = f"found {weighting.name}, which weighs silos by accepted pseudo-labels, but there are none"
+    return Need(Fact.PSEUDO_LABELS, f"{detail}; fill the slot pseudoLabels, or set weighting: {{sampleCount: {{}}}}")

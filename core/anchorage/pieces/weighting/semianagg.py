@@ -289,8 +289,8 @@ class SimilaritySums:
         """Return the mean cosine per class, float64 [C], NaN where fewer than `minimum` were selected (methods reference, section 10)."""
         import torch
 
-        told = self._counts >= minimum
-        return torch.where(told, self._sums / self._counts.clamp(min=1), torch.nan).cpu().numpy()
+        has_enough = self._counts >= minimum
+        return torch.where(has_enough, self._sums / self._counts.clamp(min=1), torch.nan).cpu().numpy()
 
     def counts(self) -> NDArray[np.int64]:
         """Return the selected images per class, int64 [C]."""

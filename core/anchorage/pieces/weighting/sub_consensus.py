@@ -136,8 +136,8 @@ class GroupWeigher(BaseWeigher):
             try:
                 members = [self._models[name][turn] for name, turn in zip(group, turns, strict=True)]
                 apart = distances(members, counted, layout, everything=slot.distance == "All")
-            except NonFiniteUpdate as found:
-                raise NonFiniteUpdate(names.index(group[found.index]), found.tensor) from found
+            except NonFiniteUpdate as error:
+                raise NonFiniteUpdate(names.index(group[error.index]), error.tensor) from error
             shares = group_shares(sizes, apart, labelled, slot).tolist()
             for name, turn, share in zip(group, turns, shares, strict=True):
                 self._shares[name][turn] += share / len(groups)
@@ -149,13 +149,13 @@ class GroupWeigher(BaseWeigher):
         self, updates: Mapping[str, ChunkSource], weights: Mapping[str, float]
     ) -> Sequence[tuple[str, ChunkSource, float]]:
         """Return every model with its part of its silo's weight."""
-        found: list[tuple[str, ChunkSource, float]] = []
+        terms: list[tuple[str, ChunkSource, float]] = []
         for silo, weight in weights.items():
             models, shares = self._models[silo], self._shares[silo]
             total = sum(shares)
             parts = [share / total if total else 1 / len(shares) for share in shares]
-            found += [(silo, model, weight * part) for model, part in zip(models, parts, strict=True)]
-        return found
+            terms += [(silo, model, weight * part) for model, part in zip(models, parts, strict=True)]
+        return terms
 
 
 def group_shares(sizes: Floats, apart: Floats, labelled: NDArray[np.bool_], slot: SubConsensus) -> Floats:

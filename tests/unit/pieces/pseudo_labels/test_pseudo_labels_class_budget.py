@@ -9,7 +9,7 @@ from learning_party import CLASSES, Party, images_of, memory_of, method_of
 
 from anchorage.pieces.pseudo_labels.class_budget import (
     COUNTS,
-    OWN,
+    STORED_COUNTS,
     TOTALS,
     budget,
     entropies,
@@ -116,7 +116,7 @@ def test_a_silo_counts_every_few_rounds_and_trains_within_its_budget(tmp_path):
     second = party.train(2, told)
     assert COUNTS not in second.auxiliary_data
     assert second.samples["selected"] <= budget(counts, 2 * counts, target_counts(2 * counts, ())).sum()
-    assert np.array_equal(party.learner._state.of(2)[OWN], counts)
+    assert np.array_equal(party.learner._state.of(2)[STORED_COUNTS], counts)
     assert COUNTS in party.train(4, told).auxiliary_data
     nothing = party.train(5, {**told, TOTALS: np.zeros(CLASSES, np.int64)})
     assert not nothing.trained

@@ -7,7 +7,7 @@ from learning_party import Party, images_of, method_of
 
 from anchorage.pieces.self_supervised.byol import TARGET
 from anchorage.pieces.self_supervised.fed_byol import byol_distance
-from anchorage.pieces.self_supervised.fed_ema import OWN, divergence, first_scale, mixed, own_share
+from anchorage.pieces.self_supervised.fed_ema import STATE_PREFIX, divergence, first_scale, mixed, own_share
 
 
 def layers(values, sizes):
@@ -68,11 +68,11 @@ def test_a_silo_of_fedema_goes_on_from_its_own_model_unless_it_sat_out_a_round(t
     kept = party.learner._state.of(2)
     assert (first.metrics["own_share"], fourth.metrics["own_share"]) == (0, 0)
     assert second.metrics["own_share"] == pytest.approx(0.7)  # it moves as far again as in its first round
-    assert int(kept[OWN + "round"]) == 2 and kept[OWN + "scale"] > 0
-    assert not any("running_mean" in name for name in kept if name.startswith(OWN))
+    assert int(kept[STATE_PREFIX + "round"]) == 2 and kept[STATE_PREFIX + "scale"] > 0
+    assert not any("running_mean" in name for name in kept if name.startswith(STATE_PREFIX))
 
 
 def test_a_silo_of_one_image_keeps_nothing_and_sends_nothing(tmp_path):
     party = Party(method_of("FedEMA"), images_of(1, labelled=False), tmp_path)
     assert not party.train().trained
-    assert not any(name.startswith(OWN) for name in party.learner._state.of(1))
+    assert not any(name.startswith(STATE_PREFIX) for name in party.learner._state.of(1))
