@@ -66,7 +66,7 @@ class Comparison:
     @property
     def over(self) -> bool:
         """Whether the training was started and has ended, or there was none to start."""
-        return (self._started or not self._wanted or not self._left()) and not self._child.alive
+        return (self._started or not self._wanted or not self._remaining_trainings()) and not self._child.alive
 
     def scores(self) -> AloneScores:
         """Wait for the training to end and return the metrics on the test images, else the validation images, as far as there are any."""
