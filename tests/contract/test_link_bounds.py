@@ -86,6 +86,29 @@ def test_a_score_out_of_bounds_closes_the_task(world: World, counts: np.ndarray,
     closed(world, task, words)
 
 
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (TaskKind.TRAIN, Evaluation("", {"validation": np.array([1, 2])})),
+        (TaskKind.TRAIN, Evaluation("", {}, answer=b"{}")),
+        (TaskKind.EVALUATE, Evaluation("", {}, answer=b"{}")),
+        (TaskKind.EVALUATE, None),
+        (TaskKind.SHOW_KEYS, Evaluation("", {"validation": np.array([1, 2])})),
+        (TaskKind.SHOW_KEYS, None),
+    ],
+)
+def test_an_answer_to_a_task_of_another_kind_closes_the_task(
+    world: World, kind: TaskKind, answer: Evaluation | None
+) -> None:
+    silo, task = at_work(world, kind)
+    with suppress(AnchorageError):
+        if answer is None:
+            silo.announce(announcement_of(task, MODEL))
+        else:
+            silo.report(replace(answer, task=task.id))
+    closed(world, task, "does not fit the task")
+
+
 def test_a_failure_without_a_code_closes_the_task(world: World) -> None:
     silo, task = at_work(world)
     with suppress(AnchorageError):

@@ -60,10 +60,12 @@ class Session:
         Raises
         ------
         AnchorageError
-            The session has ended, it announced too many unknown tasks, or what it says is out of bounds, which closes the task.
+            The session has ended, it announced too many unknown tasks, or what it says is out of bounds or no answer to such a task, which
+            closes the task.
         """
         with self._closing(announcement.task):
             check_announcement(announcement, self.images)
+            self._check_kind(announcement.task, lambda kind: kind is messages.TaskKind.TRAIN)
         with self._while_open() as known:
             expected = announcement.task in known.tasks or announcement.task in self.announced
             if not expected and len(self.announced.difference(known.tasks)) >= STRANGE_TASKS:
@@ -80,14 +82,16 @@ class Session:
         Raises
         ------
         AnchorageError
-            The session has ended, the silo has no such task, or the counts are out of bounds, which closes the task, too.
+            The session has ended, the silo has no such task, or the counts are out of bounds or no answer to such a task, which closes the
+            task, too.
         """
         with self._closing(evaluation.task):
             check_evaluation(evaluation, self.images)
+            self._check_kind(
+                evaluation.task,
+                lambda kind: kind is not messages.TaskKind.TRAIN and kind.step == bool(evaluation.answer),
+            )
         with self._while_open() as known:
-            task = known.tasks.get(evaluation.task)
-            if task is not None and task.kind.step != bool(evaluation.answer):
-                raise AnchorageError(transfer.OUT_OF_BOUNDS, "answer: it does not fit the task")
             if known.tasks.pop(evaluation.task, None) is None:
                 raise unknown_task(evaluation.task)
             self._exchange._post(messages.Evaluated(self.silo, evaluation))
@@ -230,6 +234,12 @@ class Session:
         except AnchorageError as error:
             self._close(task, error.code, error.message)
             raise
+
+    def _check_kind(self, task: str, fits: Callable[[messages.TaskKind], bool]) -> None:
+        """Check that an answer fits the kind of a task that the silo has: one that closes the task without an answer would be waited for."""
+        with self._while_open() as known:
+            if task in known.tasks and not fits(known.tasks[task].kind):
+                raise AnchorageError(transfer.OUT_OF_BOUNDS, "answer: it does not fit the task")
 
     def _close(self, task: str, code: str, message: str) -> None:
         with self._while_open() as known:
