@@ -189,7 +189,7 @@ def _disk(study: Study, expected_cost: Forecast) -> dict[str, Any]:
     silo = {
         "received": received * (2 if expected_cost.trials.evaluates else 1),
         "update": expected_cost.up,
-        "kept": max(expected_cost.kept.values(), default=0),
+        "kept": max(expected_cost.state_bytes.values(), default=0),
     }
     return {"server": {**server, "all": sum(server.values())}, "silo": {**silo, "all": sum(silo.values())}}
 

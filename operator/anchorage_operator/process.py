@@ -22,7 +22,7 @@ from anchorage_operator.resync import Resync, Scope
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.upgrades import Turns
-from anchorage_operator.watch import Watch
+from anchorage_operator.watch import PAUSE_SECONDS, SILENT_SECONDS, Watch
 from anchorage_operator.work_queue import WorkQueue
 
 WORKERS = 4
@@ -62,7 +62,8 @@ class Operator:
         *,
         pod: Json | None = None,
         leadership: Leadership | None = None,
-        **watch: float,
+        silent_seconds: float = SILENT_SECONDS,
+        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
         clock = time.monotonic
         self._leadership = leadership
@@ -105,7 +106,13 @@ class Operator:
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock, settings.watch_labels)
         self._watch = Watch(
-            api, self.cache, self._queue.add, on_restore=self._forget, defect=lambda: metrics.defect("watch"), **watch
+            api,
+            self.cache,
+            self._queue.add,
+            on_restore=self._forget,
+            defect=lambda: metrics.defect("watch"),
+            silent_seconds=silent_seconds,
+            pause_seconds=pause_seconds,
         )
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),

@@ -59,7 +59,7 @@ class OpenRound:
     def update_format(self) -> UpdateFormat:
         """How updates travel, from the model of all silos."""
         if self.base is None:
-            return UpdateFormat.WHOLE
+            return UpdateFormat.PLAIN
         return UpdateFormat.DIFFERENCES if self.encoding is None else UpdateFormat.ENCODED
 
     def sink(self, update: ChunkSink) -> ChunkSink:

@@ -221,18 +221,28 @@ class Engine(ABC):
         state: Mapping[str, NDArray[Any]] | None = None,
         test: Mapping[str, Report] | None = None,
         silos: Sequence[SiloRecord] = (),
-        **parts: Any,
+        seconds: Mapping[str, float] | None = None,
+        bytes_up: int = 0,
+        bytes_down: int = 0,
     ) -> RoundRecord:
-        """Make a round durable and report it; `parts` are fields of the record. The last round is tested first, unless `test` says how it did."""
+        """Make a round durable and report it. The last round is tested first, unless `test` says how it did."""
         scores = in_order({**(metrics or {}), **(report.metrics if report else {})})
         if test is None:
             test = self._test(number, model, scores) if number == self.settings.rounds else {}
         self.observer(StepBegan("commit"))
-        parts["silos"] = tuple(map(self._with_profile, silos))
-        parts["test"] = {name: in_order(scored.metrics) for name, scored in test.items()}
-        parts["embeddings"] = self._plane(number, report)
-        documents = self.settings.documents
-        record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, documents=documents, **parts)
+        record = RoundRecord(
+            number,
+            model.digest,
+            self.clock.now(),
+            metrics=scores,
+            silos=tuple(map(self._with_profile, silos)),
+            seconds=seconds or {},
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
+            test={name: in_order(scored.metrics) for name, scored in test.items()},
+            documents=self.settings.documents,
+            embeddings=self._plane(number, report),
+        )
         self.store.commit(record, model, state or {})
         self.observer(RoundCommitted(record, model, report, test))
         return record

@@ -248,7 +248,7 @@ class SynchronousEngine(Gathering):
         auxiliary = {**opened.task.auxiliary_data, **silo_arrays, **self._engine_auxiliary_data()}
         update_format, rounded = opened.update_format, opened.rounded is not None
         if source is not model:  # encodings are of the model of all
-            update_format = UpdateFormat.WHOLE if update_format is UpdateFormat.ENCODED else update_format
+            update_format = UpdateFormat.PLAIN if update_format is UpdateFormat.ENCODED else update_format
             rounded = False
             self.link.offer(source)
             opened.tailored.add(source.manifest.digest)

@@ -84,7 +84,7 @@ class Forecast:
     """What was tried."""
     unknown: Sequence[str]
     """Silos whose images are not here; noise stands in for them."""
-    kept: Mapping[str, int] = field(default_factory=dict)
+    state_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes that a silo keeps from round to round, of those that were tried."""
     server_memory: Footprint | None = None
     """The server's process; None without a trial."""

@@ -50,7 +50,7 @@ class TaskKind(StrEnum):
 class UpdateFormat(StrEnum):
     """How a silo's update travels."""
 
-    WHOLE = ""
+    PLAIN = ""
     """As it is."""
     DIFFERENCES = "Differences"
     """As differences from the task's model (`anchorage.transport.tensors.differences`)."""
@@ -74,7 +74,7 @@ class Task:
     """Auxiliary data of the method."""
     behind: Layout = NOTHING
     """Large auxiliary data, whose bytes are the last of `model`."""
-    update_format: UpdateFormat = UpdateFormat.WHOLE
+    update_format: UpdateFormat = UpdateFormat.PLAIN
     """How the update travels."""
     model_encoded: bool = False
     """Whether the model travels in the run's encoding of models (`anchorage.transport.tensors.encoded_model`)."""
