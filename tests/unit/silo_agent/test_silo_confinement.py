@@ -192,7 +192,7 @@ def test_a_trainer_of_one_device_connects_to_nobody(state: Path, network: bool, 
 
 def test_a_process_that_cannot_be_confined_does_not_start(state: Path) -> None:
     """Without its own folder there is nothing that it could do."""
-    grants = replace(grants_of(state), own=str(state / "silo.key" / "own"))
+    grants = replace(grants_of(state), trainer_folder=str(state / "silo.key" / "own"))
     done = subprocess.run(
         grants.command((sys.executable, "-c", "print(1)")), capture_output=True, text=True, check=False
     )
