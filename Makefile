@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-cluster chaos attacks fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks docs docs-serve docs-check isic18 quality-first quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions quality-unlabelled clean
+.PHONY: help demo test test-integration test-cluster chaos attacks fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks docs docs-serve docs-check isic18 quality-first quality-first-methods quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares quality-self-pretrained quality-lesions quality-unlabelled clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -94,6 +94,10 @@ bench-%: $(VENV)/.dev ## bench-round, bench-pool, bench-aggregate, bench-pseudo,
 QUALITY := .anchorage/quality
 quality-first: $(VENV)/.run ## The file that fedctl init writes, as it is written, on four drawn and two real sets (ANCHORAGE_DATA), 3 seeds; resumes
 	$(BIN)/python benchmarks/quality/first_study.py --workdir $(QUALITY)/first $(ARGS)
+
+quality-first-methods: $(VENV)/.run ## Methods for a first file on a pretrained encoder (JPEG CIFAR-10, HAM10000, from ANCHORAGE_DATA), 3 draws; resumes
+	test -d $(QUALITY)/first-encoder/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(QUALITY)/first-encoder
+	$(BIN)/python benchmarks/quality/first_methods.py --workdir $(QUALITY)/first-methods --weights $(QUALITY)/first-encoder/weights $(ARGS)
 
 SMALL := $(BIN)/fedctl study -f benchmarks/quality/small
 

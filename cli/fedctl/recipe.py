@@ -65,13 +65,14 @@ _GUESS_ROUNDS = (
     "the classifier before guesses them."
 )
 _SHARES_HEAD = (
-    "labels at the server only and an encoder that stays as it is. Images without labels count only where validation images (ten of each class, or "
-    "more) show a gain; where silos have like shares of the classes there is little, and the classifier of the labels alone stays. Where records "
-    "tell a silo's shares, write them into its classCounts: then it gains most. Without validation images fedctl init writes a method that trains"
+    "labels at the server only and an encoder that stays as it is. The classifier of the labels alone ended as high as a trained one or higher in "
+    "trials. Images without labels count only where validation images (ten of each class, or more) show a gain: where silos have like shares of "
+    "the classes there is little. Where records tell a silo's shares, write them into its classCounts: then it gains most. Without validation "
+    "images fedctl init writes a method that trains"
 )
 _UNVALIDATED = (
-    ". With --validation this file begins with SharesHead, which ended higher in trials and needs validation images: write it anew once there are "
-    "ten of each class"
+    ". With --validation the file begins with SharesHead, which ended as high or higher in trials, in a fraction of the time, and needs validation "
+    "images: write it anew once there are ten of each class"
 )
 _WARM_UP = (
     "Silos with labels train first, by themselves: pseudo-labels of a model that knows nothing are wrong, and one accepted one of many would "

@@ -1,4 +1,4 @@
-"""The first file of a study with a pretrained encoder and labels at the server: written, checked and run by a server and three agents."""
+"""The first file of a study with a pretrained encoder and labels at the server: written, checked and run by a server and two agents."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from torchvision.models import resnet18
 INIT = """
 fedctl weights import drawn.safetensors torchvision/resnet18 drawn --data-root data
 fedctl init --anchors data/server/anchors --validation data/server/validation --test data/server/test \
-  --silo hospital-a=data/hospital-a --silo hospital-b=data/hospital-b --silo hospital-c=data/hospital-c
+  --silo hospital-a=data/hospital-a --silo hospital-b=data/hospital-b
 """
 
 
