@@ -103,8 +103,10 @@ def write_draws(name: str, folders: Sequence[Path], weights: Path) -> None:
         places |= {files[row]: f"silo-{number}" for row, number in zip(rest, silos, strict=True)}
         places |= {file: f"server/{part}" for part in ("validation", "test") for file in (pool / part).glob("*/*.png")}
         for file, place in places.items():
-            (folder / place / file.parent.name).mkdir(parents=True, exist_ok=True)
-            (folder / place / file.parent.name / file.name).hardlink_to(file)
+            target = folder / place / file.parent.name / file.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists():  # after an interruption
+                target.hardlink_to(file)
         (folder / "weights").symlink_to(weights)
 
 

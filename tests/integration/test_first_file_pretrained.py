@@ -27,8 +27,9 @@ def test_a_pretrained_encoder_and_labels_at_the_server_end_in_a_classifier_of_co
     spec = next(yaml.safe_load_all((tmp_path / "federation.yaml").read_text()))["spec"]
     assert spec["warmUp"] == [{"method": "PrincipalComponents", "rounds": 1}]
     assert spec["model"]["principalComponents"] == 256 and "averageDecay" not in spec["evaluation"]
-    sh("fedctl run -f federation.yaml --data-root data --no-compare", tmp_path, environment)
+    sh("fedctl run -f federation.yaml --data-root data", tmp_path, environment)
     rounds = json.loads(sh("fedctl rounds federation -o json", tmp_path, environment))
     assert len(rounds) == 12 and rounds[1]["metrics"]["explained_variance"] > 0.8
     assert {"guesses_labels", "guesses_estimated1", "guesses_measured3"} <= rounds[-1]["metrics"].keys()
     assert rounds[-1]["metrics"]["balanced_accuracy"] > 0.5, "a third would be chance, even of drawn features"
+    assert "balanced_accuracy" in json.loads((tmp_path / ".anchorage/federation/anchors_alone.json").read_text())
