@@ -28,7 +28,7 @@ class Script:
     name: str
     play: Callable[[Any], str]
     quick: bool
-    """Whether it belongs to the part that `.ci/run` plays: at most one server of its own, and few agents."""
+    """Whether it belongs to the part that `.ci/run` plays: it takes seconds."""
     place: Place
 
 

@@ -130,7 +130,7 @@ def _within(ended: Ended, base: Ended) -> str:
     return f"{max(beyond, 0):.0f} MB above {base.memory:.0f} MB"
 
 
-@script(place=Place.OWN)
+@script(quick=False, place=Place.OWN)
 def bombs_to_predict(folder: Path) -> str:
     """In a folder for `fedctl predict` they are named, and the good picture is predicted."""
     images = folder / "images"
