@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from anchorage.api.piece import AuxiliaryArray
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.round_part import RoundPart
+from anchorage.pieces.silo_counts import sum_silo_counts
 from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
@@ -62,16 +63,7 @@ class LabelledPrior(RoundMemory):
 
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
-        counts = np.zeros_like(self._counts)
-        for announcement in announcements.values():
-            silo_counts = announcement.auxiliary_data.get("label_counts")
-            if (
-                silo_counts is not None
-                and silo_counts.dtype == np.int64
-                and silo_counts.shape == counts.shape
-                and (silo_counts >= 0).all()
-            ):
-                counts += silo_counts
+        counts = sum_silo_counts(announcements, "label_counts", self._counts.shape)
         if counts.any():
             self._counts = counts
 

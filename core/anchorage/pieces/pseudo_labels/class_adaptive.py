@@ -18,6 +18,7 @@ from anchorage.api.task import Task
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
 from anchorage.pieces.pseudo_labels.viewed import Viewed
+from anchorage.pieces.silo_counts import sum_silo_counts
 from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
@@ -221,17 +222,7 @@ class ClassThresholds(RoundMemory):
 
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
-        counts = np.zeros_like(self._counts)
-        for announcement in announcements.values():
-            silo_counts = announcement.auxiliary_data.get("counts")
-            if (
-                silo_counts is not None
-                and silo_counts.dtype == np.int64
-                and silo_counts.shape == counts.shape
-                and (silo_counts >= 0).all()
-            ):
-                counts += silo_counts
-        self._counts = counts
+        self._counts = sum_silo_counts(announcements, "counts", self._counts.shape)
 
     def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return the thresholds and which classes are rare, the same for every silo."""
