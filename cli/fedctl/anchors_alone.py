@@ -46,12 +46,13 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
     from anchorage.learning import data, learners
 
     spec = load_federation(file).federation.spec
+    method = resolve(spec.method, spec.task)
+    closed_form = Fact.UNTRAINED in method.facts()  # chooses by validation images; its later rounds are for guesses
     images = {
         name: data.read(section, data_root, spec.model_description, spec.seed)[0]
         for name, section in spec.server_data.items()
-        if name in ("anchors", "validation", scored_part(spec))
+        if name in ("anchors", scored_part(spec)) or (name == "validation" and closed_form)
     }
-    method = resolve(spec.method, spec.task)
     rounds = spec.rounds - sum(stage.rounds for stage in spec.warm_up)
     stages = [resolve(stage_method(stage), spec.task) for stage in spec.warm_up]
     report = learners.train_on_anchors_alone(
@@ -60,10 +61,10 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
         seed=spec.seed,
         anchors=images["anchors"],
         test=images[scored_part(spec)],
-        rounds=1 if Fact.UNTRAINED in method.facts() else rounds,  # later rounds of a closed form are for guesses
+        rounds=1 if closed_form else rounds,
         device="auto",
         initial=initial_of(spec, data_root),
-        validation=images.get("validation"),
+        validation=images["validation"] if closed_form and "validation" in images else None,
         components=next((each for each in stages if Fact.PRINCIPAL_COMPONENTS in each.facts()), None),
     )
     return dict(report.metrics)
