@@ -36,7 +36,7 @@ class Comparison:
     def __init__(
         self, run: Workdir, study: Study, data_root: Path, say: Callable[[str], None], *, wanted: bool = True
     ) -> None:
-        self._run, self._say, self._started = run, say, False
+        self._run, self._say, self._started, self._failure_shown = run, say, False, False
         self._anchors = measured_alone(study.federation.spec) == "Anchors"
         self._trainings = () if self._anchors else trainings(study.federation, study.silos)
         self._wanted = wanted
@@ -64,7 +64,7 @@ class Comparison:
             self._child.start()
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether the training was started and has ended, or there was none to start."""
         return (self._started or not self._wanted or not self._remaining_trainings()) and not self._child.alive
 
@@ -72,7 +72,8 @@ class Comparison:
         """Wait for the training to end and return the metrics on the test images, else the validation images, as far as there are any."""
         self.start()
         status = self._child.wait()
-        if status:
+        if status and not self._failure_shown:
+            self._failure_shown = True
             self._say(f"training {self._remaining_trainings()} failed: {self._child.failure(status)}")
         if self._anchors:
             return AloneScores(read_json(self._run.anchors_alone))

@@ -87,7 +87,7 @@ class RunWatcher:
 
         Where that fails, the runner tries again after the server's end.
         """
-        if not self.completed and self.comparison.over:
+        if not self.completed and self.comparison.ended:
             self.completed = True
             with suppress(AnchorageError):
                 complete_card(self.run, self.comparison.scores())

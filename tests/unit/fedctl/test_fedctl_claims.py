@@ -190,8 +190,8 @@ def test_the_card_is_completed_while_the_results_are_sent(file: Path, monkeypatc
     monkeypatch.setattr(local_run, "ask_status", lambda address: stored)
     completed: list[object] = []
     monkeypatch.setattr(local_run, "complete_card", lambda run, alone: completed.append(alone))
-    comparison = Mock(over=False)
+    comparison = Mock(ended=False)
     watcher = RunWatcher(Mock(), validate_study(file).federation, Mock(), comparison)
-    for comparison.over in (False, True, True):
+    for comparison.ended in (False, True, True):
         watcher.refresh({"status": "127.0.0.1:1"}, {"server": "running"})
     assert completed == [comparison.scores.return_value]
