@@ -151,11 +151,11 @@ class FirstFile:
             "validation": "the best model is then the last one: nothing else can choose it",
             "test": "the summary then has scores on the validation images alone, by which the best model was chosen",
         }
-        told = {
+        uses = {
             "validation": "Every fifth round is scored on these images, and the best model chosen by them",
             "test": "The final and the best model are scored on these images, once, at the end",
         }
-        here = [part for part in told if part in self.server]
+        here = [part for part in uses if part in self.server]
         yield from (
             ["  evaluation:"] if here else _comment("evaluation: without images of the server no round is scored.", 2)
         )
@@ -167,7 +167,7 @@ class FirstFile:
                     4,
                 )
                 yield _entry("averageDecay", "0.9", 4)
-        for part, text in told.items():
+        for part, text in uses.items():
             if site := self.server.get(part):
                 yield from _comment(f"{text}: {self._contents(site)}.", 4)
                 yield from self._section(part, site, 4)

@@ -28,9 +28,9 @@ class ModelSizes:
 
     last: int
     """Last round of the stage."""
-    largest: int
+    with_parts: int
     """The global model with parts of other silos behind it, where the method sends any; else the global model."""
-    whole: int
+    alone: int
     """The global model."""
     update: int
     """A silo's update that others score, behind the frozen tensors."""
@@ -39,14 +39,14 @@ class ModelSizes:
     def of(cls, down: str, up: str, last: int) -> "ModelSizes":
         """Derive them from a stage's layouts (JSON)."""
         layout = Layout.from_json(down)
-        whole = sum(tensor.nbytes for tensor in layout.tensors if not tensor.name.startswith(HELPER))
-        return cls(last, layout.nbytes, whole, layout.front + Layout.from_json(up).nbytes)
+        alone = sum(tensor.nbytes for tensor in layout.tensors if not tensor.name.startswith(HELPER))
+        return cls(last, layout.nbytes, alone, layout.front + Layout.from_json(up).nbytes)
 
     def of_task(self, task: Task) -> set[int]:
         """Return those that the model of a task may have."""
         if task.kind is TaskKind.TRAIN:
-            return {self.largest, self.whole}
-        return {self.whole if task.held_out else self.update}
+            return {self.with_parts, self.alone}
+        return {self.alone if task.held_out else self.update}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,12 @@ class Limits:
             Its model has a length that no model of the run has, or what comes behind it is larger than the run's description needs.
         """
         large = task.behind.nbytes
-        own, allowed = task.model.nbytes - large, self._sizes_of(task)
-        if large > self.large_bytes or (allowed and own not in allowed):
-            found = f"task {task.id} is to receive {task.model.nbytes} bytes, {large} of them auxiliary data"
+        model_bytes, allowed = task.model.nbytes - large, self._sizes_of(task)
+        if large > self.large_bytes or (allowed and model_bytes not in allowed):
+            request = f"task {task.id} is to receive {task.model.nbytes} bytes, {large} of them auxiliary data"
             most = f"the run's description has {' or '.join(map(str, allowed)) or 'any number of'} bytes for its model"
             most += f" and {self.large_bytes:.0f} at most for auxiliary data"
-            raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}; {most}")
+            raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{request}; {most}")
 
     def _sizes_of(self, task: Task) -> list[int]:
         """Return the lengths in bytes that a task's model may have, without what comes behind it, ascending; empty: any."""

@@ -99,8 +99,8 @@ class OutboundGate:
             raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, f"{task.id}: {error}") from error
         name, digest = f"{task.round}.reveal", hashlib.sha256(" ".join(survivors).encode()).hexdigest()
         if any(known == name and other != digest for known, other in self.audit.sent("reveal", all_runs=False)):
-            found = f"{task.id}: the sum of round {task.round} was revealed for other silos"
-            raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, found)
+            reason = f"{task.id}: the sum of round {task.round} was revealed for other silos"
+            raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, reason)
         self._steps[task.id] = ("reveal", name, digest)
 
     def welcome(self) -> str:
@@ -136,8 +136,8 @@ class OutboundGate:
             trained=trained,
         )
         self._judge(request)
-        told = self._without_few(announcement.auxiliary_data, asked.round)
-        announcement = replace(announcement, auxiliary_data=told)
+        auxiliary_data = self._without_few(announcement.auxiliary_data, asked.round)
+        announcement = replace(announcement, auxiliary_data=auxiliary_data)
         check_announcement(announcement, self.state.samples)
         if self.guard is not None:
             if request.round is None:
@@ -216,8 +216,8 @@ class OutboundGate:
         self.audit.record("failure", task, code=code, facts=facts)
         self.state.count("failed")
         message = without_text(message) if code == PIECE_WRONG.code else message
-        told = code.startswith(CLEAR_CODES if self.guard is None else "ANC-22") and not _PATH.search(message)
-        self.link.fail(task, code, one_line(message) if told else CATALOGUE[code].title)
+        in_own_words = code.startswith(CLEAR_CODES if self.guard is None else "ANC-22") and not _PATH.search(message)
+        self.link.fail(task, code, one_line(message) if in_own_words else CATALOGUE[code].title)
 
     def progress(self, task: str, done: int, total: int) -> int:
         """Report the progress of a task in steps; return the number of steps committed by the federation.

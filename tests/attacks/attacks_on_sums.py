@@ -122,7 +122,7 @@ class SummedFederation(Federation):
         return found
 
 
-def _told(
+def _name_after(
     federation: SummedFederation, silo: str, kind: TaskKind, lie: str, failure: Failure = rounds.UNUSABLE_ANSWER
 ) -> str:
     """Play a lie until its member is named."""
@@ -133,24 +133,24 @@ def _told(
 
 @script(place=Place.SUMMED)
 def share_left_out(federation: SummedFederation) -> str:
-    return _told(federation, "d", TaskKind.REVEAL_SHARES, "leaves out a silo")
+    return _name_after(federation, "d", TaskKind.REVEAL_SHARES, "leaves out a silo")
 
 
 @script(place=Place.SUMMED)
 def wrong_shares(federation: SummedFederation) -> str:
-    return _told(federation, "e", TaskKind.REVEAL_SHARES, "reveals no share")
+    return _name_after(federation, "e", TaskKind.REVEAL_SHARES, "reveals no share")
 
 
 @script(place=Place.SUMMED)
 def more_weight_than_images(federation: SummedFederation) -> str:
-    return _told(federation, "f", TaskKind.SHOW_KEYS, "says that it weighs 10^9")
+    return _name_after(federation, "f", TaskKind.SHOW_KEYS, "says that it weighs 10^9")
 
 
 @script(place=Place.SUMMED)
 def shares_of_no_secret(federation: SummedFederation) -> str:
-    return _told(federation, "g", TaskKind.SHARE_SECRETS, "deals no polynomial")
+    return _name_after(federation, "g", TaskKind.SHARE_SECRETS, "deals no polynomial")
 
 
 @script(place=Place.SUMMED)
 def update_without_masks(federation: SummedFederation) -> str:
-    return _told(federation, "h", TaskKind.TRAIN, "sends no masks", rounds.IMPOSSIBLE_SUM)
+    return _name_after(federation, "h", TaskKind.TRAIN, "sends no masks", rounds.IMPOSSIBLE_SUM)
