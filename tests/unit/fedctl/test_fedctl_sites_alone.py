@@ -180,6 +180,24 @@ def test_nothing_is_trained_that_is_not_wanted_or_was_measured(tmp_path: Path, m
     assert len(started) == len(said) == 1
 
 
+def test_a_failure_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, said = Workdir(tmp_path), list[str]()
+    run.make()
+    monkeypatch.setattr("fedctl.processes.Child.start", lambda child: None)
+    monkeypatch.setattr("fedctl.processes.Child.wait", lambda child: 1)
+    monkeypatch.setattr("fedctl.processes.Child.failure", lambda child, status: AnchorageError(LOSS_NOT_FINITE, "x"))
+    with comparison(run, study(tmp_path, SEMI, "All None All"), said, wanted=True) as compared:
+        assert not compared.ended
+        for _ in range(2):
+            assert compared.scores() == AloneScores() and compared.ended
+    assert [
+        line.startswith("training at each of a, c alone and on the labels alone failed: ANC-") for line in said
+    ] == [
+        False,
+        True,
+    ]
+
+
 def test_where_the_server_trains_its_anchors_alone_are_the_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
