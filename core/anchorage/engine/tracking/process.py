@@ -105,7 +105,7 @@ class Sender:
         """Let the process send what waits, as long as it makes progress, and return what MLflow has then.
 
         Processor time counts as progress: on a busy machine the process may need minutes until it sends its first event. One that has
-        ended before everything was sent is started again.
+        ended before everything was sent is started again, and so is one that sent everything while another event came.
 
         Parameters
         ----------
@@ -114,19 +114,22 @@ class Sender:
         at_most_seconds : float
             Longest time in all.
         """
-        if self._process.poll() is not None and what_is_sent(self._outbox, "").missing is not None:
-            self._process = self._start()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
         timeout = ProgressTimeout(idle_seconds, at_most_seconds, time.monotonic())
-        while self._process.poll() is None and not timeout.is_over(self._progress(), time.monotonic()):
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_LOOK_SECONDS)
-        if self._process.poll() is None:
-            self._end()
-            return what_is_sent(self._outbox, "the process that sends it was ended because it took too long")
-        status = self._process.returncode
-        return what_is_sent(self._outbox, f"the process that sends it ended with status {status}" if status else "")
+        while True:
+            if self._process.poll() is not None and what_is_sent(self._outbox, "").missing is not None:
+                self._process = self._start()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            while self._process.poll() is None and not timeout.is_over(self._progress(), time.monotonic()):
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_LOOK_SECONDS)
+            if self._process.poll() is None:
+                self._end()
+                return what_is_sent(self._outbox, "the process that sends it was ended because it took too long")
+            status = self._process.returncode
+            sent = what_is_sent(self._outbox, f"the process that sends it ended with status {status}" if status else "")
+            if status or sent.missing is None or sent.missing.failure is not TRACKING_UNREACHABLE:
+                return sent  # else an event came after the process had sent everything, while it ended
 
     def _progress(self) -> tuple[Progress, float]:
         """Return what changes while events are sent, by this process or by one that a killed server left."""

@@ -1,5 +1,6 @@
 """The outbox and what the server notes in it; no MLflow."""
 
+import io
 import json
 import logging
 import os
@@ -12,7 +13,7 @@ import pytest
 from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.engine.events import Observer, RoundCommitted
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
-from anchorage.engine.tracking import Outbox, Progress, TrackedRun
+from anchorage.engine.tracking import Outbox, Progress, Sender, TrackedRun
 from anchorage.engine.tracking import outbox as outbox_module
 from anchorage.engine.tracking.outbox import EVENTS, read_events
 from anchorage.engine.tracking.process import ProgressTimeout, what_is_sent
@@ -234,6 +235,30 @@ def test_what_mlflow_does_not_have_is_told(tmp_path, progress, told):
     Outbox(tmp_path).append("run", {})
     Progress(**progress).write(tmp_path)
     assert str(what_is_sent(tmp_path, "why").missing) == told
+
+
+def test_what_is_noted_while_the_sender_ends_is_sent_by_another(tmp_path, monkeypatch):
+    outbox, started = Outbox(tmp_path), []
+    outbox.append("end", {})
+
+    class SendsAndEnds:
+        """Has sent what was there at its start; the first ends while the completed model card comes."""
+
+        returncode, pid = 0, os.getpid()
+
+        def __init__(self, *_, **__):
+            started.append(self)
+            self.stdin = io.BytesIO()
+            Progress(offset=(tmp_path / EVENTS).stat().st_size).write(tmp_path)
+
+        def poll(self):
+            if len(started) == 1 and self.stdin.closed:
+                outbox.append("card", {})
+            return self.returncode
+
+    monkeypatch.setattr("subprocess.Popen", SendsAndEnds)
+    assert Sender(tmp_path, "sqlite://").finish().missing is None
+    assert len(started) == 2
 
 
 def test_only_the_time_without_progress_is_limited():
