@@ -129,7 +129,13 @@ class FirstFile:
                 f"intensity: which values become black and white, at every site and wherever the model is used. {_of_volumes(facts)}",
                 2,
             )
-            fields = {**recipe.model, "channels": 1, "volume": self.volume, "intensity": intensity or {"zScore": {}}}
+            channels = max(1, *(len(site.section.channel_files) for site in sites))
+            fields = {
+                **recipe.model,
+                "channels": channels,
+                "volume": self.volume,
+                "intensity": intensity or {"zScore": {}},
+            }
             yield _entry("model", fields, 2)
             return
         yield from _comment(

@@ -34,7 +34,7 @@ from fedctl.recipe import Labels, Weights
 from fedctl.several_findings import recognised
 from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look, plain_section, relisted
 from fedctl.validation import validate_file
-from fedctl.volume_folders import masked_volumes, tell_of_volumes, volume_of
+from fedctl.volume_folders import masked_volumes, tell_of_volumes, volume_of, with_channels
 from fedctl.writing import writing
 
 LABELLED = ":labels"
@@ -108,6 +108,8 @@ def begin_study(wanted: InitRequest) -> None:
         else look(role, place, root, columns.get(role), task, volumes=bool(volumes))
         for role, place in places.items()
     }
+    if volumes:
+        sites = with_channels(sites)
     if asking and not volumes:  # a table of volumes without a column of masks is refused
         wanting = [*request.server, *(name for name, (_, labelled) in silos.items() if labelled)]
         sites |= {role: _ask_column(sites[role], places[role], root, task) for role in wanting}

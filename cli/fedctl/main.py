@@ -319,12 +319,20 @@ def predict(
         Path | None,
         typer.Option(help="Folder for a PNG per image of the class of each pixel, by a model that segments."),
     ] = None,
+    channel_files: Annotated[
+        str,
+        typer.Option(
+            metavar="END,...",
+            help="How the names of a volume's files end, one for each channel in the model's order: _t1,_flair.",
+        ),
+    ] = "",
     output: Output = Format.TABLE,
 ) -> None:
     """Predict what images show by a trained model."""
     from fedctl.prediction import predict_images
 
-    predict_images(model, images, best, grad_cam, output, masks)
+    endings = [ending for ending in channel_files.split(",") if ending]
+    predict_images(model, images, best, grad_cam, output, masks, endings)
 
 
 @app.command(rich_help_panel=RUNS)

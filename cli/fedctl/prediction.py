@@ -45,7 +45,13 @@ MAPS_BATCH = 4
 
 
 def predict_images(
-    where: str, images: Sequence[Path], best: bool, grad_cam: Path | None, output: Format, masks: Path | None = None
+    where: str,
+    images: Sequence[Path],
+    best: bool,
+    grad_cam: Path | None,
+    output: Format,
+    masks: Path | None = None,
+    channel_files: Sequence[str] = (),
 ) -> None:
     """Print what the model says of every image that can be read, such as its class.
 
@@ -61,6 +67,8 @@ def predict_images(
         How to print; ``wide`` has the probability of every class of a classification.
     masks : Path or None
         Folder for the masks of a segmentation.
+    channel_files : sequence of str
+        How the names of the files of a volume's channels end, in the order of the model's channels.
 
     Raises
     ------
@@ -80,11 +88,15 @@ def predict_images(
         )
     if masks is not None and not maps:
         raise typer.BadParameter(f"--masks is of segmentations; the model's task is {trained.described.task.name}")
+    channels = trained.described.channels if trained.described.volume is not None else 0
+    if channel_files and len(channel_files) != channels:
+        what = f"volumes of {counted(channels, 'channel')}" if channels else "flat images"
+        raise typer.BadParameter(f"--channel-files names {len(channel_files)} channels; the model takes {what}")
     predictions: list[Mapping[str, Any]] = []
     unusable: list[dict[str, str]] = []
     volumes = trained.described.volume is not None
     if volumes:
-        predictions += predicted_volumes(model, names, masks, unusable)
+        predictions += predicted_volumes(model, names, masks, unusable, channel_files)
     size = MAPS_BATCH if maps else BATCH
     for start in range(0, 0 if volumes else len(names), size):
         some = names[start : start + size]

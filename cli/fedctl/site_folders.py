@@ -20,7 +20,7 @@ from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.decoding import Decoded, Input
 from anchorage.learning.data.divisions import refuse_empty
-from anchorage.learning.data.folders import file_of
+from anchorage.learning.data.folders import file_of, without_suffix
 from anchorage.learning.data.grids import LEAST_SLICES
 from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.intensity import intensity_of
@@ -28,6 +28,7 @@ from anchorage.learning.data.label_kinds import refuse_masks
 from anchorage.learning.data.labels import ReadLabels
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing, Series, Source
+from anchorage.learning.data.mask_folders import FURTHER_CHANNEL
 from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.med_mnist import SUFFIX, is_med_mnist
 from anchorage.learning.data.table_columns import split_column
@@ -70,6 +71,8 @@ class SiteFolder:
     """What the files of some of the images say of themselves, such as ``modality CT``."""
     flat: int = 0
     """Images that are no volumes, in a federation of volumes."""
+    further_channels: tuple[str, ...] = ()
+    """How the names of files end that have further channels of its volumes, such as ``_0001``."""
 
     @property
     def unlabelled(self) -> int:
@@ -207,7 +210,8 @@ def site_of_volumes(role: str, section: SiloData, listing: Listing, root: Path) 
     flat = sum(not is_volume(source) for source in listing.sources)
     columns = _columns(section, root) if section.manifest is not None else ()
     names = {listing.stratum_names[0]: masked} if masked else {}
-    return SiteFolder(role, section, names, len(listing), (), True, columns, facts, flat)
+    further = tuple(sorted({without_suffix(file)[-5:] for file in listing.left_out.get(FURTHER_CHANNEL, ())}))
+    return SiteFolder(role, section, names, len(listing), (), True, columns, facts, flat, further)
 
 
 def is_volume(source: Source) -> bool:

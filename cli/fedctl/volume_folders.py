@@ -1,7 +1,7 @@
 """Sites whose images are volumes with masks, in folders or tables, and a spacing and patches that suit them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from anchorage.learning.data.grids import Grid, spaced
 from anchorage.learning.data.header_rows import may_have_header
 from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.listing import Listing, Series
+from anchorage.learning.data.mask_folders import FIRST_CHANNEL
 from anchorage.learning.data.masks import MaskReader, whole_numbers
 from anchorage.learning.data.med_mnist import is_med_mnist
 from anchorage.learning.hooks import expect
@@ -115,6 +116,26 @@ def volume_of(masked_volumes: Sequence[MaskedVolumes]) -> Mapping[str, Any]:
         "patch": [max(_SIDE_STEP, min(side, LONGEST_PATCH) // _SIDE_STEP * _SIDE_STEP) for side in usual_size],
         "patchesPerCase": 2,
         "foregroundShare": "0.7",
+    }
+
+
+def with_channels(sites: Mapping[str, SiteFolder]) -> dict[str, SiteFolder]:
+    """Return sites of volumes with the channels that lie in files of their own, where all sites have the same; else warn of those left out."""
+    endings = {site.further_channels for site in sites.values()}
+    if len(endings) > 1:
+        for site in sites.values():
+            if site.further_channels:
+                remedy = "name what all sites have by channels and channelFiles (docs/volumes.md)"
+                warn(
+                    f"{site.role}: {', '.join(site.further_channels)} are left out, for not every site has them; {remedy}"
+                )
+        return dict(sites)
+    channels = (FIRST_CHANNEL, *next(iter(endings), ()))
+    if len(channels) == 1:
+        return dict(sites)
+    return {
+        role: replace(site, section=site.section.model_copy(update={"channel_files": channels}))
+        for role, site in sites.items()
     }
 
 

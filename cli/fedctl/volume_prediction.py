@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 
 def predicted_volumes(
-    model: "ImageModel", files: Sequence[Path], folder: Path | None, unusable: list[dict[str, str]]
+    model: "ImageModel",
+    files: Sequence[Path],
+    folder: Path | None,
+    unusable: list[dict[str, str]],
+    endings: Sequence[str] = (),
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield what is told of each volume: a NIfTI file, or a series of DICOM files, which has the name of its first file.
+    """Yield what is told of each volume: a NIfTI file, or a series of DICOM files, or a file for each channel; it has the name of its first file.
 
     Parameters
     ----------
@@ -31,18 +35,20 @@ def predicted_volumes(
         Where masks are written, a NIfTI file each.
     unusable : list of dict
         Gets those that cannot be used.
+    endings : sequence of str
+        How the names of the files of each channel end, in the order of the model's channels; empty: a volume is one file or series.
     """
     from anchorage.learning.data.decoding import RefusedImageError
-    from anchorage.learning.data.listing import Series
+    from anchorage.learning.data.listing import Channels, Series
     from anchorage.learning.data.nifti import write_classes
     from anchorage.learning.volume_prediction import predict_volume
 
-    listing = _volumes(files)
+    listing = _volumes_of_channels(files, endings) if endings else _volumes(files)
     for number, (name, source) in enumerate(zip(listing.ids, listing.sources, strict=True)):
         try:
             if number in listing.bad:
                 raise RefusedImageError(listing.bad[number].reason, listing.bad[number].detail)
-            if not isinstance(source, Path | Series):
+            if not isinstance(source, Path | Series | Channels):
                 raise RefusedImageError("Unsupported", "no volume")
             mask = predict_volume(model, source)
         except RefusedImageError as refused:
@@ -78,3 +84,23 @@ def _volumes(files: Sequence[Path]) -> "Listing":
     listing = Listing(ids, ids, tuple(files), none, none, (), {})
     headers = {row: header for row, header in enumerate(read_headers(files)) if header is not None}
     return as_volumes(listing, headers, named=False)
+
+
+def _volumes_of_channels(files: Sequence[Path], endings: Sequence[str]) -> "Listing":
+    """Return the volumes of some files of which each has one channel, and as bad what has none or lacks some."""
+    from anchorage.learning.data.folders import without_suffix
+    from anchorage.learning.data.listing import BadImage, Channels, Listing, Source
+    from anchorage.learning.data.mask_folders import by_channel, ending_of, wrong_channels
+
+    names = list(map(str, files))
+    others = [name for name in names if not ending_of(without_suffix(name), endings)]
+    volumes = [*by_channel([name for name in names if name not in others], endings).values()]
+    ids = [next(file for several in volume for file in several) for volume in volumes] + others
+    wrong = [wrong_channels(volume, endings) for volume in volumes]
+    wrong += [("ChannelMissing", f"its name ends in none of {', '.join(endings)}")] * len(others)
+    bad = {row: BadImage(ids[row], *reason) for row, reason in enumerate(wrong) if reason is not None}
+    sources: list[Source] = [
+        None if row in bad else Channels(tuple(Path(file) for (file,) in volumes[row])) for row in range(len(ids))
+    ]
+    none = np.full(len(ids), -1)
+    return Listing(tuple(ids), tuple(ids), tuple(sources), none, none, (), bad)

@@ -19,6 +19,7 @@ def _sections() -> Iterator[Refusal]:
     everywhere: tuple[tuple[str, Any, str], ...] = (
         ("without its claim", {"format": "ImageFolder"}, ""),
         ("without its manifest", {"format": "CsvManifest", "claimName": "derm"}, ""),
+        ("of one channel twice", {"format": "ImageFolder", "claimName": "derm", "channelFiles": ["_t1", "_t1"]}, ""),
     )
     at_the_server: tuple[tuple[str, Any, str], ...] = (
         ("of the test part of 0 %", {"format": "Digits", "use": "Test"}, ""),
@@ -110,6 +111,14 @@ FIELDS = (
     ),
     spec("GPUs for some devices", SHARED, "managed", "WrongForm", SILO),
     spec("an evaluation of nothing", {"evaluation": {"everyRounds": 2}}, "evaluation", "WrongForm"),
+    spec("two colours", {"model.channels": 2}, "model", "WrongForm"),
+    spec(
+        "channels of flat images in files of their own",
+        {"evaluation.validation": {**DIGITS, "use": "Test", "channelFiles": ["_t1"]}},
+        "evaluation.validation.channelFiles",
+        MEANINGLESS,
+        ANCHORED,
+    ),
     spec("images too small for their network", {"model.network": "MoonCnn"}, "model", "WrongForm"),
     spec(
         "ports of nodes that lead nowhere",

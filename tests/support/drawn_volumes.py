@@ -64,6 +64,22 @@ def write_pairs(
             nibabel.save(nibabel.Nifti1Image(classes, affine), of_masks / f"case-{row:02d}.nii.gz")
 
 
+def split_channels(images: Path, endings: tuple[str, ...]) -> None:
+    """Put in the place of each volume of a folder a file for each channel: the volume, and its values with 1,000 and more of noise added."""
+    import nibabel
+
+    for file in sorted(images.iterdir()):
+        image, name = nibabel.load(file), file.name.removesuffix(".nii.gz")
+        for channel, ending in enumerate(endings):
+            values = image.get_fdata(dtype=np.float32)
+            noise = np.random.default_rng(channel).normal(1000 * channel, channel, values.shape)
+            nibabel.save(
+                nibabel.Nifti1Image((values + noise).astype(np.float32), image.affine),
+                file.with_name(f"{name}{ending}.nii.gz"),
+            )
+        file.unlink()
+
+
 def write_study(
     folder: Path, method: dict[str, Any], *, silos: int = 2, rounds: int = 2, labels: str = "All", **spec: Any
 ) -> Path:

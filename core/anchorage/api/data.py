@@ -256,6 +256,12 @@ class DataSection(Document):
         "masks, mask_path, mask_file and segmentation that exists. Without a table, masks lie in a folder masks beside a folder images "
         "under equal names, or beside the images as NAME_mask.png.",
     )
+    channel_files: Annotated[tuple[Column, ...], Field(max_length=64)] = Field(
+        (),
+        description="What tells the files of a volume's channels apart, in the order of the model's channels, where each has a file of its own. "
+        "For ImageFolder: how their names end before the suffix, such as _0000 and _0001, or _t1 and _flair. For CsvManifest: the columns with "
+        "their files, folders or series, which stand in the place of `imageColumn`. Absent: a volume is one file or series.",
+    )
     mask_values: Annotated[dict[MaskValue, Label], Field(max_length=1000)] = Field(
         {},
         description='Class of each value that the pixels of masks have, such as {"255": lesion}; 0 is the first class, the background, unless it is '
@@ -342,6 +348,10 @@ class DataSection(Document):
             )
         if reader.needs_manifest and self.manifest is None:
             raise ValueError(f"found the format {self.format} without manifest; name the CSV file below the folder")
+        if len(set(self.channel_files)) < len(self.channel_files):
+            raise ValueError(
+                "found channelFiles that name one channel twice; name each once, in the order of the model's channels"
+            )
         return self
 
 

@@ -104,7 +104,7 @@ class Inference(_Recorded):
     """Architecture."""
     image_size: Annotated[int, Field(ge=8, le=4096)]
     """Height and width of an image in pixels."""
-    channels: Literal[1, 3]
+    channels: Annotated[int, Field(ge=1, le=16)]
     """1 for grey, 3 for RGB."""
     resizing: Literal["coverAndCrop", "containAndPad"]
     """Bilinear, antialiased. ``coverAndCrop``: the shorter side is resized to `image_size`, and the middle is cut out. ``containAndPad``: the longer

@@ -212,8 +212,10 @@ class ModelSpec(Document):
         description="How an image becomes square. Crop: its shorter side is scaled to imageSize, and the centre is cropped. Pad: its longer side is "
         "scaled to it, and the rest is black, so that nothing is cut off. Absent: Pad for a segmentation, Crop for other tasks.",
     )
-    channels: Literal[1, 3] = Field(
-        3, description="Number of channels of the network's input: 1 for grey, 3 for RGB. Images are converted to it."
+    channels: Annotated[int, Field(ge=1, le=16)] = Field(
+        3,
+        description="Number of channels of the network's input. Images: 1 for grey, 3 for RGB; they are converted to it. With `volume`: as many as a "
+        "file has along its last axis, or as `channelFiles` of a data section names.",
     )
     augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
@@ -312,6 +314,14 @@ class ModelSpec(Document):
         if self.volume is not None and self.image_size != max(self.volume.patch):
             raise ValueError(
                 f"found imageSize {self.image_size} beside volume, whose patch is the network's input; leave imageSize out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _colours(self) -> Self:
+        if self.volume is None and self.channels not in (1, 3):
+            raise ValueError(
+                f"found {self.channels} channels, allowed are 1 for grey and 3 for RGB; volumes may have others"
             )
         return self
 

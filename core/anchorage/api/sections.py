@@ -8,9 +8,10 @@ from typing import Any
 
 from anchorage.api.data import DataSection
 from anchorage.api.errors.data import CLASSES_DIFFER, PARTITION_IMPOSSIBLE
-from anchorage.api.errors.documents import POOLS_DIFFER
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, POOLS_DIFFER
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import FieldPath, Mistake
+from anchorage.api.model import ModelSpec
 from anchorage.api.slot import unknown
 
 _PART_ONLY = {"part", "silo"}
@@ -43,6 +44,7 @@ class _Use:
         yield ("splitColumn",), section.split_column
         yield ("classMap",), section.class_map
         yield ("maskColumn",), section.mask_column
+        yield ("channelFiles",), section.channel_files
         yield ("maskValues",), section.mask_values
         yield ("ignoredValue",), section.ignored_value
         yield ("validationPercent",), section.validation_percent
@@ -62,6 +64,22 @@ def check_sections(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mi
             yield Mistake(CLASSES_DIFFER, (*use.path, "unannotated"), message, silo=use.silo)
         if federation.spec.task.gives_maps:
             yield from _of_one_class(use, federation.spec.task.name)
+        if message := channel_files_mistake(use.section, federation.spec.model):
+            yield Mistake(MEANINGLESS_OVERRIDE, (*use.path, "channelFiles"), message, silo=use.silo)
+
+
+def channel_files_mistake(section: DataSection, model: ModelSpec) -> str | None:
+    """Return what is wrong with a section's `channelFiles` for a model, and what to do; None: nothing."""
+    count = len(section.channel_files)
+    if not count:
+        return None
+    if model.volume is None:
+        return f"found {count} channels, but channels in files of their own are of volumes; leave it out, or set spec.model.volume"
+    if section.format not in ("ImageFolder", "CsvManifest"):
+        return f"found {count} channels of the format {section.format}, whose series are volumes; name the series of each channel in a table"
+    if count != model.channels:
+        return f"found {count} channels, but the model has {model.channels}; name as many as spec.model.channels"
+    return None
 
 
 def _of_one_class(use: _Use, task: str) -> Iterator[Mistake]:

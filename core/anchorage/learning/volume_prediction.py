@@ -16,7 +16,7 @@ from anchorage.learning.data.cases import case_of
 from anchorage.learning.data.decoders import shades_of
 from anchorage.learning.data.grids import Grid, on_own_grid
 from anchorage.learning.data.listed_images import without_warnings
-from anchorage.learning.data.listing import Series
+from anchorage.learning.data.listing import Channels, Series
 from anchorage.learning.data.volumes import box_of
 from anchorage.learning.inference import ImageModel
 from anchorage.learning.sliding_window import sliding_logits
@@ -34,15 +34,15 @@ class PredictedVolume:
     """Volume of each class, background first."""
 
 
-def predict_volume(model: ImageModel, source: Path | Series) -> PredictedVolume:
+def predict_volume(model: ImageModel, source: Path | Series | Channels) -> PredictedVolume:
     """Predict a volume.
 
     Parameters
     ----------
     model : ImageModel
         Of volumes.
-    source : Path or Series
-        A NIfTI file, or the files of a DICOM series.
+    source : Path, Series or Channels
+        A NIfTI file, the files of a DICOM series, or such for each channel.
 
     Raises
     ------

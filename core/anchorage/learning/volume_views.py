@@ -19,7 +19,7 @@ GAIN, LIFT = {"learnt": 0.1, "weak": 0.1, "strong": 0.3}, {"learnt": 0.05, "weak
 """By how much contrast and brightness of a view change at most."""
 
 
-VOLUME = Augmentation((VOLUME_MEAN,) * 3, (VOLUME_DEVIATION,) * 3)
+VOLUME = Augmentation((VOLUME_MEAN,), (VOLUME_DEVIATION,))
 """Of which only the normalisation serves volumes."""
 
 

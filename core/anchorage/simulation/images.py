@@ -15,7 +15,7 @@ from anchorage.api.model import ModelDescription
 from anchorage.engine.store.durable import storage_errors
 from anchorage.learning.data import Choice, ImageSet, Pools, assembled, decoded
 from anchorage.learning.data.fingerprints import Fingerprint
-from anchorage.learning.data.listing import Series, Source, file_and_frame
+from anchorage.learning.data.listing import Channels, Series, Source, file_and_frame
 from anchorage.learning.data.report import Findings
 from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.hooks import expect
@@ -76,8 +76,8 @@ def _state_of(source: Source) -> Hashable:
     """Return what changes when an image does: of a file its path, size and time; pixels in memory themselves."""
     if source is None or isinstance(source, np.ndarray):
         return source if source is None else source.tobytes()
-    if isinstance(source, Series):
-        return tuple(map(_state_of, source.files))
+    if isinstance(source, Series | Channels):
+        return tuple(map(_state_of, source.files if isinstance(source, Series) else source.parts))
     file, frame = file_and_frame(source)
     try:
         file_status = Path(file or "").stat()

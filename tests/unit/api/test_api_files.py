@@ -191,7 +191,10 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
         (
             "imageSize: 32",
             "imageSize: 32, channels: 2",
-            "ANC-1012 UnknownChoice: derm.yaml:6: spec.model.channels: found 2, allowed is one of 1, 3",
+            (
+                "ANC-1013 WrongForm: derm.yaml:6: spec.model: found 2 channels, allowed are 1 for grey and 3 for RGB; "
+                "volumes may have others"
+            ),
         ),
         (
             "name: silo-a",

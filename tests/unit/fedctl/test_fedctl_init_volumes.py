@@ -11,7 +11,7 @@ import yaml
 from drawn_images import draw
 from drawn_masks import write_pairs as write_pictures
 from drawn_scans import CT, MR, write_nifti, write_series
-from drawn_volumes import drawn_volume, write_pairs
+from drawn_volumes import drawn_volume, split_channels, write_pairs
 from typer.testing import CliRunner
 
 from anchorage.api.errors import AnchorageError
@@ -230,3 +230,27 @@ def test_spacing_and_patch_are_of_the_usual_volume() -> None:
     assert found["patch"] == [64, 64, 40]
     thin = volume_of([MaskedVolumes(site, (1,), (grid((40, 40, 3), (0.01, 0.62, 6.03)),))])
     assert thin["spacing"] == ["0.05", "0.6", "6.05"] and thin["patch"] == [8, 40, 8]
+
+
+def write_channels(folder: Path, endings: tuple[str, ...]) -> None:
+    """Write volumes in the layout of nnU-Net, a file for each channel."""
+    write_pairs(folder, 2, folders=("imagesTr", "labelsTr"))
+    split_channels(folder / "imagesTr", endings)
+
+
+def test_channels_in_files_of_their_own_are_used_where_every_site_has_them(tmp_path: Path) -> None:
+    for site in ("a", "b"):
+        write_channels(tmp_path / site, ("_0000", "_0001"))
+    printed, spec, silos = begun(tmp_path, "a:labels", "b:labels")
+    assert spec["model"]["channels"] == 2 and "warning" not in printed
+    assert [silo["managed"]["data"]["channelFiles"] for silo in silos] == [["_0000", "_0001"]] * 2
+    table = checked(tmp_path)
+    assert re.findall("^ *[ab] .*", table, re.MULTILINE) and "bad" not in table.replace("onBadImage", "")
+
+
+def test_channels_that_one_site_lacks_are_left_out_and_named(tmp_path: Path) -> None:
+    write_channels(tmp_path / "a", ("_0000", "_0001", "_0002"))
+    write_channels(tmp_path / "b", ("_0000",))
+    printed, spec, silos = begun(tmp_path, "a:labels", "b:labels")
+    assert spec["model"]["channels"] == 1 and not any("channelFiles" in silo["managed"]["data"] for silo in silos)
+    assert "a: _0001, _0002 are left out, for not every site has them; name what all sites have" in printed

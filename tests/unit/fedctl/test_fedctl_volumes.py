@@ -89,6 +89,42 @@ def test_people_are_told_millilitres_and_bad_volumes_are_named(
     assert not (tmp_path / "masks" / "0000-case-00.nii.gz").exists()
 
 
+class BrightInTheSecond(torch.nn.Module):
+    """Two maps: where the second channel of a volume is bright, and its negative."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([-x[:, 1:], x[:, 1:]], 1)
+
+
+@pytest.fixture
+def of_two_channels(monkeypatch: pytest.MonkeyPatch) -> ImageModel:
+    """Have commands find a model of two channels that draws masks by the brightness of the second."""
+    model = by_brightness(MODEL.model_copy(update={"channels": 2}), "bodies")
+    model.network = BrightInTheSecond()  # type: ignore[assignment]
+    return have_found(monkeypatch, model)
+
+
+def test_a_volume_of_channels_in_files_of_their_own_is_predicted(of_two_channels: ImageModel, tmp_path: Path) -> None:
+    t1, flair = np.zeros((2, 12, 20, 9), np.float32)
+    t1[:6], flair[6:] = 1000, 1000
+    for name, values in (("a_flair", flair), ("a_t1", t1), ("b_t1", t1), ("notes", t1)):
+        nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / f"{name}.nii.gz")
+    command = ["predict", "-m", "run", str(tmp_path), "--masks", str(tmp_path / "masks"), "-o", "json"]
+    done = CliRunner().invoke(app, [*command, "--channel-files", "_t1,_FLAIR"])
+    told = json.loads(done.stdout)
+    (prediction,) = told["predictions"]
+    assert prediction["image"].endswith("a_t1.nii.gz")
+    assert np.array_equal(np.asarray(nibabel.load(prediction["mask"]).dataobj), flair > 0)
+    assert [(Path(bad["image"]).name, bad["reason"], bad["message"]) for bad in told["unusable"]] == [
+        ("b_t1.nii.gz", "ChannelMissing", "no file of its name ends in _FLAIR"),
+        ("notes.nii.gz", "ChannelMissing", "its name ends in none of _t1, _FLAIR"),
+    ]
+    done = CliRunner().invoke(app, [*command, "--channel-files", "_t1"])
+    assert done.exit_code == 2 and "names 1 channels; the model takes volumes of 2 channels" in " ".join(
+        done.output.replace("│", "").split()
+    )
+
+
 def test_grad_cam_is_refused(shown: ImageModel, tmp_path: Path) -> None:
     write_pairs(tmp_path, 1)
     with pytest.raises(typer.BadParameter, match="a segmentation has --masks"):

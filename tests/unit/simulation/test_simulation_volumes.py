@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn_volumes import MODEL, VOLUME, write_study
+import yaml
+from drawn_volumes import MODEL, VOLUME, split_channels, write_study
 
 from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_study
@@ -63,6 +64,41 @@ def test_confident_voxels_of_volumes_without_masks_are_learnt(labels: dict[str, 
         (tmp_path / "plain" / "data" / f"site-{silo}" / "masks" / "case-01.nii.gz").unlink()
     _, other = simulate(validate_study(plain), tmp_path / "plain" / "data", tmp_path / "other")
     assert other.latest().model.digest != store.latest().model.digest
+
+
+def channelled_study(folder: Path, channels: int, **section: Any) -> Path:
+    """Write a federation of volumes of two channels in files of their own, as the sections have it, for a model of so many channels."""
+    file = write_study(folder, {"name": "FedAvg"}, rounds=1, model={**MODEL, "channels": channels})
+    for site in (folder / "data").iterdir():
+        split_channels(site / "images", ("_t1", "_t2"))
+    federation, *silos = yaml.safe_load_all(file.read_text())
+    for data in (federation["spec"]["evaluation"]["validation"], *(silo["spec"]["managed"]["data"] for silo in silos)):
+        data |= section
+    file.write_text(yaml.safe_dump_all([federation, *silos]))
+    return file
+
+
+def test_volumes_of_channels_in_files_of_their_own_train(tmp_path: Path) -> None:
+    study = validate_study(channelled_study(tmp_path, 2, channelFiles=["_t1", "_t2"]))
+    record, store = simulate(study, tmp_path / "data", tmp_path / "run")
+    assert np.isfinite(record.metrics["dice"])
+    shapes = [tuple(array.shape) for array in store.latest().model.arrays().values()]
+    assert any(shape[1:] == (2, 3, 3, 3) for shape in shapes), "the first convolution takes both channels"
+
+
+@pytest.mark.parametrize(
+    ("channels", "section", "message"),
+    [
+        (2, {"channelFiles": ["_t1"]}, "found 1 channels, but the model has 2; name as many as spec.model.channels"),
+        (2, {"format": "DicomFolder", "channelFiles": ["a", "b"]}, "name the series of each channel in a table"),
+    ],
+)
+def test_channels_that_do_not_fit_the_model_are_refused_before_the_run(
+    channels: int, section: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DocumentError) as refused:
+        validate_study(channelled_study(tmp_path, channels, **section))
+    assert str(refused.value).count(message) == 3, "of both silos and of the validation images"
 
 
 def test_silos_score_on_volumes_of_their_own(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ mask has the grid of its image, and takes the nearest voxel.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,9 @@ from anchorage.learning.data.decoding import (
     read_beginning,
 )
 from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, refuse_large, spaced
-from anchorage.learning.data.listing import Series
+from anchorage.learning.data.listing import Channels, Series
 from anchorage.learning.data.masks import as_of_mask, classes_of, whole_numbers
-from anchorage.learning.data.scans import Scan, refuse_flat
+from anchorage.learning.data.scans import Scan, digest_of_volume, refuse_flat
 
 RANGES = tuple(2**bits - 1 for bits in (8, 12, 16, 20, 24))
 """Ends of ranges of values."""
@@ -35,6 +35,9 @@ VALUES_UP_TO = "values up to "
 """Begins the fact that says which of `RANGES` a volume's values reach, by which people are told how the scales of sites differ."""
 WHITE = 65535
 """Level of white in a case; 0 is black."""
+
+
+N = TypeVar("N", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +81,7 @@ class Case:
 
 
 def case_of(
-    source: Path | Series,
+    source: Path | Series | Channels,
     mask: Path | Series | None,
     channels: int,
     spacing: tuple[float, float, float],
@@ -90,8 +93,8 @@ def case_of(
 
     Parameters
     ----------
-    source : Path or Series
-        The volume: one file, or the files of a series.
+    source : Path, Series or Channels
+        The volume: one file, the files of a series, or a file or series for each channel.
     mask : Path, Series or None
         Its mask, on the same grid; None: it has none.
     channels : int
@@ -134,13 +137,13 @@ def case_of(
     return Case(levels, placed, counts, grid, wanted, facts, digest, decoder)
 
 
-def read_scan(source: Path | Series, channels: int = 1) -> Scan:
+def read_scan(source: Path | Series | Channels, channels: int = 1) -> Scan:
     """Read a volume by the decoder that recognises its file, or the first file of its series.
 
     Parameters
     ----------
-    source : Path or Series
-        One file, or the files of a series.
+    source : Path, Series or Channels
+        One file, the files of a series, or a file or series for each channel.
     channels : int
         How many it must have.
 
@@ -151,6 +154,8 @@ def read_scan(source: Path | Series, channels: int = 1) -> Scan:
     AnchorageError
         PACKAGE_MISSING, PIECE_WRONG.
     """
+    if isinstance(source, Channels):
+        return _read_channels(source, channels)
     files = source.files if isinstance(source, Series) else (source,)
     if not files:
         raise RefusedImageError("Missing", "no such file")
@@ -164,8 +169,48 @@ def read_scan(source: Path | Series, channels: int = 1) -> Scan:
             raise WrongResultError(shown(scan), "a Scan with values of float32 [c, i, j, k] that fill its grid")
     refuse_flat(scan.grid.shape)
     if len(scan.values) != channels:
-        raise RefusedImageError("Unsupported", f"{len(scan.values)} channels, but {channels} are needed")
+        others = "; name the files of the others by channelFiles" if len(scan.values) == 1 else ""
+        raise RefusedImageError("Unsupported", f"{len(scan.values)} channels, but {channels} are needed{others}")
     return replace(scan, decoder=version)
+
+
+def _read_channels(source: Channels, channels: int) -> Scan:
+    """Read a volume whose channels are files or series of their own, on the grid of the first. Errors as of `read_scan`."""
+    if len(source.parts) != channels:
+        raise RefusedImageError("Unsupported", f"{len(source.parts)} channels, but {channels} are needed")
+    first = read_scan(source.parts[0])
+    refuse_large((channels, *first.grid.shape), 4)
+    values = np.empty((channels, *first.grid.shape), np.float32)
+    values[0] = first.values[0]
+    scan = replace(first, values=values)
+    for channel, part in enumerate(source.parts[1:], 1):
+        further = read_scan(part)
+        if not scan.grid.is_near(further.grid):
+            message = _difference(f"channel {channel + 1}", further.grid, "channel 1", scan.grid)
+            raise RefusedImageError("ChannelsDiffer", f"{message}; bring all to one grid, that of the masks")
+        if further.inverted != scan.inverted:
+            raise RefusedImageError("Unsupported", "channels of which some show large values dark (MONOCHROME1)")
+        values[channel] = _on_grid(further.values[0], further.grid, scan.grid)
+        padding = None if further.padding is None else _on_grid(further.padding, further.grid, scan.grid)
+        scan = replace(
+            scan,
+            digest=digest_of_volume(scan.digest + further.digest),
+            low=min(scan.low, further.low),
+            high=max(scan.high, further.high),
+            padding=_either(scan.padding, padding),
+            facts=tuple(dict.fromkeys((*scan.facts, *further.facts))),
+        )
+    return scan
+
+
+def _on_grid(values: NDArray[N], grid: Grid, wanted: Grid) -> NDArray[N]:
+    """Return values [i, j, k] in the order of the axes of another grid with the same voxels."""
+    return wanted.as_stored(grid.upright(values))
+
+
+def _either(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """Return where one of two volumes has padding, or None where neither has any."""
+    return other if one is None else one if other is None else one | other
 
 
 def on_model_grid(scan: Scan, wanted: Grid) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
@@ -262,16 +307,15 @@ def read_mask(source: Path | Series, grid: Grid, table: NDArray[np.uint8], class
     except RefusedImageError as refused:
         raise as_of_mask(refused) from None
     if not grid.is_near(scan.grid):
-        raise RefusedImageError("MaskDiffers", _difference(scan.grid, grid))
-    class_mask = classes_of(whole_numbers(scan.values[0]), table, classes)
-    return grid.as_stored(scan.grid.upright(class_mask))
+        raise RefusedImageError("MaskDiffers", _difference("the mask", scan.grid, "the image", grid))
+    return _on_grid(classes_of(whole_numbers(scan.values[0]), table, classes), scan.grid, grid)
 
 
-def _difference(mask: Grid, image: Grid) -> str:
-    """Say how the grid of a mask differs from that of its image."""
-    mask_grid, others = mask.turned(), image.turned()
-    if mask_grid.shape != others.shape:
-        sizes = ("×".join(map(str, grid.shape)) for grid in (mask_grid, others))
-        return "the mask has {} voxels, the image {}".format(*sizes)
-    distance = np.abs(mask_grid.affine - others.affine).max()
-    return f"the mask lies elsewhere than the image, or is turned: their headers differ by up to {distance:.3g} mm"
+def _difference(one: str, grid: Grid, other: str, other_grid: Grid) -> str:
+    """Say how the grid of one volume, such as a mask, differs from that of another."""
+    turned, other_turned = grid.turned(), other_grid.turned()
+    if turned.shape != other_turned.shape:
+        size, other_size = ("×".join(map(str, each.shape)) for each in (turned, other_turned))
+        return f"{one} has {size} voxels, {other} {other_size}"
+    distance = np.abs(turned.affine - other_turned.affine).max()
+    return f"{one} lies elsewhere than {other}, or is turned: their headers differ by up to {distance:.3g} mm"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER, MANIFEST_WRONG, NO_IMAGES, PARTITION_IMPOSSIBLE
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.fedmatch import labelled_rows
@@ -45,6 +46,7 @@ _POOL = {
     "burned_in_text",
     "for_processing",
     "mask_column",
+    "channel_files",
     "mask_values",
     "ignored_value",
     "unannotated",
@@ -196,6 +198,9 @@ def _list(section: DataSection, root: Path, task: TaskHooks, labelled: bool, vol
     if mistake := task.unannotated_mistake(section.unannotated):
         redacted = f"unannotated names {len(section.unannotated)} classes, which are not classes of the foreground, or are all of them"
         raise AnchorageError(CLASSES_DIFFER, f"unannotated: {mistake}", redacted=redacted)
+    if section.channel_files and not volumes:
+        message = f"found channelFiles for {len(section.channel_files)} channels, but the model takes flat images"
+        raise AnchorageError(MEANINGLESS_OVERRIDE, f"{message}; leave it out, or set spec.model.volume")
     reader = expect(PIECES["reader", section.format](), ReaderHooks)
     labels = task.label_reader(section.class_map, _unknown(section, labelled)).reading(section)
     if volumes and isinstance(labels, MaskReader):

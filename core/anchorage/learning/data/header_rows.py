@@ -10,7 +10,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import GROUP_UNKNOWN
 from anchorage.learning.data.decoders import image_suffixes, suffixes_with_headers
 from anchorage.learning.data.headers import Caution, Header, read_headers
-from anchorage.learning.data.listing import BadImage, Frame, Listing, Source
+from anchorage.learning.data.listing import BadImage, Channels, Frame, Listing, Source, file_and_frame
 from anchorage.learning.data.volume_rows import as_volumes
 
 _ALLOWED_BY: Mapping[Caution, str] = {
@@ -53,9 +53,9 @@ def with_headers(
         GROUP_UNKNOWN: the section asks for an attribute that images lack. PACKAGE_MISSING.
     """
     files = {
-        row: source
+        row: file
         for row, source in enumerate(listing.sources)
-        if isinstance(source, Path) and may_have_header(source)
+        if (file := _file_of(source)) is not None and may_have_header(file)
     }
     read = read_headers([*files.values()])
     headers = {row: header for row, header in zip(files, read, strict=True) if header is not None}
@@ -92,6 +92,11 @@ def with_headers(
         image_rows = [row for row in range(len(listing)) if row not in headers or headers[row].image]
         used = {place: used[row] for place, row in enumerate(image_rows) if row in used}
     return as_volumes(result, used, named=named) if volumes else _with_frames(result, used, section.frames)
+
+
+def _file_of(source: Source) -> Path | None:
+    """Return the file whose header counts: of channels in files of their own the first one."""
+    return file_and_frame(source)[0] if isinstance(source, Path | Channels) else None
 
 
 def _require(listing: Listing, headers: Mapping[int, Header], attribute: str) -> None:

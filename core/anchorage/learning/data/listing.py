@@ -34,15 +34,38 @@ class Series:
     files: tuple[Path, ...]
 
 
-Source = Path | Frame | Series | Pixels | None
-"""A file, of which the first frame counts, another frame, a series, decoded pixels [H, W], or None where the listed image is not there."""
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The channels of one volume, each a file or a series of its own, in the order of the model's channels."""
+
+    parts: tuple[Path | Series, ...]
 
 
-def file_and_frame(source: Path | Frame | Series | None) -> tuple[Path | None, int]:
-    """Return the file of an image, the first one of a series, and which of its frames it is, from 0."""
+Source = Path | Frame | Series | Channels | Pixels | None
+"""A file, of which the first frame counts, another frame, a series, channels, decoded pixels [H, W], or None where the listed image is not there."""
+
+
+def file_and_frame(source: Path | Frame | Series | Channels | None) -> tuple[Path | None, int]:
+    """Return the file of an image, the first one of a series or of channels, and which of its frames it is, from 0."""
+    if isinstance(source, Channels):
+        return file_and_frame(source.parts[0])
     if isinstance(source, Series):
         return (source.files[0] if source.files else None), 0
     return (source.file, source.number) if isinstance(source, Frame) else (source, 0)
+
+
+def files_of(source: Source) -> tuple[Path, ...]:
+    """Return the files of an image: of channels those of each in turn; none where it has none."""
+    match source:
+        case Path():
+            return (source,)
+        case Frame():
+            return (source.file,)
+        case Series():
+            return source.files
+        case Channels():
+            return tuple(file for part in source.parts for file in files_of(part))
+    return ()
 
 
 TRAINING_ROW, VALIDATION_ROW, TEST_ROW = range(3)
@@ -92,6 +115,8 @@ REASONS: Mapping[str, str] = {
     "Gap": "slices that are not equally far apart",
     "DuplicateSlice": "different slices at one place",
     "Sheared": "slices that are shifted against each other",
+    "ChannelMissing": "a channel of a volume whose file is not there",
+    "ChannelsDiffer": "channels of a volume that differ in size or place",
     "MaskAmbiguous": "several files that may be its mask",
     "MaskMissing": "a mask that is not there",
     "MaskUnreadable": "a mask that is no image, or damaged",

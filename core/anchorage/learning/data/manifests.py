@@ -13,7 +13,7 @@ from anchorage.learning.data.folders import Files, file_of, find_files
 from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.labels import LABEL_COLUMNS, LabelReader, Labels, as_integers, is_known
-from anchorage.learning.data.listing import BadImage, Listing, Series, Source
+from anchorage.learning.data.listing import BadImage, Channels, Listing, Series, Source, files_of
 from anchorage.learning.data.mask_folders import is_mask_path
 from anchorage.learning.data.masks import MaskReader, Masks, wants_volumes
 from anchorage.learning.data.table_columns import divided_paths, group_column, owner_in_path, owner_remarks, split_of
@@ -47,7 +47,8 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, SPLIT_IGNORED, GROUP_UNKNOWN, PACKAGE_MISSING, or as of `LabelReader.read_table`.
     """
     table = read_table(file_of(section, root, section.manifest or ""))
-    names = table.columns[image := table.image_column(section.image_column)]
+    channels = [name for column in section.channel_files if (name := table.column(column, ())) is not None]
+    names = table.columns[image := channels[0] if channels else table.image_column(section.image_column)]
     label = table.column(section.label_column, LABEL_COLUMNS)
     used_columns = {image, label or image}
     asked = None if section.group_by in HEADER_GROUPS and section.group_by not in table.columns else section.group_by
@@ -62,7 +63,9 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         masks, bad_masks = _masks(files, reader, reader.names(table, column), section)
     volumes = wants_volumes(reader)
     rows: Sequence[int] = range(len(names))
-    if section.match == "Path":
+    if channels:
+        sources, bad = _find_channels(files, [table.columns[column] for column in channels], section.match)
+    elif section.match == "Path":
         sources, bad = _find(files, names)
         if volumes:
             rows, sources, bad = _with_folders(files, names, sources, bad)
@@ -78,7 +81,7 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         bad.setdefault(row, BadImage(names[row], reason, detail))
     bad |= dict(_repeated(sources, names, labels.values))
     begin = len(str(files.folder)) + 1
-    paths = [str(source)[begin:] if source is not None else "" for source in sources]
+    paths = [str(next(iter(files_of(source)), ""))[begin:] for source in sources]
     remarks = [*owner_remarks(table, group, section.group_by, used_columns)]
     if split is None and section.split_column is None:
         remarks += divided_paths(paths)
@@ -95,13 +98,37 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
         labels=labels,
         bad=bad,
         not_images=files.counts(),
-        not_listed=len(files.images) - len({source for source in sources if source is not None}),
+        not_listed=len(files.images) - len({file for source in sources for file in files_of(source)}),
         left_out=files.left_out,
         split=split,
         remarks=remarks,
         masks=masks,
     )
     return with_headers(listing, section, grouped=group is not None, named=True, volumes=volumes)
+
+
+def _find_channels(
+    folder_files: Files, columns: Sequence[list[str]], match: str
+) -> tuple[list[Source], dict[int, BadImage]]:
+    """Find each volume's channels, which a column each names: a file, a folder with one series, or by `match` the UID of a series."""
+    series = _series(folder_files) if match == "SeriesInstanceUID" else {}
+    volumes: list[list[Path | Series]] = [[] for _ in columns[0]]
+    bad: dict[int, BadImage] = {}
+    for names in columns:
+        files, wrong = _find(folder_files, names)
+        for row, name in enumerate(names):
+            source = files[row]
+            if slices := series.get(name.strip()) or _below(folder_files.images, name):
+                volumes[row].append(Series(tuple(folder_files.folder / file for file in slices)))
+            elif isinstance(source, Path):
+                volumes[row].append(source)
+            elif name:
+                bad.setdefault(row, replace(wrong[row], id=columns[0][row]))
+            else:
+                bad.setdefault(
+                    row, BadImage(columns[0][row], "ChannelMissing", "an empty cell in a column of a channel")
+                )
+    return [Channels(tuple(parts)) if row not in bad else None for row, parts in enumerate(volumes)], bad
 
 
 def _with_folders(
@@ -184,7 +211,7 @@ def _masks(
             bad[row] = ("MaskAmbiguous", f"several files may be its mask: {', '.join(matches[:3])}")
         elif name and not matches:
             bad[row] = ("MaskMissing", f"no such mask as {name[:80]} below {files.folder}")
-    named = {file for path in paths for file in (path.files if isinstance(path, Series) else [path])}
+    named = {file for path in paths for file in files_of(path)}
     files.images[:] = [file for file in files.images if files.folder / file not in named]
     return reader.masks(paths, section), bad
 
@@ -228,9 +255,9 @@ def _equal(files: Sequence[Path]) -> bool:
 
 def _repeated(sources: Sequence[Source], names: Sequence[str], labels: Labels) -> Iterator[tuple[int, BadImage]]:
     """Yield the rows that name the file of another row, by whatever name: one of them counts, a labelled one first, or none if labels differ."""
-    rows_of: dict[Path, list[int]] = {}
+    rows_of: dict[Source, list[int]] = {}
     for row, source in enumerate(sources):
-        if isinstance(source, Path):
+        if isinstance(source, Path | Channels):
             rows_of.setdefault(source, []).append(row)
     known = is_known(labels)
     for rows in (rows for rows in rows_of.values() if len(rows) > 1):

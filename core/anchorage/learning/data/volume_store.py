@@ -21,7 +21,7 @@ from anchorage.learning.data.cases import Case, case_of
 from anchorage.learning.data.decoders import decoders, shades_of
 from anchorage.learning.data.decoding import RefusedImageError
 from anchorage.learning.data.listed_images import without_warnings
-from anchorage.learning.data.listing import BadImage, Frame, Listing, Series, Source
+from anchorage.learning.data.listing import BadImage, Channels, Listing, Series, Source, files_of
 from anchorage.learning.data.masks import DecodedMasks
 from anchorage.learning.data.report import Findings
 from anchorage.learning.data.volumes import MASK_DIGEST, StoredVolume, StoredVolumes, write_volume
@@ -151,7 +151,7 @@ def read_case(listing: Listing, row: int, model: ModelDescription) -> Case | Bad
     assert model.volume is not None, "the model is of volumes"
     source, masks = listing.sources[row], listing.masks
     try:
-        if not isinstance(source, Path | Series):
+        if not isinstance(source, Path | Series | Channels):
             raise RefusedImageError("Unsupported", "no volume; a model of volumes takes NIfTI files and DICOM series")
         mask = None if masks is None else masks.files[row]
         table = np.zeros(1 << 16, np.uint8) if masks is None else masks.table
@@ -192,15 +192,10 @@ def _opened(path: Path) -> StoredVolume | None:
 
 def _states(source: Source) -> Sequence[str]:
     """Return path, size and time of each file of a volume; of one that is not there what no file has."""
-    files: Sequence[Path] = ()
-    if isinstance(source, Series):
-        files = source.files
-    elif isinstance(source, Frame):
-        files = (source.file,)
-    elif isinstance(source, Path):
-        files = (source,)
+    if isinstance(source, Channels):
+        return [text for part in source.parts for text in ("channel", *_states(part))]
     state_texts = []
-    for file in files:
+    for file in files_of(source):
         try:
             state = file.stat()
         except OSError:  # which decoding names
