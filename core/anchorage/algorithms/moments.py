@@ -6,6 +6,7 @@ sum of its silos', however the images are divided. Class c of C; row C is that o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,6 +30,8 @@ JITTER = 1e-6
 """Added to the diagonal of a shrunk covariance; nothing where there is no shrinkage."""
 _MOST_JITTER = 1e-2
 """Share of the mean variance up to which the diagonal is raised before a covariance counts as unusable."""
+_ALIKE = 1e-12
+"""Share of the mean square that the variance of features has at least: below it they differ by little more than float32 rounds off."""
 
 
 def second_shape(second: Second, num_classes: int, width: int) -> tuple[int, ...]:
@@ -154,6 +157,35 @@ class Moments:
     def mean(self) -> Tensor:
         """Return the mean of all images, [d]."""
         return self.sums.sum(0) / self.counts.sum().clamp(min=1)
+
+    def variance(self) -> float:
+        """Return the variance of a feature over the images that count, the mean of all features."""
+        count, mean = self._common()
+        return self._square() / count - float(mean.square().mean())
+
+    def alike(self) -> bool:
+        """Return whether the features of all images are the same but for what float32 rounds off."""
+        return self.variance() <= _ALIKE * self._square() / self._common()[0]
+
+    def unit(self) -> float:
+        """Return a power of two near the standard deviation of features so small that `JITTER` would hide their variance; 1 of others."""
+        variance = self.variance()
+        return 1.0 if not 0 < variance * _MOST_JITTER < JITTER else 2.0 ** round(math.log2(variance) / 2)
+
+    def in_units(self, unit: float) -> Moments:
+        """Return the moments of features that are divided by a unit."""
+        return Moments(self.counts, self.sums / unit, self.seconds / unit**2, self.second)
+
+    def _common(self) -> tuple[float, Tensor]:
+        """Return the number of images of which there are second moments, at least 1, and their mean, [d]."""
+        rows = slice(None) if self.second == "Pooled" else slice(-1)
+        count = self.counts[rows].sum().clamp(min=1)
+        return float(count), self.sums[rows].sum(0) / count
+
+    def _square(self) -> float:
+        """Return the sum over images of the square of a feature, the mean of all features."""
+        squares = self.seconds if self.second == "Diagonal" else self.seconds.diagonal(dim1=-2, dim2=-1)
+        return float(squares.sum()) / self.width
 
     def ridge(self, penalty: float) -> tuple[Tensor, Tensor]:
         """Return weight [C, d] and bias [C] of a ridge regression on one-hot labels, its intercept without penalty; of pooled moments."""

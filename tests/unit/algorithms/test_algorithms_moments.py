@@ -281,3 +281,36 @@ def test_unlabelled_images_tell_the_total_covariance(known):
             "argmax_nearest_mean": distances.argmin(1).tolist(),
         },
     )
+
+
+@pytest.mark.parametrize("size", [1e-10, 1e-4])
+@pytest.mark.parametrize("head", ["Lda", "NaiveBayes", "Qda", "Ridge", "Total", "FisherMix", "ProtoHyper"])
+def test_a_stored_classifier_tells_classes_by_features_of_any_size(head, size):
+    """Networks that nobody trained make features of 1e-10; what is told in float64 alone is lost in a model."""
+    z = torch.randn(240, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    labels = torch.arange(240) % 3
+    z[torch.arange(240), labels] += 3
+    slot = ClassMoments(head=head, minimum_count=1)
+    found = []
+    for factor in (1.0, size):
+        features = (z + 2) * factor
+        drawn = torch.Generator().manual_seed(1)
+        with calculation():
+            head_of = classifier_of(Moments.of(features, labels, 3, slot.second), slot, drawn)
+        stored = {name: values.float() for name, values in head_of.items()}
+        classifier = (
+            torch.nn.Linear(6, 3) if slot.second == "Pooled" else GaussianHead(6, 3, full_covariance=head == "Qda")
+        )
+        classifier.load_state_dict(stored)
+        found.append(float((classifier(features.float()).argmax(1) == labels).float().mean()))
+    assert found[0] > 0.9
+    assert found[1] == pytest.approx(found[0], abs=0.02)
+
+
+@pytest.mark.parametrize("second", ["Pooled", "Diagonal", "PerClass"])
+def test_features_that_differ_by_rounding_alone_are_alike(second):
+    z = torch.randn(50, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    labels = torch.arange(50) % 2
+    alike = [Moments.of(1 + factor * z, labels, 2, second).alike() for factor in (1e-8, 1e-5, 1.0)]
+    assert alike == [True, False, False]
+    assert not Moments.of(1e-12 * z, labels, 2, second).alike()

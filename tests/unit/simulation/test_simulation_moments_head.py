@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
@@ -44,6 +45,7 @@ def documents(
     counts=None,
     validated=True,
     trainable="All",
+    initial=None,
 ):
     """Write a federation of digits and its silos."""
     own = {"name": "MomentsHead", "serverTraining": {"moments": moments or {}}} if method is None else method
@@ -51,7 +53,8 @@ def documents(
         "rounds": rounds,
         "task": {"classification": {"classes": CLASSES}},
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
-        | {"trainable": trainable},
+        | {"trainable": trainable}
+        | ({"initial": initial} if initial else {}),
         "method": own,
         **({"evaluation": {"validation": POOL | {"use": "Test"}}} if validated else {}),
         **({"anchorData": POOL | {"use": "Anchors"}} if anchors else {}),
@@ -162,6 +165,38 @@ def test_the_preset_compares_what_silos_counted_and_takes_the_best(tmp_path: Pat
     assert last.metrics["balanced_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
     assert all(silo.metrics["pseudo_label_accuracy"] > 0.6 for silo in last.silos)
     assert simulation.store.latest().model.arrays()["guessers.chosen"].tolist() == [chosen]
+
+
+def write_weights(file: Path, offset: float, **options) -> None:
+    """Write initial weights of an encoder whose features are an offset and 1e-10 times what random weights make of an image."""
+    file.with_suffix(".yaml").write_text(documents(**options))
+    spec = validate_study(file.with_suffix(".yaml")).federation.spec
+    (part,) = parts_of(spec)
+    learner = build_server_learner(model=spec.model_description, method=part.method, seed=1)
+    arrays = {name: array.copy() for name, array in learner.initialise().of_network().arrays().items()}
+    arrays["encoder.norms.3.weight"] *= 1e-10
+    arrays["encoder.norms.3.bias"] += offset
+    save_file(arrays, file)
+
+
+def test_the_score_that_chooses_is_that_of_the_model_however_small_its_features_are(tmp_path: Path) -> None:
+    options = {"labels": "None None", "anchors": True, "method": {"name": "SharesHead"}, "trainable": "Head"}
+    write_weights(tmp_path / "small.safetensors", 0.0, **options)
+    simulation, last = played(tmp_path, rounds=3, initial="small.safetensors", **options)
+    for record in simulation.store.history()[1:]:
+        recipe = SEVERAL[int(record.metrics["guesses_chosen"])]
+        chosen = record.metrics[f"guesses_{recipe.name}"]
+        assert record.metrics["balanced_accuracy"] == pytest.approx(chosen, abs=1e-9)
+    assert last.metrics["balanced_accuracy"] > 0.5  # chance is 0.1
+
+
+@pytest.mark.parametrize("method", ["SharesHead", "MomentsHead"])
+def test_features_that_differ_by_rounding_alone_are_refused(tmp_path: Path, method) -> None:
+    options = {"labels": "All All", "anchors": True, "method": {"name": method}, "trainable": "Head"}
+    write_weights(tmp_path / "alike.safetensors", 1.0, **options)
+    with pytest.raises(AnchorageError, match="the same of every image but for rounding") as refused:
+        played(tmp_path, initial="alike.safetensors", **options)
+    assert refused.value.failure is MOMENTS_UNUSABLE
 
 
 def test_without_unlabelled_images_every_recipe_counts_the_labels(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ MOMENTS_UNUSABLE = failure(
     "ANC-1311 MomentsUnusable",
     "The moments of features that silos and server summed up give no classifier.",
     "Give at least two classes labelled images, at silos or as spec.anchorData; lower minimumCount or raise shrinkage of "
-    "spec.method.serverTraining.moments.",
+    "spec.method.serverTraining.moments. Where the message says that the encoder makes the same of every image, nobody trained it: give "
+    "spec.model.weights or initial.",
 )
 PIECE_WRONG = failure(
     "ANC-1312 PieceWrong",

@@ -43,7 +43,7 @@ class ClosedForm(ServerTrainer):
         Raises
         ------
         AnchorageError
-            MOMENTS_UNUSABLE: fewer than two classes have images, or the covariance is none.
+            MOMENTS_UNUSABLE: fewer than two classes have images, features are alike, or the covariance is none.
         """
         import torch
 
@@ -59,6 +59,8 @@ class ClosedForm(ServerTrainer):
                 f"{int(present.sum())} of {len(present)} classes have labelled images that count; give more labels"
             )
             raise AnchorageError(MOMENTS_UNUSABLE, message)
+        if not on_trial():  # where components that nobody has found yet are 0
+            require_difference(every[0])
         has_pseudo_labels = slot.has_guessers(network, server_round.draws.round)
         drawn = server_round.draws.torch("synthetic features")
         with torch.no_grad():
@@ -67,8 +69,7 @@ class ClosedForm(ServerTrainer):
                 for recipe, moments in zip(slot.recipes, every, strict=True)
             ]
             chosen, metrics = self._choice(server_round, heads)
-            for name, values in heads[chosen].items():
-                getattr(network.classifier, name).copy_(values)
+            _store(network, heads[chosen])
             self._hand_on(server_round, heads, every, chosen)
         absent = every[chosen].labelled == 0
         return {"absent_classes": float(absent.sum()), **metrics}
@@ -100,7 +101,10 @@ class ClosedForm(ServerTrainer):
         return silo_moments
 
     def _choice(self, server_round: ServerRound, heads: Sequence[Parameters]) -> tuple[int, Mapping[str, float]]:
-        """Return which classifier the model gets, and the balanced accuracy on validation images of each where there are several."""
+        """Return which classifier the model gets, and the balanced accuracy on validation images of each where there are several.
+
+        It is that of the classifier as the model stores it, in float32.
+        """
         import torch
 
         from anchorage.algorithms.guesses import compare
@@ -108,8 +112,11 @@ class ClosedForm(ServerTrainer):
         if len(heads) == 1:
             return 0, {}
         z, labels = self._validation(server_round)
-        predicted = torch.stack([(z @ head["weight"].T + head["bias"]).argmax(1) for head in heads])
-        comparison = compare(predicted, labels)
+        classifier, predicted = server_round.network.classifier, list["Tensor"]()
+        for head in heads:
+            _store(server_round.network, head)
+            predicted.append(classifier(z).argmax(1).cpu())
+        comparison = compare(torch.stack(predicted), labels)
         names = [recipe.name for recipe in self._slot.recipes]
         accuracies = zip(names, comparison.accuracies, strict=True)
         return comparison.chosen, {GUESSES_CHOSEN: comparison.chosen} | {
@@ -117,7 +124,7 @@ class ClosedForm(ServerTrainer):
         }
 
     def _validation(self, server_round: ServerRound) -> tuple[Tensor, Tensor]:
-        """Return the features of the validation images, float64 [n, d], and their classes, int64 [n]."""
+        """Return the features of the validation images, float32 [n, d], on the network's device, and their classes, int64 [n] on the CPU."""
         import torch
 
         network, images = server_round.network, server_round.validation
@@ -125,7 +132,7 @@ class ClosedForm(ServerTrainer):
         features: Tensor | None = server_round.computed.get(VALIDATION)
         if features is None:
             views = images.views
-            features = views.mapped(images.indices, lambda i: network.represent(views.plain(i))).double().cpu()
+            features = views.mapped(images.indices, lambda i: network.represent(views.plain(i)))
             server_round.computed[VALIDATION] = features
         return features, torch.from_numpy(images.labels)
 
@@ -148,8 +155,27 @@ class ClosedForm(ServerTrainer):
             guessers.bias[place].copy_(bias)
             if slot.recipes[index].shares == "Measured":
                 z, labels = self._validation(server_round)
-                guessers.confusion[place].copy_(confusion((z @ weight.T + bias).argmax(1), labels, len(bias)))
+                guessers.confusion[place].copy_(confusion(guessers(z)[place].argmax(1).cpu(), labels, len(bias)))
         guessers.chosen.fill_(chosen)
+
+
+def require_difference(moments: Moments) -> None:
+    """Refuse features that are alike for all images.
+
+    Raises
+    ------
+    AnchorageError
+        MOMENTS_UNUSABLE.
+    """
+    if moments.alike():
+        message = "the encoder makes the same of every image but for rounding; begin with pretrained weights, or choose another network"
+        raise AnchorageError(MOMENTS_UNUSABLE, message)
+
+
+def _store(network: Network, head: Parameters) -> None:
+    """Have the network's classifier be one, rounded to float32."""
+    for name, values in head.items():
+        getattr(network.classifier, name).copy_(values)
 
 
 ANCHORS, VALIDATION = "moments of the anchors", "features of the validation images"
@@ -210,6 +236,7 @@ def classifier_of(
 ) -> Mapping[str, Tensor]:
     """Return the classifier's parameters by name, float64; a class without images scores `ABSENT` everywhere.
 
+    Features may be of any size: the networks of libraries that nobody trained have some of 1e-10, of which the variance is nothing beside `JITTER`.
     `drawn` is where FisherMix and ProtoHyper draw features from; `shrinkage` takes the place of the options' one.
     """
     import torch
@@ -217,6 +244,8 @@ def classifier_of(
     from anchorage.algorithms.moments import ABSENT, discriminant, naive_bayes, quadratic_discriminant
 
     shrinkage, present = float(options.shrinkage) if shrinkage is None else shrinkage, moments.labelled > 0
+    unit = moments.unit()
+    moments = moments.in_units(unit)
     prior = moments.log_prior(uniform=options.prior == "Uniform")
     if options.head == "Qda":
         classifier = quadratic_discriminant(moments, prior, shrinkage)
@@ -237,4 +266,6 @@ def classifier_of(
         head = discriminant(moments.means(), covariance, prior, shrinkage)
         classifier = dict(zip(("weight", "bias"), head, strict=True))
     classifier["bias"] = torch.where(present, classifier["bias"], ABSENT)
-    return classifier
+    if "scale" in classifier:  # whose weight is the means
+        return classifier | {"weight": classifier["weight"] * unit, "scale": classifier["scale"] / unit}
+    return classifier | {"weight": classifier["weight"] / unit}

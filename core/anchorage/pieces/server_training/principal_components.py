@@ -137,7 +137,7 @@ class ComponentsFinder(ServerTrainer):
         from anchorage.algorithms.moments import Moments
         from anchorage.learning.principal_components import PrincipalComponents
         from anchorage.learning.stepping import on_trial
-        from anchorage.pieces.server_training.closed_form import pooled_moments
+        from anchorage.pieces.server_training.closed_form import pooled_moments, require_difference
 
         network, anchors = server_round.network, server_round.anchors
         parts = dict(zip(("counts", "sums", "seconds"), (IMAGES, SUM, PRODUCTS), strict=True))
@@ -149,11 +149,12 @@ class ComponentsFinder(ServerTrainer):
         count = int(moments.counts.sum())
         if count < 2 and on_trial():
             return {}
-        if count < 2 or not float(moments.total().trace()) > 0:
+        if count < 2:
             message = (
                 f"the features of {count} images have no components; give silos more images, at least minimumCount each"
             )
             raise AnchorageError(MOMENTS_UNUSABLE, message)
+        require_difference(moments)
         components = network.projection
         assert isinstance(components, PrincipalComponents), "checked with the documents"
         return {"explained_variance": components.find(moments.mean(), moments.total())}
