@@ -1,7 +1,7 @@
 """What a site's images were when training began, so that a site whose images changed since is named."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from blake3 import blake3
@@ -15,7 +15,7 @@ from anchorage.transport.files import write_atomically
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A site's images: how many of which class, and a digest over their contents and labels."""
+    """A site's images: how many of which class, which of them nobody drew, and a digest over their contents and labels."""
 
     run: str
     """Which run they are trained on in; another run's are not compared."""
@@ -25,12 +25,15 @@ class Fingerprint:
     """Images of each class."""
     unlabelled: int
     """Images without a label."""
+    unannotated: list[int] = field(default_factory=list)
+    """Classes that nobody drew in the masks, whose background therefore means something else; ascending."""
 
     @classmethod
     def of(cls, images: ImageSet, key: bytes) -> "Fingerprint":
         """Take the fingerprint of images; `key` has 32 bytes, and is the run's."""
         counts = {name: int((images.strata == c).sum()) for c, name in enumerate(images.stratum_names)}
-        return cls(blake3(key).hexdigest(16), images.fingerprint(key), counts, int((images.strata < 0).sum()))
+        unlabelled, unannotated = int((images.strata < 0).sum()), sorted(images.unannotated)
+        return cls(blake3(key).hexdigest(16), images.fingerprint(key), counts, unlabelled, unannotated)
 
     def keep(self, file: Path) -> None:
         """Write it.
@@ -60,7 +63,10 @@ class Fingerprint:
             IMAGES_CHANGED: they are others than when training began.
         """
         before = _read(file)
-        if before is None or before.run != self.run or before.digest == self.digest:
+        if before is None or before.run != self.run:
+            return
+        same_images = before.digest == self.digest
+        if same_images and before.unannotated == self.unannotated:
             return
         counts = {**before.classes, "without label": before.unlabelled}
         now = {**self.classes, "without label": self.unlabelled}
@@ -68,6 +74,8 @@ class Fingerprint:
             f"{name} {now.get(name, 0)} (were {count})" for name, count in counts.items() if now.get(name, 0) != count
         ]
         what = ", ".join(changed) or "as many of each class, but others"
+        if same_images:
+            what = "unannotated names other classes"
         raise AnchorageError(IMAGES_CHANGED, f"{owner} changed since training began: {what}; {remedy}")
 
 

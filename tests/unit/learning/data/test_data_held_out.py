@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,7 +123,12 @@ def test_a_site_whose_images_changed_is_told_what_changed(tmp_path):
     refused(failures.IMAGES_CHANGED, lambda: compare(few), "silo x", "a 10 (were 30)", "restore them")
     others = images(*range(100, 160))
     refused(failures.IMAGES_CHANGED, lambda: compare(others), "as many of each class, but others")
+    drawn_less = replace(before, unannotated=(1,))
+    refused(failures.IMAGES_CHANGED, lambda: compare(drawn_less), "unannotated names other classes")
     compare(others, OTHER)
+    Fingerprint.of(drawn_less, KEY).keep(file)
+    compare(drawn_less)
+    refused(failures.IMAGES_CHANGED, lambda: compare(before), "unannotated names other classes")
     file.write_text("{")
     refused(failures.IMAGES_CHANGED, lambda: compare(before), "images.json", "remove it")
 
