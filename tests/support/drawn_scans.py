@@ -149,16 +149,18 @@ def decode_apart(files: Iterable[Path], module: str, *, as_volumes: bool = False
     """
     reading = "read_scan(file)" if as_volumes else "decode_content(file.read_bytes(), file.name, Input(8, 1))"
     code = (
-        "import sys, resource\nfrom importlib import import_module\nfrom pathlib import Path\n"
+        "import sys\nfrom importlib import import_module\nfrom pathlib import Path\n"
         "from anchorage.learning.data.cases import read_scan\n"
         "from anchorage.learning.data.decoders import decode_content\n"
         "from anchorage.learning.data.decoding import Input, RefusedImageError\n"
         "import_module(sys.argv[1])\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        # not getrusage, which begins with what the parent had
+        "peak = lambda: int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])\n"
+        "before = peak()\n"
         "for file in map(Path, sys.argv[2:]):\n"
         f"    try:\n        {reading}\n        print('read')\n"
         "    except RefusedImageError as error:\n        print(error.reason)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+        "print(peak() - before)"
     )
     done = run([sys.executable, "-c", code, module, *map(str, files)], capture_output=True, text=True, check=True)
     *reasons, grown = done.stdout.split()

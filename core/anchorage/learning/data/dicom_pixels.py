@@ -6,10 +6,11 @@ fixed here, so that every site sees the same pixels. Nothing that a library says
 
 import io
 import logging
+import math
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from typing import Any, BinaryIO
@@ -21,6 +22,7 @@ from pydicom import config as pydicom_config
 from pydicom.dataset import Dataset
 from pydicom.encaps import get_frame
 from pydicom.errors import BytesLengthException, InvalidDicomError
+from pydicom.filereader import _read_file_meta_info, read_dataset, read_preamble
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import convert_color_space
 from pydicom.pixels.utils import as_pixel_options
@@ -71,9 +73,12 @@ _BYTE = 8
 _RLE_GROWTH, _RLE_LEAST = 64, 2**20
 """Times by which run lengths can lengthen what is compressed, and bytes of it below which that does no harm."""
 
-_PREAMBLE = 128
-_META_LENGTH = re.compile(rb"DICM\x02\x00\x00\x00UL\x04\x00(.{4})", re.DOTALL)
-_SYNTAX = re.compile(rb"\x02\x00\x10\x00UI(.{2})([0-9.]+)", re.DOTALL)
+_PIXELS = Tag("FloatPixelData")
+"""The first tag of pixels, of whatever type."""
+_SIZES = ("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "BitsAllocated")
+"""Elements whose product is how many bits the pixels have."""
+_MOST_HEADER, _BEHIND_PIXELS, _INFLATED_PART = 16 * 2**20, 2**20, 2**18
+"""Bytes of a deflated file that may stand before its pixels, and behind them, and that are inflated at once."""
 _START_OF_FRAME = re.compile(rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf\xf7]..[\x02-\x10](.{5})", re.DOTALL)
 _CODESTREAM = re.compile(rb"\xff\x4f\xff\x51.{4}(.{34})", re.DOTALL)
 
@@ -105,31 +110,78 @@ class PixelData:
 
 
 def inflated(file: BinaryIO) -> BinaryIO:
-    """Return a file that can be read; of one that is deflated as a whole the content, as far as it is not too large.
+    """Return a file that can be read; of one that is deflated as a whole the content, if it has no more than its header says.
+
+    Raises what pydicom raises on the header.
 
     Raises
     ------
     RefusedImageError
-        Its content is larger than any file may be.
+        There is more, or more than any file may have.
     """
-    beginning = file.read(_PREAMBLE + 1024)
+    read_preamble(file, force=True)
+    meta = _read_file_meta_info(file)  # as pydicom does, which inflates without a bound what it takes for deflated
+    start = file.tell()
     file.seek(0)
-    length, syntax = _META_LENGTH.search(beginning), _SYNTAX.search(beginning)
-    if syntax is None or length is None or syntax[2].decode() != _DEFLATED:
+    if meta.get("TransferSyntaxUID") != _DEFLATED:
         return file
-    start = length.end() + int.from_bytes(length[1], "little")
     content = file.read()
+    result, most = io.BytesIO(), None
+    result.write(content[:start].replace(_DEFLATED.encode(), _EXPLICIT.encode().ljust(len(_DEFLATED), b"\0")))
+    for part in _inflated_parts(memoryview(content)[start:]):
+        result.write(part)
+        if most is None and result.tell() > _MOST_HEADER:
+            most = _length_by_header(result, start)
+        if most is not None and result.tell() > most:
+            raise RefusedImageError("TooLarge", "more than its header says when it is inflated")
+    result.seek(0)
+    return result
+
+
+def _inflated_parts(content: memoryview) -> Iterator[bytes]:
+    """Yield what raw deflate packed, a bounded number of bytes at a time."""
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-    inflated = unpacker.decompress(content[start:], MOST_BYTES)
-    if unpacker.unconsumed_tail:
+    for place in range(0, len(content), _INFLATED_PART):
+        packed: bytes | memoryview = content[place : place + _INFLATED_PART]
+        while packed and not unpacker.eof:
+            yield unpacker.decompress(packed, _INFLATED_PART)
+            packed = unpacker.unconsumed_tail
+    yield unpacker.flush()
+
+
+def _length_by_header(file: BinaryIO, start: int) -> int:
+    """Return how many bytes a file, of which there is the beginning, may have by its header, from `start` on; it is at its end, and stays there.
+
+    Raises
+    ------
+    RefusedImageError
+        The header has no end, or says more than any file may have.
+    """
+    end = file.tell()
+    file.seek(start)
+    last = -1
+
+    def ends(tag: int, vr: str | None, length: int) -> bool:
+        nonlocal last
+        last, before = tag, last
+        return tag <= before or tag >= _PIXELS  # elements ascend: a bomb of zeros ends at the second
+
+    dataset = read_dataset(file, False, True, stop_when=ends, specific_tags=[Tag(name) for name in _SIZES])
+    length = file.tell()
+    if length >= end:
+        raise RefusedImageError("TooLarge", f"a header of more than {_MOST_HEADER // 2**20} MiB when it is inflated")
+    file.seek(end)
+    bits = math.prod(int(dataset.get(name) or 1) for name in _SIZES)
+    if bits // 8 > MOST_BYTES:
         raise RefusedImageError("TooLarge", f"more than {MOST_BYTES // 2**20} MiB when it is inflated")
-    meta = content[:start].replace(_DEFLATED.encode(), _EXPLICIT.encode().ljust(len(_DEFLATED), b"\0"), 1)
-    return io.BytesIO(meta + inflated)
+    return length + bits // 8 + _BEHIND_PIXELS
 
 
 def pixel_data_of(content: bytes) -> PixelData:
     """Find the pixel data of a file; nothing is decoded yet. Raises what pydicom raises, and RefusedImageError: its encoding is not read."""
-    file = inflated(io.BytesIO(content))
+    file: BinaryIO = io.BytesIO(content)
+    if _DEFLATED.encode() in content:  # a search costs less than to read the file's header twice
+        file = inflated(file)
     dataset = pydicom.dcmread(file, stop_before_pixels=True, force=True, specific_tags=_TAGS)
     implicit, little = dataset.original_encoding
     encoded = _IMPLICIT if implicit else _EXPLICIT if little else _BIG_ENDIAN

@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -322,19 +323,41 @@ def bomb(**elements):
     return content_of(np.zeros((8, 8), np.uint8), bits=8, **elements)
 
 
-def inflating(size):
-    """Return a file that is deflated as a whole, whose content is zeros."""
-    meta = bytes(128) + b"DICM"
+def deflated(packed, before=b"", *, group_length=True):
+    """Return a file that is deflated as a whole, with elements `before` the one that says so."""
     syntax = b"1.2.840.10008.1.2.1.99"
-    element = b"\x02\x00\x10\x00UI" + struct.pack("<H", len(syntax)) + syntax
-    group = b"\x02\x00\x00\x00UL\x04\x00" + struct.pack("<I", len(element))
-    return meta + group + element + deflated_zeros(size)
+    elements = before + meta_element(0x10, syntax)
+    group = b"\x02\x00\x00\x00UL\x04\x00" + struct.pack("<I", len(elements)) if group_length else b""
+    return bytes(128) + b"DICM" + group + elements + packed
+
+
+def meta_element(number, uid):
+    return struct.pack("<HH", 2, number) + b"UI" + struct.pack("<H", len(uid)) + uid
+
+
+def packed(content):
+    """Return the beginning of a raw deflate stream."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packer.compress(content) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+def inflating_element(tag, vr):
+    """Return a data set that begins with an element of 512 MiB of zeros."""
+    return packed(tag + vr + b"\0\0" + struct.pack("<I", 2**29)) + deflated_zeros(2**29)
 
 
 BOMBS = {
     "side": lambda: bomb(Rows=65535, Columns=65535),
     "frames": lambda: bomb(NumberOfFrames="100000"),
-    "deflated": lambda: inflating(2**30),
+    "deflated": lambda: deflated(deflated_zeros(2**30)),
+    "behind": lambda: deflated(packed(elements_of(bomb())) + deflated_zeros(200 * 2**20)),
+    "private": lambda: deflated(inflating_element(b"\x09\x00\x10\x10", b"OB")),
+    "patient": lambda: deflated(inflating_element(b"\x10\x00\x20\x00", b"UN")),
+    "late": lambda: deflated(deflated_zeros(2**30), meta_element(3, b"1." * 2000)),
+    "nested": lambda: deflated(
+        packed(packed(elements_of(bomb())) + deflated_zeros(2**30)), meta_element(3, b"1.2.840.10008.1.2.1.99")
+    ),
+    "ungrouped": lambda: deflated(deflated_zeros(2**30), group_length=False),
     "codestream": lambda: oversized_codestream(),
 }
 
@@ -346,17 +369,24 @@ def oversized_codestream():
     return content[:place] + struct.pack(">II", 60000, 60000) + content[place + 8 :]
 
 
-@pytest.mark.parametrize(
-    ("names", "limit"),
-    # what is inflated is bounded by the largest file that is read, 256 MiB
-    [(("side", "frames", "codestream"), 200), (("deflated",), 600)],
-)
-def test_bombs_are_refused_in_little_memory(tmp_path, names, limit):
-    files = [tmp_path / name for name in names]
+def elements_of(content):
+    """Return the data set of a file that pydicom wrote, without the file's header."""
+    return content[144 + struct.unpack("<I", content[140:144])[0] :]
+
+
+def test_bombs_are_refused_in_little_memory(tmp_path):
+    files = [tmp_path / name for name in BOMBS]
     for file in files:
         file.write_bytes(BOMBS[file.name]())
     reasons, grown = decode_apart(files, "anchorage.learning.data.dicom")
-    assert set(reasons) <= {"TooLarge", "Damaged"} and len(reasons) == len(files) and grown < limit
+    assert set(reasons) <= {"TooLarge", "Damaged", "Unsupported"} and len(reasons) == len(files) and grown < 100
+
+
+@pytest.mark.parametrize("extra", [0, 1000])
+def test_large_files_that_are_deflated_are_read_as_their_headers_say(extra):
+    pixels = np.random.default_rng(1).integers(0, 4096, (12, 1024, 1024)).astype(np.uint16)
+    content = deflated(packed(elements_of(content_of(pixels, bits=12)) + bytes(extra)) + b"\x03\x00")
+    np.testing.assert_array_equal(stored(content), pixels[0])
 
 
 @pytest.mark.parametrize(
