@@ -17,7 +17,7 @@ import nibabel
 import numpy as np
 from attack_scripts import Place, held, refused, script
 from attacked_federation import DEFECTS, command
-from drawn_scans import write_dicom
+from drawn_scans import deflated_zeros, write_dicom
 from federation_documents import null_study
 from federation_processes import Site
 
@@ -104,12 +104,21 @@ def _many_frames(file: Path) -> None:
     write_dicom(file, np.zeros((64, 64), np.uint16), NumberOfFrames=FRAMES)
 
 
+def _deflated_dicom(file: Path) -> None:
+    """1 GiB of zeros as a DICOM file that is deflated as a whole, and says so far behind its beginning."""
+    syntax = b"1.2.840.10008.1.2.1.99"
+    elements = ((3, b"1." * 2000), (0x10, syntax))
+    meta = b"".join(struct.pack("<HH2sH", 2, number, b"UI", len(uid)) + uid for number, uid in elements)
+    file.write_bytes(bytes(128) + b"DICM" + meta + deflated_zeros(1 << 30))
+
+
 BOMBS: dict[str, Callable[[Path], None]] = {  # and a pipe, which never ends where somebody reads it
     "side.png": _huge_png,
     "sides.nii": _huge_nifti,
     "zeros.nii.gz": _zeros,
     "sides.nii.gz": _huge_gzip,
     "frames.dcm": _many_frames,
+    "deflated.dcm": _deflated_dicom,
     "pipe.png": os.mkfifo,
 }
 
