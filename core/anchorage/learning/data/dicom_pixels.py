@@ -22,7 +22,7 @@ from pydicom import config as pydicom_config
 from pydicom.dataset import Dataset
 from pydicom.encaps import get_frame
 from pydicom.errors import BytesLengthException, InvalidDicomError
-from pydicom.filereader import _read_file_meta_info, read_dataset, read_preamble
+from pydicom.filereader import read_dataset, read_preamble
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import convert_color_space
 from pydicom.pixels.utils import as_pixel_options
@@ -120,7 +120,7 @@ def inflated(file: BinaryIO) -> BinaryIO:
         There is more, or more than any file may have.
     """
     read_preamble(file, force=True)
-    meta = _read_file_meta_info(file)  # as pydicom does, which inflates without a bound what it takes for deflated
+    meta = _meta_of(file)  # as pydicom does, which inflates without a bound what it takes for deflated
     start = file.tell()
     file.seek(0)
     if meta.get("TransferSyntaxUID") != _DEFLATED:
@@ -136,6 +136,22 @@ def inflated(file: BinaryIO) -> BinaryIO:
             raise RefusedImageError("TooLarge", "more than its header says when it is inflated")
     result.seek(0)
     return result
+
+
+def _meta_of(file: BinaryIO) -> Dataset:
+    """Return a file's meta information, behind which the file then stands: in explicit VR, else, where its first element has none, in implicit."""
+    start = file.tell()
+    meta = read_dataset(file, False, True, stop_when=_ends_meta)
+    try:
+        _ = [meta[tag] for tag in [*meta.keys()][:1]]
+    except NotImplementedError:
+        file.seek(start)
+        meta = read_dataset(file, True, True, stop_when=_ends_meta)
+    return meta
+
+
+def _ends_meta(tag: int, vr: str | None, length: int) -> bool:
+    return tag >> 16 != 2
 
 
 def _inflated_parts(content: memoryview) -> Iterator[bytes]:
