@@ -1,4 +1,4 @@
-"""Pages name, for each row of their lists, code and tests that exist: the mistakes and shortcuts of the methods reference, and holes in security."""
+"""Pages name, for each row of their lists, code and tests that exist: the mistakes and shortcuts of the methods reference, and the holes that attacks found."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"design/pitfalls": (20, 4), "design/shortcuts": (31, 5), "security": (None, 4)}
+PAGES = {"docs/design/pitfalls.md": (20, 4), "docs/design/shortcuts.md": (31, 5), "tests/attacks/README.md": (None, 4)}
 """Rows (None: as many as there are) and columns of each page's table; the last two columns are what is done, where, and the tests."""
 PACKAGES = ("", "core/anchorage/", "cli/")
 """Where a page's paths may begin."""
@@ -16,7 +16,7 @@ PACKAGES = ("", "core/anchorage/", "cli/")
 
 def rows(page: str) -> list[list[str]]:
     """Return the cells of a table's rows: number, what it is about, code, tests."""
-    lines = (ROOT / f"docs/{page}.md").read_text().splitlines()
+    lines = (ROOT / page).read_text().splitlines()
     return [
         [cell.strip() for cell in re.split(r" \|", line.strip("|"))][: PAGES[page][1]]
         for line in lines
