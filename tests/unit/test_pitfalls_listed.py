@@ -1,4 +1,4 @@
-"""Pages name, for each row of their lists, code and tests that exist: the mistakes and shortcuts of the methods reference, and the holes that attacks found."""
+"""Pages name, for each row of their lists, code and tests that exist: mistakes and shortcuts of the methods reference, and holes that were found."""
 
 import ast
 import re
