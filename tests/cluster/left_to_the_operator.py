@@ -114,10 +114,9 @@ FIELDS = (
     spec("two colours", {"model.channels": 2}, "model", "WrongForm"),
     spec(
         "channels of flat images in files of their own",
-        {"evaluation.validation": {**DIGITS, "use": "Test", "channelFiles": ["_t1"]}},
+        {"evaluation.validation": {"format": "ImageFolder", "claimName": "derm", "channelFiles": ["_t1"]}},
         "evaluation.validation.channelFiles",
         MEANINGLESS,
-        ANCHORED,
     ),
     spec("images too small for their network", {"model.network": "MoonCnn"}, "model", "WrongForm"),
     spec(

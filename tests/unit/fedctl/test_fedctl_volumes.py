@@ -157,8 +157,8 @@ def test_programs_take_patches(save: object, tmp_path: Path) -> None:
     assert (tmp_path / "program").stat().st_size > 100_000
 
 
-def federation(tmp_path: Path, intensity: dict[str, object] | None) -> Path:
-    for seed, (site, scale) in enumerate({"server": 1.0, "one": 1.0, "two": 1e-2}.items()):
+def federation(tmp_path: Path, intensity: dict[str, object] | None, scale_of_two: float = 1e-2) -> Path:
+    for seed, (site, scale) in enumerate({"server": 1.0, "one": 1.0, "two": scale_of_two}.items()):
         write_pairs(tmp_path / "data" / site, 2, seed=seed, scale=scale)
     spec = {
         "rounds": 1,
@@ -202,6 +202,25 @@ def test_a_check_tells_spacing_and_scales_and_warns_where_they_differ(tmp_path: 
         ["data", "check", "-f", str(federation(tmp_path, {"zScore": {}})), "--data-root", str(tmp_path / "data")],
     )
     assert scored.exit_code == 0 and "sections differ" not in scored.output
+
+
+def test_a_check_shows_grey_levels_and_warns_where_sites_have_few_in_common(tmp_path: Path) -> None:
+    def checked(intensity: dict[str, object], *options: str) -> str:
+        file = federation(tmp_path, intensity, scale_of_two=0.4)
+        command = ["data", "check", "-f", str(file), "--data-root", str(tmp_path / "data"), *options]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        return done.stdout if options else " ".join(done.output.split())
+
+    window: dict[str, object] = {"window": {"low": "0", "high": "60000"}}
+    told = checked(window)
+    assert "two have" in told and "of their grey levels in common as the model sees them" in told
+    assert "sections differ" not in told, "the ranges of both are the same"
+    assert told.count("from dark to bright: ▕") == 3
+    levels = {name: np.array(report["levels"]) for name, report in json.loads(checked(window, "-o", "json")).items()}
+    assert all(shares.sum() == pytest.approx(1, abs=1e-3) for shares in levels.values())
+    assert levels["two"].argmax() < levels["one"].argmax()
+    assert "in common" not in checked({"zScore": {}})
 
 
 def test_noise_stands_in_for_volumes_that_are_not_here(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from anchorage.learning.data.labels import Labels
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.masks import DecodedMasks
-from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
+from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance, level_shares
 from anchorage.learning.data.picture_store import PictureStore, StoreFullError
 from anchorage.learning.data.pseudonyms import Pseudonyms, known_reason
 from anchorage.learning.data.report import DataReport, Findings
@@ -250,23 +250,23 @@ def check(
     listing = pools.choose(every, root, expect(task, TaskHooks), seed, labelled).given()
     if volumes is not None:
         return _check_volumes(listing, volumes)
-    findings, appearances = Findings(listing), []
+    findings, seen = Findings(listing), []
     masks = None if listing.masks is None else listing.masks.room(HASHED_SIZE)
     for row, outcome in enumerate(decode(listing, Input(HASHED_SIZE, 1, intensity), masks)):
         findings.add(row, outcome)
         if isinstance(outcome, Decoded):
-            appearances.append(appearance(with_levels_of(outcome.pixels, np.uint8)))
+            thumbnail = with_levels_of(outcome.pixels, np.uint8)
+            seen.append((appearance(thumbnail), level_shares(thumbnail)))
     if masks is not None:
         findings.take_masks(masks)
-    appearances = [appearances[place] for place in findings.without_masks()]
+    seen = [seen[place] for place in findings.without_masks()]
     good = listing.select(findings.good)
-    appearance_rows = np.array(appearances, np.uint64).reshape(-1, 4)
-    return findings.report(), Contents(good.ids, good.groups, findings.digests(), appearance_rows)
+    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), seen)
 
 
 def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataReport, Contents]:
     """Do what `check` does with volumes, one at a time; they are compared with others by their middle slices."""
-    findings, appearances = Findings(listing), []
+    findings, seen = Findings(listing), []
     none = np.full((len(listing), MASK_DIGEST), UNKNOWN_PIXEL, np.uint8)
     masks = DecodedMasks(none, np.zeros((len(listing), len(model.task.outputs)), np.int64))
     for row in range(len(listing)):
@@ -276,7 +276,8 @@ def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataRepor
             continue
         middle = outcome.values[0, :, :, outcome.values.shape[3] // 2]
         shown = decode_array(middle, Input(HASHED_SIZE, 1))
-        appearances.append(appearance(with_levels_of(shown.pixels, np.uint8)))
+        hashed = appearance(with_levels_of(shown.pixels, np.uint8))
+        seen.append((hashed, level_shares(with_levels_of(middle, np.uint8))))
         findings.add(row, outcome)
         if outcome.mask is not None:
             masks.counts[row] = outcome.counts
@@ -285,8 +286,7 @@ def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataRepor
         findings.take_masks(masks)
     findings.without_masks()
     good = listing.select(findings.good)
-    appearance_rows = np.array(appearances, np.uint64).reshape(-1, 4)
-    return findings.report(), Contents(good.ids, good.groups, findings.digests(), appearance_rows)
+    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), seen)
 
 
 def _room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
