@@ -28,10 +28,10 @@ demo: $(VENV)/.run ## A real federation on this machine, with a live view
 	$(BIN)/fedctl run -f examples/digits.yaml $(ARGS)
 
 test: $(VENV)/.dev ## The tests of the parts and of every interface
-	$(BIN)/python -m pytest tests/unit tests/contract tests/fuzz tests/chaos tests/attacks -m 'not integration' -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest tests/unit tests/contract tests/fuzz tests/chaos tests/attacks -m 'not integration' -n 2 --dist worksteal --durations 20 $(ARGS)
 
 test-integration: $(VENV)/.dev ## The tests of real processes and of charts, three at once: many wait
-	$(BIN)/python -m pytest tests/integration tests/charts tests/unit -m integration -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest tests/integration tests/charts tests/unit -m integration -n 3 --dist worksteal --durations 30 $(ARGS)
 
 test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they start themselves (root, Go) or find by ANCHORAGE_TEST_KUBECONFIG
 	PYTHON=$(abspath $(BIN)/python) tests/cluster/prepare.sh
