@@ -170,8 +170,6 @@ def test_noise_looks_like_nothing_else(tmp_path):
     for seed in range(40):
         draw(size=(32, 32), seed=seed).save(folder / f"{seed}.png")
     _, contents = check(SiloData(format="ImageFolder", claim_name="site"), tmp_path, MODEL.task)
-    even, odd = (
-        type(contents)(contents.ids[s::2], contents.groups[s::2], contents.digests[s::2], contents.appearances[s::2])
-        for s in (0, 1)
-    )
+    halves = ("ids", "groups", "digests", "appearances")
+    even, odd = (replace(contents, **{name: getattr(contents, name)[s::2] for name in halves}) for s in (0, 1))
     assert not overlap(even, odd)
