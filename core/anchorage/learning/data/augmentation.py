@@ -73,7 +73,9 @@ class Augmentation:
     def normalise(self, values: Tensor) -> Tensor:
         """Return values in 0 … 1, or uint8, with about zero mean and unit variance."""
         mean, std = _normalisation(self.mean, self.std, values.shape[1], values.ndim, values.device)
-        return (fractions(values) - mean) / std
+        shades = fractions(values)
+        centred = shades - mean if shades is values else shades.sub_(mean)  # in place: new memory costs more than the sum
+        return centred.div_(std)
 
     def plain(self, images: Tensor) -> Tensor:
         """Return images as they are tested."""
@@ -237,7 +239,7 @@ def _normalisation(
 
 def fractions(images: Tensor) -> Tensor:
     """Return pixels of uint8 as values in 0 … 1, and such values as they are."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+    return images.float().div_(255) if images.dtype == torch.uint8 else images
 
 
 def levels(images: Tensor) -> Tensor:
