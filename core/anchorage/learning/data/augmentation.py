@@ -74,8 +74,8 @@ class Augmentation:
         """Return values in 0 … 1, or uint8, with about zero mean and unit variance."""
         mean, std = _normalisation(self.mean, self.std, values.shape[1], values.ndim, values.device)
         shades = fractions(values)
-        centred = shades - mean if shades is values else shades.sub_(mean)  # in place: new memory costs more than the sum
-        return centred.div_(std)
+        # in place where the values are new: memory costs more than the sum
+        return (shades - mean if shades is values else shades.sub_(mean)).div_(std)
 
     def plain(self, images: Tensor) -> Tensor:
         """Return images as they are tested."""

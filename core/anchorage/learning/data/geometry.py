@@ -33,7 +33,8 @@ def rows_where(chosen: Tensor, device: torch.device) -> Tensor:
 def gathered(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Take row and column indices of each image, [b, h'] and [b, w']."""
     count, channels, _, width = images.shape
-    places = rows[:, :, None] * width + columns[:, None, :]  # of one plane: a third of the time of an index for each axis
+    # of one plane: an index for each axis takes three times as long
+    places = rows[:, :, None] * width + columns[:, None, :]
     chosen = places.flatten(1)[:, None].expand(-1, channels, -1)
     return images.flatten(2).gather(2, chosen).view(count, channels, *places.shape[1:])
 
