@@ -95,6 +95,7 @@ class ModelFormat(StrEnum):
     TORCHSCRIPT = "torchscript"
     ONNX = "onnx"
     SAFETENSORS = "safetensors"
+    MONAI = "monai"
 
 
 class Site(StrEnum):

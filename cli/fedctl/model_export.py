@@ -63,6 +63,12 @@ def _write_onnx(trained: TrainedModel, out: Path) -> None:
     save_onnx(trained.image_model(), out, trained.text)
 
 
+def _write_monai_bundle(trained: TrainedModel, out: Path) -> None:
+    from anchorage.learning.monai_bundle import save_monai_bundle
+
+    save_monai_bundle(trained.image_model(), out, trained.text)
+
+
 def _write_weights(trained: TrainedModel, out: Path) -> None:
     write_safetensors(out, trained.weights, metadata={"format": "pt", DESCRIPTION: trained.text})
 
@@ -71,4 +77,5 @@ _WRITERS: dict[ModelFormat, Callable[[TrainedModel, Path], None]] = {
     ModelFormat.TORCHSCRIPT: _write_torchscript,
     ModelFormat.ONNX: _write_onnx,
     ModelFormat.SAFETENSORS: _write_weights,
+    ModelFormat.MONAI: _write_monai_bundle,
 }

@@ -33,7 +33,10 @@ def model_pull(
 def model_export(
     model: Model,
     out: Annotated[Path, typer.Option(help="File for the model.")],
-    form: Annotated[ModelFormat, typer.Option("--format", help="torchscript, onnx or safetensors.")],
+    form: Annotated[
+        ModelFormat,
+        typer.Option("--format", help="torchscript, onnx, safetensors, or monai: a bundle of a model of volumes."),
+    ],
     best: Best = True,
     force: Force = False,
     output: Output = Format.TABLE,

@@ -208,6 +208,10 @@ class IntensityHooks(IntensityKind):
 
         return intensity_of({self.name: self.model_dump()})
 
+    def monai(self) -> Sequence[Mapping[str, Any]] | None:
+        """Return MONAI's transforms that show the key ``image`` alike, as a bundle's configuration writes them; None: MONAI has none."""
+        return None
+
 
 class DecoderHooks(Piece):
     """A kind of image files; hooks may be called from several threads."""

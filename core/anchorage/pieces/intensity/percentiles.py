@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -27,3 +28,9 @@ class Percentiles(ImageIntensity):
                 f"found low {self.low} and high {self.high}; allowed are 0 to {_MOST}, high the larger one"
             )
         return self
+
+    def monai(self) -> Sequence[Mapping[str, Any]]:
+        """Return the same percentiles of each channel."""
+        limits = {"lower": float(self.low), "upper": float(self.high), "b_min": 0.0, "b_max": 1.0}
+        shown = {"keys": "image", **limits, "clip": True, "channel_wise": True}
+        return [{"_target_": "ScaleIntensityRangePercentilesd", **shown}]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -26,3 +27,8 @@ class Window(ImageIntensity):
         if float(self.low) >= float(self.high):
             raise ValueError(f"found low {self.low} and high {self.high}; high must be the larger one")
         return self
+
+    def monai(self) -> Sequence[Mapping[str, Any]]:
+        """Return the same window."""
+        limits = {"a_min": float(self.low), "a_max": float(self.high), "b_min": 0.0, "b_max": 1.0}
+        return [{"_target_": "ScaleIntensityRanged", "keys": "image", **limits, "clip": True}]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -21,3 +22,13 @@ class ZScore(ImageIntensity):
         description="Values of which mean and standard deviation are taken. All: those of the whole image. Foreground: those above the "
         "image's mean, so that air around a body does not count.",
     )
+
+    def monai(self) -> Sequence[Mapping[str, Any]] | None:
+        """Return the same for `over: All`; MONAI takes no mean of what is above the mean."""
+        if self.over == "Foreground":
+            return None
+        limits = {"a_min": -5.0, "a_max": 5.0, "b_min": 0.0, "b_max": 1.0}
+        return [
+            {"_target_": "NormalizeIntensityd", "keys": "image", "channel_wise": True},
+            {"_target_": "ScaleIntensityRanged", "keys": "image", **limits, "clip": True},
+        ]

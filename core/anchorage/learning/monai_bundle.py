@@ -1,0 +1,175 @@
+"""A trained model of volumes as a MONAI bundle: one zip file with the program (TorchScript), how a volume becomes its input and its output a mask,
+and a description, in the layout and with the names of MONAI's bundle specification, for MONAI Label, MONAI Deploy and ``python -m monai.bundle run``.
+
+MONAI brings volumes to the model's spacing by its own rule, and averages probabilities of overlapping patches where `fedctl predict` averages
+outputs before they become probabilities; masks differ by a few voxels at edges.
+"""
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.commands import EXPORT_FAILED, PACKAGE_MISSING
+from anchorage.api.inference import DESCRIPTION, Inference
+from anchorage.api.model import VolumeSpec
+from anchorage.learning.exporting import save_torchscript
+from anchorage.learning.hooks import expect
+from anchorage.learning.inference import ImageModel
+from anchorage.learning.model_hooks import IntensityHooks
+from anchorage.transport.files import replacing
+
+ROOT, GUIDE = "bundle", "README.md"
+"""Folder in the zip file, and its page for people."""
+_README = """# {name}
+
+A model of volumes that the federation `{name}` trained with Anchorage, as a MONAI bundle. Not for diagnosis without an evaluation of your own.
+
+Unpack it, put NIfTI files into `images`, and in this folder:
+
+```
+pip install "monai[fire,ignite,nibabel]"
+python -m monai.bundle run --config_file configs/inference.json --meta_file configs/metadata.json --bundle_root .
+```
+
+writes a mask for each into `masks`: {classes}. Channels lie along a file's last axis. `models/model.json` is Anchorage's own description.
+"""
+
+
+def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
+    """Write a bundle.
+
+    Parameters
+    ----------
+    model : ImageModel
+        Of volumes.
+    path : Path
+        The zip file.
+    description : str
+        The text of ``model.json``, which goes with it.
+
+    Raises
+    ------
+    AnchorageError
+        EXPORT_FAILED: the model is of flat images, MONAI cannot show volumes as its intensity does, or the network cannot be recorded.
+        PACKAGE_MISSING: MONAI.
+    OSError
+        The file cannot be written.
+    """
+    described = model.described
+    if described.volume is None:
+        raise AnchorageError(EXPORT_FAILED, "a MONAI bundle is of a model of volumes; choose torchscript or onnx")
+    try:
+        metadata = _metadata(described, described.volume)
+    except ImportError as error:
+        message = f"{error.name} is not installed; install it with: pip install 'anchorage[clinical,monai]'"
+        raise AnchorageError(PACKAGE_MISSING, message) from error
+    inference = _inference(described.volume, _shown(described))
+    with tempfile.TemporaryDirectory() as folder, replacing(path) as partial:
+        program = Path(folder) / "model.ts"
+        save_torchscript(model, program, description)
+        with zipfile.ZipFile(partial, "w") as bundle:
+            bundle.write(program, f"{ROOT}/models/model.ts")
+            texts = {"configs/metadata.json": metadata, "configs/inference.json": inference}
+            for name, document in texts.items():
+                bundle.writestr(f"{ROOT}/{name}", json.dumps(document, indent=2) + "\n")
+            bundle.writestr(f"{ROOT}/models/{DESCRIPTION}", description)
+            classes = ", ".join(f"{value} {name}" for value, name in enumerate(described.outputs))
+            bundle.writestr(f"{ROOT}/docs/{GUIDE}", _README.format(name=described.federation, classes=classes))
+
+
+def _shown(described: Inference) -> Sequence[Mapping[str, Any]]:
+    """Return MONAI's transforms for the model's intensity."""
+    intensity = described.intensity
+    transforms = None if intensity is None else expect(intensity, IntensityHooks).monai()
+    if transforms is None:
+        name = "no intensity" if intensity is None else f"the intensity {intensity.name} as it is set"
+        raise AnchorageError(EXPORT_FAILED, f"MONAI cannot show volumes as {name} does; choose torchscript or onnx")
+    return transforms
+
+
+def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return ``configs/inference.json``."""
+    turned = {"_target_": "Orientationd", "keys": "image", "axcodes": "RAS", "labels": None}
+    spaced = {
+        "_target_": "Spacingd",
+        "keys": "image",
+        "pixdim": volume.millimetres,
+        "mode": "bilinear",
+        "scale_extent": True,
+    }
+    read = {"_target_": "LoadImaged", "keys": "image", "reader": "NibabelReader", "ensure_channel_first": True}
+    inverted = {"transform": "@preprocessing", "orig_keys": "image", "nearest_interp": True, "to_tensor": True}
+    saved = {
+        "output_dir": "@output_dir",
+        "output_postfix": "mask",
+        "output_dtype": "$numpy.uint8",
+        "separate_folder": False,
+    }
+    postprocessing = [
+        {"_target_": "AsDiscreted", "keys": "pred", "argmax": True},
+        {"_target_": "Invertd", "keys": "pred", **inverted},
+        {"_target_": "SaveImaged", "keys": "pred", **saved, "resample": False},
+    ]
+    sliding = {"roi_size": volume.voxels, "sw_batch_size": 4, "overlap": float(volume.overlap), "mode": "gaussian"}
+    return {
+        "imports": ["$import glob", "$import numpy", "$import os", "$import torch"],
+        "bundle_root": ".",
+        "dataset_dir": "$os.path.join(@bundle_root, 'images')",
+        "output_dir": "$os.path.join(@bundle_root, 'masks')",
+        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+        "datalist": "$[{'image': file} for file in sorted(glob.glob(os.path.join(@dataset_dir, '*.nii*')))]",
+        "network_def": "$torch.jit.load(os.path.join(@bundle_root, 'models', 'model.ts'), map_location=@device)",
+        "network": "$@network_def.to(@device).eval()",
+        "preprocessing": {
+            "_target_": "Compose",
+            "transforms": [read, turned, spaced, *shown, {"_target_": "EnsureTyped", "keys": "image"}],
+        },
+        "dataset": {"_target_": "Dataset", "data": "@datalist", "transform": "@preprocessing"},
+        "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},
+        "inferer": {"_target_": "SlidingWindowInferer", **sliding},
+        "postprocessing": {"_target_": "Compose", "transforms": postprocessing},
+        "evaluator": {
+            "_target_": "SupervisedEvaluator",
+            "device": "@device",
+            "val_data_loader": "@dataloader",
+            "network": "@network",
+            "inferer": "@inferer",
+            "postprocessing": "@postprocessing",
+        },
+        "run": ["$@evaluator.run()"],
+    }
+
+
+def _metadata(described: Inference, volume: VolumeSpec) -> Mapping[str, Any]:
+    """Return ``configs/metadata.json``."""
+    shape = {"spatial_shape": list(volume.voxels), "dtype": "float32", "value_range": [0, 1], "is_patch_data": True}
+    channels = {str(channel): f"channel {channel + 1}" for channel in range(described.channels)}
+    image = {
+        "type": "image",
+        "format": "magnitude",
+        "num_channels": described.channels,
+        **shape,
+        "channel_def": channels,
+    }
+    classes = {str(value): name for value, name in enumerate(described.outputs)}
+    mask = {"type": "image", "format": "segmentation", "num_channels": len(classes), **shape, "channel_def": classes}
+    return {
+        "version": "1.0.0",
+        "changelog": {"1.0.0": "trained by a federation of Anchorage"},
+        "monai_version": version("monai"),
+        "pytorch_version": version("torch"),
+        "numpy_version": version("numpy"),
+        "required_packages_version": {"nibabel": version("nibabel"), "pytorch-ignite": "0.5", "fire": "0.7"},
+        "name": described.federation,
+        "task": f"segmentation of {', '.join(described.outputs[1:])}",
+        "description": f"A model of volumes that the federation {described.federation} trained with Anchorage.",
+        "authors": f"the federation {described.federation}",
+        "copyright": f"the federation {described.federation}",
+        "intended_use": "research; not for diagnosis without an evaluation of your own",
+        "network_data_format": {"inputs": {"image": image}, "outputs": {"pred": mask}},
+    }

@@ -1,0 +1,130 @@
+"""A trained model as a MONAI bundle: read and run by MONAI alone, it draws the masks of `fedctl predict`."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from bright_model import by_brightness
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.commands import EXPORT_FAILED
+from anchorage.api.model import ModelDescription
+from anchorage.learning.inference import ImageModel
+from anchorage.learning.monai_bundle import save_monai_bundle
+from anchorage.learning.volume_prediction import predict_volume
+
+pytest.importorskip("monai", reason="MONAI is not installed")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:::monai", "ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning"
+)
+
+TASK = {"segmentation": {"classes": ("background", "bright")}}
+Z_SCORE = {"zScore": {"over": "All"}}
+
+
+def described(intensity: dict[str, Any] | None, **fields: Any) -> ModelDescription:
+    volume = {"spacing": ("1", "1", "1"), "patch": (16, 16, 16), "overlap": "0.5"}
+    shown = {} if intensity is None else {"intensity": intensity}
+    given = {"network": "SmallUNet", "channels": 1, "volume": volume, "task": TASK, **shown, **fields}
+    return ModelDescription.model_validate(given)
+
+
+class BrightOnAverage(torch.nn.Module):
+    """Two maps: the mean of an image's channels, and before it its negative."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean = x.mean(1, keepdim=True)
+        return torch.cat([-mean, mean], 1)
+
+
+def brightness(model: ModelDescription) -> ImageModel:
+    """Return a model whose mask is where the mean of the channels is brighter than middle grey."""
+    made = by_brightness(model, "bodies")
+    made.network = BrightOnAverage()  # type: ignore[assignment]
+    return made
+
+
+def unpacked(file: Path, folder: Path) -> Path:
+    """Unpack a bundle and return its root."""
+    with zipfile.ZipFile(file) as bundle:
+        bundle.extractall(folder)
+    return folder / "bundle"
+
+
+def drawn(rng: np.random.Generator, sides: tuple[int, int, int]) -> np.ndarray:
+    """Return a dark volume with a bright box."""
+    values = rng.normal(300, 20, sides).astype(np.float32)
+    values[tuple(slice(side // 4, 3 * side // 4) for side in sides)] += 400
+    return values
+
+
+@pytest.mark.parametrize(
+    ("intensity", "spacing", "channels"),
+    [
+        (Z_SCORE, (1.0, 1.0, 1.0), 1),
+        ({"window": {"low": "0", "high": "1200"}}, (2.0, 1.0, 1.5), 1),
+        ({"percentiles": {"low": "1", "high": "99"}}, (1.0, 1.0, 1.0), 2),
+    ],
+)
+def test_monai_draws_the_same_mask(
+    intensity: dict[str, Any], spacing: tuple[float, ...], channels: int, tmp_path: Path
+) -> None:
+    from monai.bundle import ConfigParser
+    from monai.inferers import Inferer
+
+    model = brightness(described(intensity, channels=channels))
+    save_monai_bundle(model, tmp_path / "bundle.zip", "{}")
+    root = unpacked(tmp_path / "bundle.zip", tmp_path)
+    (root / "images").mkdir()
+    rng = np.random.default_rng(0)
+    values = np.stack([drawn(rng, (24, 30, 22)) for _ in range(channels)], -1)
+    affine = np.diag([-spacing[0], -spacing[1], spacing[2], 1.0])  # to the left, the back and the head
+    nibabel.save(nibabel.Nifti1Image(values.squeeze(), affine), root / "images" / "a.nii.gz")
+
+    parser = ConfigParser()
+    parser.read_config(str(root / "configs" / "inference.json"))
+    parser["bundle_root"] = str(root)
+    item = parser.get_parsed_content("dataset")[0]
+    inferer = parser.get_parsed_content("inferer")
+    assert isinstance(inferer, Inferer)
+    with torch.no_grad():
+        item["pred"] = inferer(item["image"][None], parser.get_parsed_content("network"))[0]
+    parser.get_parsed_content("postprocessing")(item)
+    (mask,) = (root / "masks").iterdir()
+    seen, wanted = nibabel.load(mask), predict_volume(model, root / "images" / "a.nii.gz")
+    classes = np.asarray(seen.dataobj)
+    assert seen.shape == wanted.classes.shape and np.allclose(seen.affine, affine)
+    assert 100 < wanted.classes.sum() < wanted.classes.size / 2, "it finds something"
+    both = 2 * (classes & wanted.classes).sum() / (classes.sum() + wanted.classes.sum())
+    assert both > (1 - 1e-6 if set(spacing) == {1.0} else 0.94)  # of two voxels as near, each takes another
+
+
+def test_the_description_has_what_monai_asks_for(tmp_path: Path) -> None:
+    save_monai_bundle(brightness(described(Z_SCORE, channels=2)), tmp_path / "bundle.zip", '{"a": 1}')
+    root = unpacked(tmp_path / "bundle.zip", tmp_path)
+    metadata = json.loads((root / "configs" / "metadata.json").read_text())
+    assert metadata["network_data_format"]["inputs"]["image"]["num_channels"] == 2
+    assert metadata["network_data_format"]["outputs"]["pred"]["channel_def"] == {"0": "background", "1": "bright"}
+    assert {"version", "monai_version", "pytorch_version", "task", "authors", "copyright"} <= metadata.keys()
+    assert json.loads((root / "models" / "model.json").read_text()) == {"a": 1}
+    assert "0 background, 1 bright" in (root / "docs" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (described(None), "MONAI cannot show volumes as no intensity does"),
+        (described({"zScore": {"over": "Foreground"}}), "as the intensity zScore as it is set does"),
+        (described({"bits": {}}), "as the intensity bits as it is set does"),
+        (described(None, volume=None, image_size=16), "a MONAI bundle is of a model of volumes"),
+    ],
+)
+def test_what_monai_cannot_do_is_refused(model: ModelDescription, message: str, tmp_path: Path) -> None:
+    with pytest.raises(AnchorageError, match=message) as refused:
+        save_monai_bundle(brightness(model), tmp_path / "bundle.zip", "{}")
+    assert refused.value.failure is EXPORT_FAILED and not (tmp_path / "bundle.zip").exists()
