@@ -90,8 +90,8 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
     stated_intensity = spec.model.intensity
     advice = _advised_intensity(reports) if stated_intensity is None else None
     scales = _differing_scales(reports) if stated_intensity is None or stated_intensity.name in _SAME_FOR_ALL else None
-    levels = scales or _differing_levels({name: contents for name, (_, contents) in checked.items()})
-    for text in (levels, advice):
+    difference = scales or _differing_levels({name: contents for name, (_, contents) in checked.items()})
+    for text in (difference, advice):
         if text:
             warn(text)
     failures = list(_failures(reports, {silo.metadata.name: silo.spec.labels for silo in study.silos}))

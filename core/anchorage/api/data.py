@@ -156,6 +156,9 @@ class DataFormat(Piece):
     needs_manifest: ClassVar[bool] = False
     """Whether a data section must name a table."""
 
+    tells_channels: ClassVar[bool] = False
+    """Whether a volume's channels may be files of their own (`channelFiles`)."""
+
     divided: ClassVar[bool] = False
     """Whether its publisher divided the images into training, validation and test."""
 
@@ -348,6 +351,10 @@ class DataSection(Document):
             )
         if reader.needs_manifest and self.manifest is None:
             raise ValueError(f"found the format {self.format} without manifest; name the CSV file below the folder")
+        if self.channel_files and not reader.tells_channels:
+            raise ValueError(
+                f"found channelFiles of the format {self.format}, which does not tell channels apart; name the files or series of each in a table"
+            )
         if len(set(self.channel_files)) < len(self.channel_files):
             raise ValueError(
                 "found channelFiles that name one channel twice; name each once, in the order of the model's channels"

@@ -75,8 +75,6 @@ def channel_files_mistake(section: DataSection, model: ModelSpec) -> str | None:
         return None
     if model.volume is None:
         return f"found {count} channels, but channels in files of their own are of volumes; leave it out, or set spec.model.volume"
-    if section.format not in ("ImageFolder", "CsvManifest"):
-        return f"found {count} channels of the format {section.format}, whose series are volumes; name the series of each channel in a table"
     if count != model.channels:
         return f"found {count} channels, but the model has {model.channels}; name as many as spec.model.channels"
     return None

@@ -90,7 +90,7 @@ def test_volumes_of_channels_in_files_of_their_own_train(tmp_path: Path) -> None
     ("channels", "section", "message"),
     [
         (2, {"channelFiles": ["_t1"]}, "found 1 channels, but the model has 2; name as many as spec.model.channels"),
-        (2, {"format": "DicomFolder", "channelFiles": ["a", "b"]}, "name the series of each channel in a table"),
+        (2, {"format": "DicomFolder", "channelFiles": ["a", "b"]}, "name the files or series of each in a table"),
     ],
 )
 def test_channels_that_do_not_fit_the_model_are_refused_before_the_run(

@@ -20,6 +20,7 @@ class CsvManifest(Reader):
     """A table of images with a label column or one-hot columns."""
 
     needs_manifest: ClassVar[bool] = True
+    tells_channels: ClassVar[bool] = True
 
     def listing(self, section: DataSection, root: Path, reader: LabelReader) -> Listing:
         """List the images; see `anchorage.learning.data.manifests`."""

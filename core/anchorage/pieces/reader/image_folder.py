@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import Reader
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 @piece("ImageFolder")
 class ImageFolder(Reader):
     """One folder per class; images beside the class folders have no label."""
+
+    tells_channels: ClassVar[bool] = True
 
     def listing(self, section: DataSection, root: Path, reader: LabelReader) -> Listing:
         """List the images; see `anchorage.learning.data.folders`."""

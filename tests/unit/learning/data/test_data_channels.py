@@ -217,5 +217,7 @@ def test_flat_images_have_no_channels_in_files_of_their_own(site):
     write_nifti(site / "a_t1.nii.gz", T1)
     with pytest.raises(AnchorageError, match="channelFiles for 2 channels, but the model takes flat images"):
         Pools().choose(section(channel_files=("_t1", "_t2")), site.parent, TASK, 1)
+    with pytest.raises(ValueError, match="DicomFolder, which does not tell channels apart"):
+        section("DicomFolder", channel_files=("_t1", "_t2"))
     with pytest.raises(ValueError, match="name one channel twice"):
         section(channel_files=("_t1", "_t1"))
