@@ -14,6 +14,12 @@ ISIC = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
 DIGITS = tuple("0123456789")
 
 
+def section(kind="ImageFolder", **fields):
+    """Return a section of the folder ``site``, whose table is ``table.csv``."""
+    manifest = {"manifest": "table.csv"} if kind == "CsvManifest" else {}
+    return SiloData(format=kind, claim_name="site", **{**manifest, **fields})
+
+
 def images_of(part, root, *, classes=("a", "b"), size=8, channels=3, seed=1):
     return read(part, root, model_of(classes, size, channels), seed)
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from drawn_images import write_table
 from drawn_scans import write_nifti, write_series
+from read_sections import section
 
-from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data import Pools, read, volume_store
@@ -28,11 +28,6 @@ def site(tmp_path):
     folder = tmp_path / "root" / "site"
     folder.mkdir(parents=True)
     return folder
-
-
-def section(kind="ImageFolder", **fields):
-    manifest = {"manifest": "table.csv"} if kind == "CsvManifest" else {}
-    return SiloData(format=kind, claim_name="site", **{**manifest, **fields})
 
 
 def listed(site, kind="ImageFolder", **fields):

@@ -7,8 +7,8 @@ import pytest
 from drawn_images import draw, write_table
 from drawn_scans import CAPTURE, CR, ULTRASOUND, dataset, write_dicom, write_enhanced, write_nifti, write_series
 from PIL import Image
+from read_sections import section
 
-from anchorage.api.data import SiloData
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data import Pools, read
 from anchorage.learning.data.cases import case_of
@@ -32,11 +32,6 @@ def site(tmp_path):
     folder = tmp_path / "root" / "site"
     folder.mkdir(parents=True)
     return folder
-
-
-def section(kind="ImageFolder", **fields):
-    manifest = {"manifest": "table.csv"} if kind == "CsvManifest" else {}
-    return SiloData(format=kind, claim_name="site", **{**manifest, **fields})
 
 
 def listed(site, kind="ImageFolder", volumes=True, **fields):
