@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from bright_model import untrained
 from printed_pages import ROOT, SECONDS, environment_in, python, serving, sh, without_anchorage_in
 from printed_pages import blocks as printed
 
 from anchorage.api.inference import describe
+from anchorage.api.model import ModelDescription
 from anchorage.engine.tracking import Outbox, TrackedRun
 from anchorage.engine.tracking.sender import Sending
+from anchorage.learning.weights import layout_of
 from anchorage.methods import validate_study
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import write_safetensors
 
 GOLDEN = ROOT / "tests" / "golden" / "model"
 PAGE = "using-a-model.md"
@@ -105,6 +111,25 @@ def test_the_files_and_programs(
             assert close(python(program, place, without_anchorage), "two.png")
     finally:
         shutil.copyfile(GOLDEN / "images" / "three-transparent.png", place / "scan.png")
+
+
+def test_the_bundle_of_a_model_of_volumes(place: Path, environment: Mapping[str, str]) -> None:
+    """What is in the bundle is the subject of tests/unit/learning; here the printed command finds a model and writes one."""
+    pytest.importorskip("monai", reason="MONAI is not installed")
+    task = {"segmentation": {"classes": ("background", "tumour")}}
+    volume = {"spacing": ("1", "1", "1"), "patch": (16, 16, 16)}
+    fields = {"network": "SmallUNet", "channels": 1, "task": task, "volume": volume, "intensity": {"zScore": {}}}
+    described, network = untrained(ModelDescription.model_validate(fields), "brains")
+    arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+    weights = ModelBytes.from_arrays(layout_of(network), arrays)
+    (place / "brains").mkdir()
+    write_safetensors(place / "brains" / "model.safetensors", weights)
+    final = {"file": "model.safetensors", "digest": weights.digest, "round": 1}
+    (place / "brains" / "model.json").write_text(json.dumps({**described, "final": final}))
+    (script,) = blocks("MONAI", "sh")
+    sh(script, place, environment)
+    with zipfile.ZipFile(place / "brains.zip") as bundle:
+        assert json.loads(bundle.read("bundle/models/model.json"))["federation"] == "brains"
 
 
 def test_a_registered_model_in_python(place: Path, without_anchorage: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from anchorage.api.inference import describe, head_of, parse_inference
 from anchorage.api.model import ModelDescription
 from anchorage.learning.inference import ImageModel
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import build_model
+from anchorage.learning.models import Network, build_model
 from anchorage.methods.preset import slots
 
 
@@ -21,14 +22,19 @@ class Bright(torch.nn.Module):
         return torch.cat([-x, x], 1)
 
 
+def untrained(model: ModelDescription, federation: str) -> tuple[dict[str, Any], Network]:
+    """Return a model's description, as of one that a federation trained, and a network with weights of seed 1."""
+    network = build_model(model, TrainingMethod.of(slots("FedAvg")), 1)
+    head = head_of({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()})
+    assert head is not None
+    head_values = head.model_dump(mode="json", by_alias=True)
+    return {**describe(model, federation, classifier_trained=True), "head": head_values}, network
+
+
 def by_brightness(model: ModelDescription, federation: str) -> ImageModel:
     """Return a model of two classes, described as one that a federation trained, whose mask is where its input is above zero."""
-    network = build_model(model, TrainingMethod.of(slots("FedAvg")), 1)
-    described = describe(model, federation, classifier_trained=True)
+    described, network = untrained(model, federation)
     arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    head = head_of({name: array.shape for name, array in arrays.items()})
-    assert head is not None
-    described["head"] = head.model_dump(mode="json", by_alias=True)
     found = ImageModel(parse_inference(json.dumps(described).encode(), "model.json"), arrays)
     found.network = Bright()  # type: ignore[assignment]
     return found
