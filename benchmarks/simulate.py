@@ -71,9 +71,14 @@ class Stopwatch:
 
 
 def simulate_rounds(silos: int, per_round: int, rounds: int, folder: Path, watch: Stopwatch) -> None:
-    """Play rounds."""
+    """Play rounds with a model of 44.76 MB."""
     initial = folder / "initial.safetensors"
     save_file(dict(random_model(1, CLASSES, generator(0, "benchmark"))), initial)
+    play_rounds(silos, per_round, rounds, initial, watch)
+
+
+def play_rounds(silos: int, per_round: int, rounds: int, initial: Path, watch: Stopwatch) -> None:
+    """Play rounds with the model of a file, in whose folder they are stored."""
     study = _study(silos, per_round, rounds, initial)
     model = FileModel(initial)
     silo = NullLearner(model.down, model.up, 0.001, 100)
@@ -81,7 +86,7 @@ def simulate_rounds(silos: int, per_round: int, rounds: int, folder: Path, watch
     profiles = {s.metadata.name: Profile("All", 100, "benchmark") for s in study.silos}
     spare = SpareUpdates()
     identity = Identity({}, (model.down,))
-    with closing(DiskStore(folder / "rounds", identity, updates=HeldUpdates(spare), sync=False)) as store:
+    with closing(DiskStore(initial.parent / "rounds", identity, updates=HeldUpdates(spare), sync=False)) as store:
         Rounds(study, model, profiles, learners, store, spare, watch).play()
 
 
