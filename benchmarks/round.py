@@ -1,6 +1,7 @@
 """Time of a round with everything on, compared with plain grpcio streaming of the same bytes, and the server's memory.
 
-`fedctl bench rounds` runs the rounds; the floor (benchmarks/floor.py) runs in blocks between them, in the same run.
+`fedctl bench rounds` runs the rounds; the floor (benchmarks/floor.py) runs in blocks between them, in the same run. `--trace` draws
+where the time of a round goes (benchmarks/round_trace.py).
 """
 
 import argparse
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import psutil
 from floor import Floor
@@ -106,7 +108,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12, help="counted rounds per number of silos")
     parser.add_argument("--blocks", type=int, default=3, help="alternations between floor and rounds")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--trace", action="store_true", help="draw the steps of both ends, with spans")
     arguments = parser.parse_args()
+    rows: list[dict[str, Any]]
+    if arguments.trace:
+        from round_trace import trace  # needs anchorage[otel]
+
+        nbytes = MODEL_BYTES * arguments.copies
+        rows = [trace(silos, arguments.copies, arguments.rounds, nbytes) for silos in arguments.silos]
+    else:
+        rows = table(arguments)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"benchmark": "round", "rows": rows}, indent=2) + "\n")
+
+
+def table(arguments: argparse.Namespace) -> list[dict[str, float]]:
+    """Measure each number of silos and print its row."""
     rows = []
     print(f"{'silos':>5} {'rounds':>6} {'median s':>9} {'floor s':>9} {'ratio':>6} {'peak MB':>8} {'budget MB':>9}")
     for silos in arguments.silos:
@@ -117,8 +134,7 @@ def main() -> None:
             f"{row['server_peak_rss_bytes'] / 1e6:8.0f} {row['server_rss_budget_bytes'] / 1e6:9.0f}",
             flush=True,
         )
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"benchmark": "round", "rows": rows}, indent=2) + "\n")
+    return rows
 
 
 if __name__ == "__main__":
