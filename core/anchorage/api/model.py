@@ -135,6 +135,10 @@ VOLUME_MEAN, VOLUME_DEVIATION = 0.5, 0.25
 """By which values of volumes in 0 … 1 are normalised: `zScore` shows its mean as 0.5, and 2.5 standard deviations are 0.25."""
 
 
+NanVoxels = Literal["Refuse", "Zero"]
+"""What becomes of voxels that are no numbers."""
+
+
 class VolumeSpec(Document):
     """Volumes, such as CT and MR series, of which a network sees patches; axes lead to the right, to the front, and to the head."""
 
@@ -161,6 +165,12 @@ class VolumeSpec(Document):
         "None",
         description="Random: patches are mirrored along each axis, half of them. A mirrored body has its organs on the other side: only for what has "
         "no left and right.",
+    )
+
+    nan_voxels: NanVoxels = Field(
+        "Refuse",
+        description="Voxels that are no numbers (NaN), as tools that cut out the brain write around it. Refuse: such a volume is a bad image. Zero: "
+        "they are 0, also where the model is used. Infinite values are refused.",
     )
 
     @property

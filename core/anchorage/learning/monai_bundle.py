@@ -103,6 +103,8 @@ def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mappin
         "scale_extent": True,
     }
     read = {"_target_": "LoadImaged", "keys": "image", "reader": "NibabelReader", "ensure_channel_first": True}
+    numbers = {"_target_": "SignalFillEmptyd", "keys": "image", "replacement": 0.0}  # NaN alone
+    begin = [read, numbers] if volume.nan_voxels == "Zero" else [read]
     inverted = {"transform": "@preprocessing", "orig_keys": "image", "nearest_interp": True, "to_tensor": True}
     saved = {
         "output_dir": "@output_dir",
@@ -127,7 +129,7 @@ def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mappin
         "network": "$@network_def.to(@device).eval()",
         "preprocessing": {
             "_target_": "Compose",
-            "transforms": [read, turned, spaced, *shown, {"_target_": "EnsureTyped", "keys": "image"}],
+            "transforms": [*begin, turned, spaced, *shown, {"_target_": "EnsureTyped", "keys": "image"}],
         },
         "dataset": {"_target_": "Dataset", "data": "@datalist", "transform": "@preprocessing"},
         "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},

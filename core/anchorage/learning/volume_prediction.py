@@ -57,7 +57,14 @@ def predict_volume(model: ImageModel, source: Path | Series | Channels) -> Predi
     no_classes = np.zeros(1 << 16, np.uint8)
     with without_warnings():
         case = case_of(
-            source, None, described.channels, volume.millimetres, shades_of(described), no_classes, described.outputs
+            source,
+            None,
+            described.channels,
+            volume.millimetres,
+            shades_of(described),
+            no_classes,
+            described.outputs,
+            volume.nan_voxels,
         )
     darkest = int(case.values.min())
 

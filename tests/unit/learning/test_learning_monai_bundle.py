@@ -104,6 +104,25 @@ def test_monai_draws_the_same_mask(
     assert both > (1 - 1e-6 if set(spacing) == {1.0} else 0.94)  # of two voxels as near, each takes another
 
 
+def test_monai_reads_nan_as_0_where_the_model_does(tmp_path: Path) -> None:
+    from monai.bundle import ConfigParser
+
+    volume = {"spacing": ("1", "1", "1"), "patch": (16, 16, 16), "nanVoxels": "Zero"}
+    model = brightness(described({"window": {"low": "0", "high": "1200"}}, volume=volume))
+    save_monai_bundle(model, tmp_path / "bundle.zip", "{}")
+    root = unpacked(tmp_path / "bundle.zip", tmp_path)
+    (root / "images").mkdir()
+    values = drawn(np.random.default_rng(0), (16, 16, 16))
+    values[:3] = np.nan
+    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), root / "images" / "a.nii.gz")
+    parser = ConfigParser()
+    parser.read_config(str(root / "configs" / "inference.json"))
+    parser["bundle_root"] = str(root)
+    image = parser.get_parsed_content("dataset")[0]["image"]
+    np.testing.assert_allclose(np.asarray(image)[0], np.nan_to_num(values) / 1200, atol=1e-6)
+    assert predict_volume(model, root / "images" / "a.nii.gz").classes.any()
+
+
 def test_the_description_has_what_monai_asks_for(tmp_path: Path) -> None:
     save_monai_bundle(brightness(described(Z_SCORE, channels=2)), tmp_path / "bundle.zip", '{"a": 1}')
     root = unpacked(tmp_path / "bundle.zip", tmp_path)

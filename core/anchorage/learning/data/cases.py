@@ -13,6 +13,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.model import NanVoxels
 from anchorage.api.piece_faults import WrongResultError, returned_by, shown
 from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.decoders import HEAD_BYTES, decoder_for, decoders
@@ -88,6 +89,7 @@ def case_of(
     intensity: Intensity | None,
     table: NDArray[np.uint8],
     classes: Sequence[str],
+    nan: NanVoxels = "Refuse",
 ) -> Case:
     """Read a case.
 
@@ -107,6 +109,8 @@ def case_of(
         As of `anchorage.learning.data.masks.MaskReader.values`.
     classes : sequence of str
         The federation's classes, background first.
+    nan : str
+        What becomes of the image's voxels that are no numbers.
 
     Raises
     ------
@@ -115,7 +119,7 @@ def case_of(
     AnchorageError
         PACKAGE_MISSING: their decoder is not installed. PIECE_WRONG: a decoder of another package returned no volume.
     """
-    scan = read_scan(source, channels)
+    scan = read_scan(source, channels, nan)
     if bool((scan.values == scan.values.flat[0]).all()):
         raise RefusedImageError("Blank", "every voxel has the same value")
     largest = next((end for end in RANGES if float(scan.values.max()) <= end), RANGES[-1])
@@ -137,7 +141,7 @@ def case_of(
     return Case(levels, placed, counts, grid, wanted, facts, digest, decoder)
 
 
-def read_scan(source: Path | Series | Channels, channels: int = 1) -> Scan:
+def read_scan(source: Path | Series | Channels, channels: int = 1, nan: NanVoxels = "Refuse") -> Scan:
     """Read a volume by the decoder that recognises its file, or the first file of its series.
 
     Parameters
@@ -146,6 +150,8 @@ def read_scan(source: Path | Series | Channels, channels: int = 1) -> Scan:
         One file, the files of a series, or a file or series for each channel.
     channels : int
         How many it must have.
+    nan : str
+        What becomes of voxels that are no numbers.
 
     Raises
     ------
@@ -155,7 +161,7 @@ def read_scan(source: Path | Series | Channels, channels: int = 1) -> Scan:
         PACKAGE_MISSING, PIECE_WRONG.
     """
     if isinstance(source, Channels):
-        return _read_channels(source, channels)
+        return _read_channels(source, channels, nan)
     files = source.files if isinstance(source, Series) else (source,)
     if not files:
         raise RefusedImageError("Missing", "no such file")
@@ -171,20 +177,39 @@ def read_scan(source: Path | Series | Channels, channels: int = 1) -> Scan:
     if len(scan.values) != channels:
         others = "; name the files of the others by channelFiles" if len(scan.values) == 1 else ""
         raise RefusedImageError("Unsupported", f"{len(scan.values)} channels, but {channels} are needed{others}")
-    return replace(scan, decoder=version)
+    return replace(_of_numbers(scan, nan), decoder=version)
 
 
-def _read_channels(source: Channels, channels: int) -> Scan:
+def _of_numbers(scan: Scan, nan: NanVoxels) -> Scan:
+    """Return a volume whose values are finite."""
+    if _is_finite(scan.values):
+        return scan
+    if nan == "Zero":
+        values = np.where(np.isnan(scan.values), np.float32(0), scan.values)
+        if _is_finite(values):
+            return replace(scan, values=values, facts=(*scan.facts, "NaN read as 0"))
+    advice = (
+        "; spec.model.volume.nanVoxels: Zero reads NaN as 0" if nan == "Refuse" and np.isnan(scan.values).any() else ""
+    )
+    raise RefusedImageError("NotFinite", f"values that are no numbers{advice}")
+
+
+def _is_finite(values: NDArray[np.float32]) -> bool:
+    """Return whether all values [c, i, j, k] are finite; a slice at a time, for memory."""
+    return all(bool(np.isfinite(values[..., place]).all()) for place in range(values.shape[3]))
+
+
+def _read_channels(source: Channels, channels: int, nan: NanVoxels) -> Scan:
     """Read a volume whose channels are files or series of their own, on the grid of the first. Errors as of `read_scan`."""
     if len(source.parts) != channels:
         raise RefusedImageError("Unsupported", f"{len(source.parts)} channels, but {channels} are needed")
-    first = read_scan(source.parts[0])
+    first = read_scan(source.parts[0], nan=nan)
     refuse_large((channels, *first.grid.shape), 4)
     values = np.empty((channels, *first.grid.shape), np.float32)
     values[0] = first.values[0]
     scan = replace(first, values=values)
     for channel, part in enumerate(source.parts[1:], 1):
-        further = read_scan(part)
+        further = read_scan(part, nan=nan)
         if not scan.grid.is_near(further.grid):
             message = _difference(f"channel {channel + 1}", further.grid, "channel 1", scan.grid)
             raise RefusedImageError("ChannelsDiffer", f"{message}; bring all to one grid, that of the masks")

@@ -129,13 +129,7 @@ def read_scan(file: Path) -> Scan:
 
 
 def _rescaled(volume: NDArray[Any], slope: float | None, intercept: float | None) -> NDArray[np.float32]:
-    """Return stored values [i, j, k, c] in their units, float32 [c, i, j, k], made a slice at a time.
-
-    Raises
-    ------
-    RefusedImageError
-        Some are no numbers.
-    """
+    """Return stored values [i, j, k, c] in their units, float32 [c, i, j, k], made a slice at a time."""
     values = np.empty(volume.shape[::-1], np.float32).T
     for channel in range(volume.shape[3]):
         for place in range(volume.shape[2]):
@@ -144,8 +138,6 @@ def _rescaled(volume: NDArray[Any], slope: float | None, intercept: float | None
                 if slope is not None and (slope, intercept) != (1, 0):
                     plane = plane * float(slope) + float(intercept or 0)
                 values[:, :, place, channel] = plane
-            if not np.isfinite(values[:, :, place, channel]).all():
-                raise RefusedImageError("NotFinite", "values that are no numbers")
     return np.moveaxis(values, 3, 0)
 
 

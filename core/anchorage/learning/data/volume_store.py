@@ -113,8 +113,9 @@ class VolumeStore:
         mask = None if listing.masks is None else listing.masks.files[row]
         shown = model.model_dump_json(include={"intensity", "channels", "task"}, exclude_none=True)
         table = b"" if listing.masks is None else listing.masks.table.tobytes()
+        nan = [] if volume.nan_voxels == "Refuse" else [volume.nan_voxels]
         states = [*_states(listing.sources[row]), "mask", *_states(mask)]
-        cache_terms = "\0".join([str(RULES), *decoders(), shown, *volume.spacing, *states])
+        cache_terms = "\0".join([str(RULES), *decoders(), shown, *volume.spacing, *nan, *states])
         path = folder / (blake3(cache_terms.encode() + table).hexdigest(16) + _SUFFIX)
         if (before := _opened(path)) is not None:
             return before
@@ -155,9 +156,9 @@ def read_case(listing: Listing, row: int, model: ModelDescription) -> Case | Bad
             raise RefusedImageError("Unsupported", "no volume; a model of volumes takes NIfTI files and DICOM series")
         mask = None if masks is None else masks.files[row]
         table = np.zeros(1 << 16, np.uint8) if masks is None else masks.table
-        spacing, shades, classes = model.volume.millimetres, shades_of(model), tuple(model.task.outputs)
+        volume, shades, classes = model.volume, shades_of(model), tuple(model.task.outputs)
         with without_warnings():
-            return case_of(source, mask, model.channels, spacing, shades, table, classes)
+            return case_of(source, mask, model.channels, volume.millimetres, shades, table, classes, volume.nan_voxels)
     except RefusedImageError as refused:
         return BadImage(listing.ids[row], refused.reason, refused.detail)
 

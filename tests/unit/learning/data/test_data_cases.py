@@ -41,8 +41,8 @@ def turned(values, affine, axes):
     return image.as_reoriented(nibabel.orientations.ornt_transform(nibabel.io_orientation(affine), to))
 
 
-def case(source, mask=None, spacing=(1.0, 1.0, 1.0), intensity=Z_SCORE, channels=1):
-    return case_of(source, mask, channels, spacing, intensity, TABLE, CLASSES)
+def case(source, mask=None, spacing=(1.0, 1.0, 1.0), intensity=Z_SCORE, channels=1, nan="Refuse"):
+    return case_of(source, mask, channels, spacing, intensity, TABLE, CLASSES, nan)
 
 
 def refused(reason, function, *given, **options):
@@ -225,6 +225,16 @@ def test_a_last_axis_of_one_is_no_channel_and_others_are_channels(tmp_path):
     assert "5 dimensions" in refused("Unsupported", case, five)
 
 
+def test_voxels_without_a_number_are_zero_where_the_model_says_so(tmp_path):
+    values = drawn()[0].astype(np.float32)
+    values[:3] = 0
+    plain = case(write_nifti(tmp_path / "zero.nii", values))
+    values[:3] = np.nan
+    read = case(write_nifti(tmp_path / "nan.nii", values), nan="Zero")
+    np.testing.assert_array_equal(read.values, plain.values)
+    assert "NaN read as 0" in read.facts and "NaN read as 0" not in plain.facts
+
+
 def test_volumes_that_cannot_be_used_are_refused_by_name(tmp_path):
     values = drawn()[0]
     flat = write_nifti(tmp_path / "flat.nii", values[:, :, :2])
@@ -234,7 +244,9 @@ def test_volumes_that_cannot_be_used_are_refused_by_name(tmp_path):
     assert "left and right" in refused("Unsupported", case, tmp_path / "nowhere.nii")
     numbers = values.astype(np.float32)
     numbers[3, 2, 1] = np.nan
-    refused("NotFinite", case, write_nifti(tmp_path / "nan.nii", numbers))
+    assert "nanVoxels" in refused("NotFinite", case, write_nifti(tmp_path / "nan.nii", numbers))
+    numbers[0, 0, 0] = np.inf
+    assert refused("NotFinite", case, write_nifti(tmp_path / "inf.nii", numbers), nan="Zero").endswith("no numbers")
     refused("Blank", case, write_nifti(tmp_path / "blank.nii", np.full((4, 4, 4), 7, np.int16)))
     nibabel.save(nibabel.Nifti1Pair(values, np.eye(4)), tmp_path / "pair.hdr")
     assert ".hdr and .img" in refused("Unsupported", case, tmp_path / "pair.hdr")

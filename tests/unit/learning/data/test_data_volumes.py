@@ -106,6 +106,9 @@ def test_a_second_reading_decodes_nothing_and_a_changed_file_alone(tmp_path, mon
     other = MODEL.model_copy(update={"volume": MODEL.volume.model_copy(update={"spacing": ("2", "1", "1")})})
     images, _ = read(part, tmp_path, other, 0, store=holder)
     assert len(decoded) == 7 and images.images.volume(0).shape == (1, 6, 14, 10)
+    lenient = MODEL.model_copy(update={"volume": MODEL.volume.model_copy(update={"nan_voxels": "Zero"})})
+    read(part, tmp_path, lenient, 0, store=holder)
+    assert len(decoded) == 10, "what a model takes for 0, another refuses"
 
 
 def test_volumes_of_files_that_are_gone_go(tmp_path):
