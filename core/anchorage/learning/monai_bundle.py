@@ -103,8 +103,8 @@ def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mappin
         "scale_extent": True,
     }
     read = {"_target_": "LoadImaged", "keys": "image", "reader": "NibabelReader", "ensure_channel_first": True}
-    numbers = {"_target_": "SignalFillEmptyd", "keys": "image", "replacement": 0.0}  # NaN alone
-    begin = [read, numbers] if volume.nan_voxels == "Zero" else [read]
+    nan_as_zero = {"_target_": "SignalFillEmptyd", "keys": "image", "replacement": 0.0}
+    begin = [read, nan_as_zero] if volume.nan_voxels == "Zero" else [read]
     inverted = {"transform": "@preprocessing", "orig_keys": "image", "nearest_interp": True, "to_tensor": True}
     saved = {
         "output_dir": "@output_dir",
