@@ -4,7 +4,7 @@ Each axis is measured at several sizes, each in a fresh process, and printed wit
 step (0: constant, 1: in proportion). `--sizes` takes others, also beyond these, with one axis.
 
 - *rounds*: a server and two agents that train nothing, over gRPC with mutual TLS, as with *silos* and *parameters*.
-- *parameters*: the same with larger models, three rounds.
+- *parameters*: the same with larger models, four rounds.
 - *silos*: `fedctl bench rounds` with 44.76 MB.
 - *simulated*: silos of one round of `fedctl simulate` with 100,000 numbers.
 - *images*: JPEG of 224 pixels through the store, to a trainer's first step.
@@ -142,9 +142,9 @@ def federations(size: int, folder: Path) -> Figures:
     """Let an operator reconcile so many federations in the cluster of `KUBECONFIG`."""
     command = [sys.executable, str(HERE / "reconcile.py"), "--federations", str(size), "--resyncs", str(RESYNCS)]
     subprocess.run([*command, "--json", str(folder / "figures.json")], check=True)
-    found: Figures = json.loads((folder / "figures.json").read_text())["figures"]
+    measured_figures: Figures = json.loads((folder / "figures.json").read_text())["figures"]
     names = {"residentMegabytes": "operator_mb", "secondsPerResync": "resync_s", "allThereSeconds": "created_s"}
-    return {name: found[key] for key, name in names.items()}
+    return {name: measured_figures[key] for key, name in names.items()}
 
 
 @dataclass(frozen=True)

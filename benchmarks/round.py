@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,36 +24,35 @@ SKIPPED = 2
 """Rounds at the start of a block that do not count: files are created, connections warm up."""
 
 
-def play_block(silos: int, copies: int, rounds: int) -> tuple[list[float], int]:
-    """Play one block; return the seconds of its counted rounds and the server's peak resident bytes."""
+def events(
+    silos: int, copies: int, rounds: int, environment: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield what `fedctl bench rounds` prints while it plays so many rounds that count, after `SKIPPED` others."""
     work = Path(tempfile.mkdtemp(prefix="anchorage-bench-"))
-    command = [
-        str(Path(sys.executable).with_name("fedctl")),
-        "bench",
-        "rounds",
-        "--silos",
-        str(silos),
-        "--copies",
-        str(copies),
-    ]
-    command += ["--rounds", str(rounds + SKIPPED), "--work", str(work)]
-    times, peak, server = [], 0, None
+    command = [str(Path(sys.executable).with_name("fedctl")), "bench", "rounds", "--silos", str(silos)]
+    command += ["--copies", str(copies), "--rounds", str(rounds + SKIPPED), "--work", str(work)]
     try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                event = json.loads(line)
-                if event["event"] == "process" and event["role"] == "server":
-                    server = event["pid"]
-                elif event["event"] == "round":
-                    times.append(event["t"])
-                    peak = max(peak, peak_resident(server))
-                elif event["event"] == "final" and event["error"] > 1e-3:
-                    raise SystemExit(f"the model is wrong by {event['error']}")
+                yield json.loads(line)
         if process.returncode != 0:
             raise SystemExit(f"fedctl bench rounds ended with {process.returncode}")
     finally:
         shutil.rmtree(work)
+
+
+def play_block(silos: int, copies: int, rounds: int) -> tuple[list[float], int]:
+    """Play one block; return the seconds of its counted rounds and the server's peak resident bytes."""
+    times, peak, server = [], 0, None
+    for event in events(silos, copies, rounds):
+        if event["event"] == "process" and event["role"] == "server":
+            server = event["pid"]
+        elif event["event"] == "round":
+            times.append(event["t"])
+            peak = max(peak, peak_resident(server))
+        elif event["event"] == "final" and event["error"] > 1e-3:
+            raise SystemExit(f"the model is wrong by {event['error']}")
     seconds = [after - before for before, after in pairwise(times)]
     return seconds[SKIPPED:], peak
 

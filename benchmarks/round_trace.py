@@ -6,24 +6,19 @@ before and after.
 """
 
 import gzip
-import json
 import os
-import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import psutil
 from floor import Floor
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from traces import ENDPOINT, SKIPPED, Collector, Export
+from round import SKIPPED, events
+from traces import ENDPOINT, Collector, Export
 
 WIDTH = 60
 """Characters of a round in the drawing."""
@@ -64,7 +59,7 @@ class SpanCollector(Collector):
                 for scope in resource.scope_spans:
                     for span in scope.spans:
                         traces[span.trace_id].append((service, span))
-        found = []
+        begun_rounds = []
         for spans in traces.values():
             for root in (span for _, span in spans if span.name == "round"):
                 begun = root.start_time_unix_nano
@@ -72,8 +67,8 @@ class SpanCollector(Collector):
                     Step(s, x.name, (x.start_time_unix_nano - begun) / 1e9, (x.end_time_unix_nano - begun) / 1e9)
                     for s, x in spans
                 ]
-                found.append((begun, steps))
-        return [steps for _, steps in sorted(found, key=lambda pair: pair[0])]
+                begun_rounds.append((begun, steps))
+        return [steps for _, steps in sorted(begun_rounds, key=lambda pair: pair[0])]
 
 
 class _SpanExport(Export):
@@ -92,27 +87,15 @@ class _SpanExport(Export):
 
 def play(silos: int, copies: int, rounds: int, endpoint: str) -> tuple[list[float], dict[str, float]]:
     """Play rounds; return the seconds of the counted ones, and the processor seconds of a round of the server and of all silos."""
-    work = Path(tempfile.mkdtemp(prefix="anchorage-bench-"))
-    command = [sys.executable, "-m", "fedctl.main", "bench", "rounds", "--silos", str(silos), "--copies", str(copies)]
-    command += ["--rounds", str(rounds + SKIPPED), "--work", str(work)]
-    environment = {**os.environ, ENDPOINT: endpoint}
     times: list[float] = []
     processes: dict[str, list[psutil.Process]] = {"server": [], "silo": []}
     used: list[dict[str, float]] = []
-    try:
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                event = json.loads(line)
-                if event["event"] == "process":
-                    processes[event["role"]].append(psutil.Process(event["pid"]))
-                elif event["event"] == "round":
-                    times.append(event["t"])
-                    used.append({role: sum(map(_processor_seconds, each)) for role, each in processes.items()})
-        if process.returncode != 0:
-            raise SystemExit(f"fedctl bench rounds ended with {process.returncode}")
-    finally:
-        shutil.rmtree(work)
+    for event in events(silos, copies, rounds, {**os.environ, ENDPOINT: endpoint}):
+        if event["event"] == "process":
+            processes[event["role"]].append(psutil.Process(event["pid"]))
+        elif event["event"] == "round":
+            times.append(event["t"])
+            used.append({role: sum(map(_processor_seconds, each)) for role, each in processes.items()})
     last = len(used) - 2  # after the last round processes end
     per_round = {role: (used[last][role] - used[SKIPPED][role]) / (last - SKIPPED) for role in processes}
     return [after - before for before, after in pairwise(times)][SKIPPED:], per_round
