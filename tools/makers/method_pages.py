@@ -32,28 +32,36 @@ def files(root: Path) -> Mapping[Path, str | None]:
 
 
 def _index(presets: Sequence[Preset]) -> str:
-    rows = [
-        f"| [{preset.name}]({preset.name}.md) | {preset.setting} | {_served(preset)} | {_protocols(preset)} | {preset.summary} |"
-        for preset in presets
-    ]
-    table = "\n".join(["| method | labels | tasks | protocols | what it does |", "|---|---|---|---|---|", *rows])
+    """Return the list of all methods, those of one setting together."""
+    settings: dict[str, list[str]] = {}
+    for preset in presets:
+        limits = ", ".join(filter(None, (_limited_tasks(preset), _limited_protocols(preset))))
+        line = f"- [{preset.name}]({preset.name}.md){f' ({limits})' if limits else ''}: {preset.summary}"
+        settings.setdefault(preset.setting, []).append(line)
+    lists = "\n\n".join(f"## {_capitalised(setting)}\n\n" + "\n".join(lines) for setting, lines in settings.items())
     return (
         "# Methods\n\n"
-        "Made by `make generate` from the methods' declarations. `fedctl methods describe NAME` prints a page's facts with a federation file that\n"
-        "runs. A page shows what differs from [FedAvg](FedAvg.md): slots with a link to their options, and options whose values differ from the\n"
-        "defaults of [the federation file](../federation.md). Published results are fractions, accuracy where no other metric is named;\n"
-        "[quality](../quality.md) has measured ones. [Choosing a method](../choosing-a-method.md) compares;\n"
-        "[a guide](../writing-a-method.md) shows how a package adds one.\n\n"
-        f"{table}\n"
+        "A method's page shows what differs from [FedAvg](FedAvg.md): slots that link to their options, options whose values differ from the\n"
+        "defaults of [the federation file](../federation.md), and published results, as fractions, accuracy where no other metric is named.\n"
+        "[Quality](../quality.md) has measured ones, [choosing a method](../choosing-a-method.md) compares, [a guide](../writing-a-method.md) shows\n"
+        "how a package adds one; `fedctl methods describe NAME` prints a federation file that runs. `make generate` makes these pages.\n\n"
+        "By where the labels are; where nothing else stands in brackets, for all tasks and in synchronous rounds.\n\n"
+        f"{lists}\n"
     )
 
 
-def _served(preset: Preset) -> str:
-    return "all" if preset.tasks == PRESETS["FedAvg"].tasks else ", ".join(preset.tasks)
+def _capitalised(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
-def _protocols(preset: Preset) -> str:
-    return "both" if preset.protocols == PRESETS["FedAvg"].protocols else ", ".join(preset.protocols)
+def _limited_tasks(preset: Preset) -> str:
+    return "" if preset.tasks == PRESETS["FedAvg"].tasks else ", ".join(preset.tasks)
+
+
+def _limited_protocols(preset: Preset) -> str:
+    if preset.protocols == ("Synchronous",):
+        return ""
+    return "asynchronous" if preset.protocols == ("Asynchronous",) else "also asynchronous"
 
 
 def _page(preset: Preset) -> str:
@@ -63,8 +71,8 @@ def _page(preset: Preset) -> str:
                 f"# {preset.name}",
                 preset.summary,
                 *([advice_of(preset)] if advice_of(preset) else []),
-                f"- Labels: {preset.setting}; `spec.labels` of silos: {', '.join(preset.labels)}.\n"
-                f"- Tasks: {', '.join(preset.tasks)}. Protocols: {', '.join(preset.protocols)}.\n"
+                f"- {_capitalised(preset.setting)} (`spec.labels`: {', '.join(preset.labels)}).\n"
+                f"- Tasks: {_limited_tasks(preset) or 'all'}. Protocols: {', '.join(preset.protocols)}.\n"
                 f"- The server learns: {preset.reveals_to_server}.\n"
                 f"- Other silos learn: {preset.reveals_to_silos}.\n"
                 f"- Source: {preset.source}.",
@@ -99,7 +107,7 @@ def _local(local: Local, plain: Local) -> list[str]:
     """Return the fields of local training that differ, the optimiser as a piece."""
     before = dict(leaves(_local_fields(plain)))
     fields = [(path, value) for path, value in leaves(_local_fields(local)) if before.get(path) != value]
-    lines = [f"- `local.{path}: {value}`" for path, value in fields]
+    lines = ["- `local`: " + ", ".join(f"`{path}: {value}`" for path, value in fields)] if fields else []
     if local.optimiser is not None and local.optimiser != plain.optimiser:
         lines.append(f"- `local.optimiser`: {_piece(local.optimiser)}")
     return lines
@@ -111,29 +119,26 @@ def _local_fields(local: Local) -> dict[str, Any]:
 
 
 def _piece(piece: Piece) -> str:
-    """Return a piece as a document writes it, without options that have their defaults, and a link to all of them."""
+    """Return a piece as a document writes it, without options that have their defaults, as a link to all of them."""
     options = piece.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     written = yaml.safe_dump({piece.name: options}, default_flow_style=True, sort_keys=False, width=1000).strip()
     kind = type(piece)
-    link = f" ([options](../federation.md#{kind.__name__.lower()}))" if kind.model_fields else ""
-    return f"`{written}`{link}"
+    return f"[`{written}`](../federation.md#{kind.__name__.lower()})" if kind.model_fields else f"`{written}`"
 
 
 def _arrays(preset: Preset) -> list[str]:
-    """Return a table of what travels beside the model; arrays of one meaning and shape are a row."""
-    cells: dict[tuple[str, str, str], list[str]] = {}
-    for way, arrays in (("down", preset.down), ("up", preset.up)):
+    """Return a list of what travels beside the model; arrays of one meaning and shape are an item."""
+    items: dict[tuple[str, str, str], list[str]] = {}
+    for way, arrays in (("Down", preset.down), ("Up", preset.up)):
         for array in arrays:
-            cells.setdefault((way, array.shape, array.meaning), []).append(f"`{array.name}`")
-    rows = [f"| {way} | {', '.join(names)} | {shape} | {meaning} |" for (way, shape, meaning), names in cells.items()]
-    table = "\n".join(["| way | name | shape | meaning |", "|---|---|---|---|", *rows])
-    return ["## What travels beside the model", table] if rows else []
+            items.setdefault((way, array.shape, array.meaning), []).append(f"`{array.name}`")
+    lines = [f"- {way}: {', '.join(names)}, {shape}: {meaning}" for (way, shape, meaning), names in items.items()]
+    return ["## What travels beside the model", "\n".join(lines)] if lines else []
 
 
 def _variants(preset: str) -> list[str]:
-    rows = [f"| {name} | `{variant.written}` | {variant.summary} |" for name, variant in variants_of(preset).items()]
-    table = "\n".join(["| variant | `spec.method` | what differs |", "|---|---|---|", *rows])
-    return ["## Variants", table] if rows else []
+    lines = [f"- {name}, `{variant.written}`: {variant.summary}" for name, variant in variants_of(preset).items()]
+    return ["## Variants", "\n".join(lines)] if lines else []
 
 
 def _results(results: Sequence[PublishedResult]) -> list[str]:
@@ -152,18 +157,31 @@ def _numbers(results: Sequence[PublishedResult]) -> str:
     """Return the numbers of a table: what all settings share first, then the images and network, each setting with its metrics."""
     parts = [_setting(result) for result in results]
     shared = [part for part in parts[0] if all(part in each for each in parts)]
-    groups: dict[str, dict[str, list[str]]] = {}
+    groups: dict[str, dict[tuple[str, ...], list[str]]] = {}
     for setting, result in zip(parts, results, strict=True):
         images = ", ".join(filter(None, (result.dataset, result.model)))
-        rest = ", ".join(part for part in setting if part not in shared)
+        rest = tuple(part for part in setting if part not in shared)
         metric = "" if result.metric == "accuracy" else f"{result.metric.replace('_', ' ')} "
-        groups.setdefault(images, {}).setdefault(rest, []).append(f"{metric}{result.figure}")
-    texts = [
-        f"    - {images}: "
-        + "; ".join(f"{rest}{': ' if rest else ''}{', '.join(figures)}" for rest, figures in settings.items())
-        for images, settings in groups.items()
-    ]
+        groups.setdefault(images, {}).setdefault(rest, []).append(metric + result.figure.replace(" ", ""))
+    texts = [f"    - {images}: {_cells(settings)}" for images, settings in groups.items()]
     return "\n".join([f" ({', '.join(shared)})" if shared else "", *texts])
+
+
+def _cells(settings: Mapping[tuple[str, ...], Sequence[str]]) -> str:
+    """Return the figures of each setting; where settings form a grid, what a row shares is written once."""
+    flat = "; ".join(", ".join(rest) + (": " if rest else "") + ", ".join(cell) for rest, cell in settings.items())
+    if len({len(rest) for rest in settings}) > 1 or any(len(cell) > 1 for cell in settings.values()):
+        return flat
+    columns = [len(set(column)) for column in zip(*settings, strict=True)]
+    longest = max(range(len(columns)), key=lambda place: (columns[place], place), default=0)
+    rows: dict[str, list[str]] = {}
+    for rest, (figure,) in settings.items():
+        if rest:
+            row = ", ".join(part for place, part in enumerate(rest) if place != longest)
+            rows.setdefault(row, []).append(f"{rest[longest]} {figure}")
+    if len(columns) < 2 or len(rows) == len(settings):
+        return flat
+    return "; ".join(f"{row}: {', '.join(cells)}" for row, cells in rows.items())
 
 
 def _setting(result: PublishedResult) -> list[str]:
