@@ -154,17 +154,22 @@ def _results(results: Sequence[PublishedResult]) -> list[str]:
 
 
 def _numbers(results: Sequence[PublishedResult]) -> str:
-    """Return the numbers of a table: what all settings share first, then the images and network, each setting with its metrics."""
-    parts = [_setting(result) for result in results]
+    """Return the numbers of a table: what all settings share first, the network included, then the images, each setting with its metrics."""
+    one_network = len({result.model for result in results}) == 1
+    parts = [
+        [result.model, *_setting(result)] if one_network and result.model else _setting(result) for result in results
+    ]
     shared = [part for part in parts[0] if all(part in each for each in parts)]
     groups: dict[str, dict[tuple[str, ...], list[str]]] = {}
     for setting, result in zip(parts, results, strict=True):
-        images = ", ".join(filter(None, (result.dataset, result.model)))
+        images = ", ".join(filter(None, (result.dataset, "" if one_network else result.model)))
         rest = tuple(part for part in setting if part not in shared)
         metric = "" if result.metric == "accuracy" else f"{result.metric.replace('_', ' ')} "
         groups.setdefault(images, {}).setdefault(rest, []).append(metric + result.figure.replace(" ", ""))
-    texts = [f"    - {images}: {_cells(settings)}" for images, settings in groups.items()]
-    return "\n".join([f" ({', '.join(shared)})" if shared else "", *texts])
+    texts = [f"{images}: {_cells(settings)}" for images, settings in groups.items()]
+    lines = len(groups) > 1 and any(len(settings) > 1 for settings in groups.values())
+    cells = "".join(f"\n    - {text}" for text in texts) if lines else " " + "; ".join(texts)
+    return (f" ({', '.join(shared)})" if shared else "") + ":" + cells
 
 
 def _cells(settings: Mapping[tuple[str, ...], Sequence[str]]) -> str:
