@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import mode
 
 from anchorage.api.errors import CATALOGUE, Failure
 
@@ -26,18 +27,19 @@ PAGE = Path("docs/errors.md")
 _HEAD = """# Errors
 
 Every failure that a user can meet has a code whose meaning never changes. A process that ends with it prints the line `ANC-1001 FileUnreadable: …`
-and ends with the exit status that stands in brackets; in a federation's status the name is a condition's reason. `fedctl explain ANC-1001` prints
-an entry. This page is generated from the catalogue (`anchorage.api.errors`) by `make generate`.
+and ends with the exit status in brackets, or else that of the section; in a federation's status the name is a condition's reason. A run that is
+started again resumes at the last committed round. `fedctl explain ANC-1001` prints an entry. `make generate` makes this page of the catalogue
+(`anchorage.api.errors`).
 """
 
 
 def page() -> str:
     """Return the page, with a heading for each code."""
-    entries = [CATALOGUE[code] for code in sorted(CATALOGUE)]
     parts = [_HEAD]
     for prefix, title in PARTS:
-        if part := [_entry(entry) for entry in entries if entry.code.startswith(prefix)]:
-            parts += [f"## {title}\n", *part]
+        entries = [CATALOGUE[code] for code in sorted(CATALOGUE) if code.startswith(prefix)]
+        usual = mode(entry.exit_code for entry in entries)
+        parts += [f"## {title}\n", f"Exit status {usual}.\n", *(_entry(entry, usual) for entry in entries)]
     return "\n".join(parts)
 
 
@@ -46,5 +48,6 @@ def files(_root: Path) -> Mapping[Path, str | None]:
     return {PAGE: page()}
 
 
-def _entry(entry: Failure) -> str:
-    return f"### {entry.code}\n\n**{entry.reason}** ({entry.exit_code}). {entry.title}\n\n{entry.remedy}\n"
+def _entry(entry: Failure, usual: int) -> str:
+    status = "" if entry.exit_code == usual else f" ({entry.exit_code})"
+    return f"### {entry.code}\n\n**{entry.reason}**{status}. {entry.title}\n\n{entry.remedy}\n"

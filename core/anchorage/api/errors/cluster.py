@@ -12,8 +12,8 @@ KUBECONFIG_UNUSABLE = failure(
     2,
     "ANC-5102 KubeconfigUnusable",
     "The kubeconfig is missing or unreadable.",
-    "Set KUBECONFIG to the path of the cluster's kubeconfig; `kubectl config view` shows which file is used. For a run on this machine, name "
-    "its folder with --workdir.",
+    "Set KUBECONFIG to its path; `kubectl config view` shows which file is used. For a run on this machine, name its folder with "
+    "--workdir.",
 )
 CONTEXT_UNKNOWN = failure(
     2,
@@ -25,13 +25,13 @@ CLUSTER_UNREACHABLE = failure(
     4,
     "ANC-5104 ClusterUnreachable",
     "The cluster's API server does not answer.",
-    "Check the network, the VPN and the context (`kubectl version` asks the same server); run the command again.",
+    "Check the network, the VPN and the context (`kubectl version` asks the same server).",
 )
 CLUSTER_UNAUTHENTICATED = failure(
     4,
     "ANC-5105 ClusterUnauthenticated",
     "The cluster does not accept the kubeconfig's credentials.",
-    "Log in to the cluster again, or obtain a new kubeconfig.",
+    "Log in again, or obtain a new kubeconfig.",
 )
 CLUSTER_FORBIDDEN = failure(
     4,
@@ -43,14 +43,14 @@ CLUSTER_FORBIDDEN = failure(
 RESOURCES_NOT_INSTALLED = failure(
     2,
     "ANC-5107 ResourcesNotInstalled",
-    "The cluster does not have the resource types Federation and Silo.",
-    "Install the chart charts/anchorage with `crds.enabled=true`, or choose another cluster with --context.",
+    "The cluster lacks the resource types Federation and Silo.",
+    "Install charts/anchorage with `crds.enabled=true`, or choose another cluster with --context.",
 )
 NO_SUCH_FEDERATION = failure(
     2,
     "ANC-5108 NoSuchFederation",
     "The namespace has no federation of this name.",
-    "`kubectl get federations -A` lists all federations; select the namespace with --namespace and the cluster with --context.",
+    "`kubectl get federations -A` lists all; name the namespace with --namespace and the cluster with --context.",
 )
 SEVERAL_FEDERATIONS = failure(
     2,
@@ -79,14 +79,14 @@ NO_SUCH_SILO = failure(
 SILO_NOT_REMOTE = failure(
     2,
     "ANC-5113 SiloNotRemote",
-    "The silo's agent runs in this cluster, so it needs neither invitation nor approval.",
-    "A Silo with spec.managed is a member as long as its object exists; delete the object to remove it from the federation.",
+    "The silo's agent runs in this cluster and needs neither invitation nor approval.",
+    "A Silo with spec.managed is a member while its object exists; delete that to remove it.",
 )
 SILO_TAKEN = failure(
     2,
     "ANC-5114 SiloTaken",
     "A silo of this name already exists.",
-    "Choose another name. To invite a hospital again that lost its key, use --replace; its present key is then refused.",
+    "Choose another name. To invite a hospital that lost its key, use --replace; its present key is then refused.",
 )
 AUTHORITY_NOT_READY = failure(
     4,
@@ -104,18 +104,18 @@ ADDRESS_UNKNOWN = failure(
 LOCAL_RUN = failure(
     2,
     "ANC-5117 LocalRun",
-    "The federation runs on this machine, and the command is for federations in a cluster.",
+    "The command is for federations in a cluster, and this one runs on this machine.",
     "`fedctl run` invites and admits its silos itself. For a federation of the same name in a cluster, add --namespace.",
 )
 CHECKS_FAILED = failure(
     4,
     "ANC-5118 ChecksFailed",
     "`fedctl doctor` found a problem that prevents an installation.",
-    "Follow the advice in the lines with FAIL, then run `fedctl doctor` again.",
+    "Follow the advice in the lines with FAIL, then run it again.",
 )
 ENROLMENT_FILE_UNUSABLE = failure(
     2,
     "ANC-5119 EnrolmentFileUnusable",
     "The file contains neither a CA certificate (PEM) nor the values of an enrolment.",
-    "Name the ca.pem of the federation, or the enrolment.yaml that `fedctl silo invite` wrote.",
+    "Name the federation's ca.pem, or the enrolment.yaml that `fedctl silo invite` wrote.",
 )

@@ -17,13 +17,13 @@ WORKDIR_BUSY = failure(
 WORKDIR_UNUSABLE = failure(
     6,
     "ANC-5003 WorkdirUnusable",
-    "A folder that the run needs cannot be created or written.",
-    "Check the path, its permissions and the free space, or name another folder.",
+    "A folder of the run cannot be created or written.",
+    "Check its path, permissions and free space, or name another folder.",
 )
 NO_RUN_HERE = failure(
     2,
     "ANC-5004 NoRunHere",
-    "The folder contains no run of a federation.",
+    "The folder contains no run.",
     "Name the folder of the run with --workdir; `fedctl run -f FILE` starts a run in .anchorage/NAME. For a federation in a cluster, add "
     "--namespace.",
 )
@@ -31,13 +31,13 @@ PROCESS_DIED = failure(
     70,
     "ANC-5005 ProcessDied",
     "A process of the run repeatedly ended without an error message.",
-    "Read the log file named in the message. The same command resumes the run at the last committed round.",
+    "Read the log file in the message. The same command resumes the run.",
 )
 NO_MODEL_YET = failure(
     2,
     "ANC-5006 NoModelYet",
     "The run has not committed a model yet.",
-    "Wait for the first committed round; `fedctl status` shows the progress.",
+    "Wait for the first round; `fedctl status` shows the progress.",
 )
 SILO_NOT_LOCAL = failure(
     2,
@@ -49,19 +49,19 @@ STATUS_UNREACHABLE = failure(
     4,
     "ANC-5008 StatusUnreachable",
     "The server's status endpoint does not answer.",
-    "Check that the server process runs (its log is logs/server.log), then run the command again.",
+    "Check that the server runs (its log is logs/server.log), then run the command again.",
 )
 NO_RESULTS = failure(
     2,
     "ANC-5009 NoResults",
     "The folder contains no readable results of a run or simulation.",
-    "Name the working folder of a `fedctl run` or `fedctl simulate`. If a seed's file is damaged, delete it and simulate again.",
+    "Name the folder of a `fedctl run` or `fedctl simulate`. If a seed's file is damaged, delete it and simulate again.",
 )
 NO_COMMON_METRIC = failure(
     2,
     "ANC-5010 NoCommonMetric",
     "The runs have no metric in common.",
-    "Name a metric that all runs have with --metric. Runs have metrics if spec.evaluation is set.",
+    "Name a metric that all have with --metric. Runs have metrics if spec.evaluation is set.",
 )
 PACKAGE_MISSING = failure(
     2,
@@ -73,37 +73,36 @@ SPEED_INVALID = failure(
     2,
     "ANC-5012 SpeedInvalid",
     "A --speed option is malformed, or its pattern matches no silo.",
-    "Write --speed PATTERN=STEP or PATTERN=STEP+TRANSFER, in seconds, with a pattern that matches a silo's name.",
+    "Write --speed PATTERN=STEP or PATTERN=STEP+TRANSFER, in seconds; PATTERN matches a silo's name.",
 )
 RAY_FAILED = failure(
     4,
     "ANC-5013 RayFailed",
     "The Ray cluster is unreachable or lost a part of the simulation.",
-    "Check the address and `ray status`. All machines need the same versions of Python and anchorage, the same data root and working folder. "
-    "The same command resumes at the last committed round.",
+    "Check the address and `ray status`. All machines need the same versions of Python and anchorage, data root and working folder. The "
+    "same command resumes.",
 )
 MODEL_UNUSABLE = failure(
     2,
     "ANC-5014 ModelUnusable",
-    "A folder holds no model that can be used: model.json is missing, damaged or incomplete, or names what is not installed.",
+    "A folder holds no usable model: model.json is missing, damaged or incomplete, or names what is not installed.",
     "Name the folder of a finished run, or one that `fedctl model pull` wrote. A network or augmentation of another package needs that package.",
 )
 MODEL_OF_OTHER_FORMAT = failure(
     2,
     "ANC-5015 ModelOfOtherFormat",
     "The model was written in another format by another version of Anchorage.",
-    "Use the version of Anchorage that the model was written with, or a newer one; its weights (safetensors) can be read by any.",
+    "Use that version, or a newer one; its weights (safetensors) can be read by any.",
 )
 EXPORT_FAILED = failure(
     8,
     "ANC-5016 ExportFailed",
     "The network cannot be written in this format, or does not score the same in it.",
-    "Use another format; safetensors always works. A network of another package may have control flow that depends on an image's values, "
-    "which such programs cannot have.",
+    "Use another format; safetensors always works. In other formats no control flow may depend on an image's values.",
 )
 IMAGES_UNUSABLE = failure(
     3,
     "ANC-5017 ImagesUnusable",
     "Some of the images cannot be read; the others were scored.",
-    "Repair or leave out the images that the messages name.",
+    "Repair or leave out the images in the messages.",
 )

@@ -9,19 +9,17 @@ failure = partial(add, 5)
 QUORUM_LOST = failure(
     "ANC-3001 QuorumLost",
     "Fewer silos than spec.protocol.minSilos answered before the round's deadline.",
-    "Find the missing or failed silos with `fedctl silos`, repair them or lower minSilos, then start the run again: it resumes at the last "
-    "committed round.",
+    "Find the missing or failed silos with `fedctl silos`, repair them or lower minSilos, then start the run again; it resumes.",
 )
 DEADLINE_EXCEEDED = failure(
     "ANC-3002 DeadlineExceeded",
     "The run took longer than spec.activeDeadlineSeconds.",
-    "Raise spec.activeDeadlineSeconds and start the run again: it resumes at the last committed round. To end with what is committed, set "
-    "spec.rounds to the committed rounds.",
+    "Raise it and start the run again; it resumes. To end with what is committed, set spec.rounds to the committed rounds.",
 )
 WRONG_LAYOUT = failure(
     "ANC-3003 WrongLayout",
     "A silo announced an update whose tensors do not match the run's model.",
-    "Update the silo's agent to the server's version. The update was not used.",
+    "Update the agent to the server's version. The update was not used.",
 )
 NON_FINITE_UPDATE = failure(
     "ANC-3004 NonFiniteUpdate",
@@ -30,8 +28,8 @@ NON_FINITE_UPDATE = failure(
 )
 BAD_WEIGHT = failure(
     "ANC-3005 BadWeight",
-    "A silo's announcement results in a weight that is negative or not a number.",
-    "Check the silo's sample counts and auxiliary data in `fedctl rounds -o json`. The update was not used.",
+    "A silo's weight is negative or not a number.",
+    "Check its sample counts and auxiliary data in `fedctl rounds -o json`. The update was not used.",
 )
 SILO_LATE = failure(
     "ANC-3006 SiloLate",
@@ -41,35 +39,34 @@ SILO_LATE = failure(
 SILO_ABSENT = failure(
     "ANC-3007 SiloAbsent",
     "A silo was selected, but not connected at the round's deadline.",
-    "Start the silo's agent, or find the reason why it cannot connect in its log.",
+    "Start its agent, or read in its log why it cannot connect.",
 )
 STOPPED = failure(
     "ANC-3008 Stopped",
     "The run was stopped on request.",
-    "Start the run again with the same folder: it resumes at the last committed round.",
+    "Start it again with the same folder; it resumes.",
 )
 EVALUATION_MISSING = failure(
     "ANC-3009 EvaluationMissing",
-    "No silo evaluated an update before the deadline, so weights by metric cannot be computed.",
+    "No silo evaluated an update before the deadline, so it has no weight by metric.",
     "Check that the silos are connected and have validation images (spec.method.weighting.validationPercent).",
 )
 OUTLYING_UPDATE = failure(
     "ANC-3011 OutlyingUpdate",
     "A silo's update is many times longer than the median of its round.",
-    "Look at the silo that the message names: its training diverged, or somebody sends wrong numbers. The update was not used.",
+    "Look at the silo in the message: its training diverged, or somebody sends wrong numbers. The update was not used.",
 )
 UNUSABLE_ANSWER = failure(
     "ANC-3012 UnusableAnswer",
-    "A silo's answer to a step of secure aggregation is not what it must be.",
-    "The run goes on without that silo while enough others remain. Bring it to the server's version, find out who changed it, or take it out; "
-    "it is asked again when the server starts again.",
+    "A silo's answer to a step of secure aggregation is invalid.",
+    "The run goes on without it while enough others remain. Bring it to the server's version, find out who changed it, or take it out; it "
+    "is asked again when the server restarts.",
 )
 IMPOSSIBLE_SUM = failure(
     "ANC-3013 ImpossibleSum",
-    "The sum of a round's masked updates cannot be used: it is none that updates can have, or its masks do not come off.",
-    "Nothing of it is in the model, and the next round starts from the same model. With more silos than spec.protocol.minSilos, and at least "
-    "4, the run finds the silo at fault by leaving some out. Else take out the silo that sends what is no update, and start the run again: it "
-    "resumes at the last committed round.",
+    "The sum of a round's masked updates cannot be right, or its masks do not come off.",
+    "The model stays as it was. With more silos than spec.protocol.minSilos, and at least 4, the run finds the silo at fault by leaving "
+    "some out. Else take out the silo at fault, and start the run again; it resumes.",
 )
 SILO_REMOVED = failure(
     "ANC-3010 SiloRemoved",

@@ -6,19 +6,19 @@ NOT_ENROLLED = failure(
     4,
     "ANC-2201 NotEnrolled",
     "The silo has neither a valid certificate nor an enrolment token.",
-    "Ask the coordinating site for an enrolment token and name its file in the agent's configuration.",
+    "Ask the coordinating site for a token and name its file in the agent's configuration.",
 )
 STATE_UNUSABLE = failure(
     6,
     "ANC-2202 StateUnusable",
     "The agent's state folder is missing, full or not writable.",
-    "Check the folder's permissions and free space; it needs room for three copies of the model.",
+    "Check its permissions and free space; it needs room for three copies of the model.",
 )
 AGENT_RUNNING = failure(
     6,
     "ANC-2203 AgentRunning",
     "Another agent is using the same state folder.",
-    "Stop the other agent, or give this one a separate state folder.",
+    "Stop it, or give this one a separate state folder.",
 )
 TRAINER_LOST = failure(
     8,
@@ -37,13 +37,13 @@ METHOD_REFUSED = failure(
     2,
     "ANC-2210 MethodRefused",
     "The hospital's policy does not allow the federation's method.",
-    "Add the method to allowedMethods in the hospital's policy, or leave the federation.",
+    "Add it to allowedMethods in the policy, or leave the federation.",
 )
 AUXILIARY_DATA_REFUSED = failure(
     2,
     "ANC-2211 AuxiliaryDataRefused",
-    "The hospital's policy does not allow auxiliary data that the method sends.",
-    "Add the name to allowedAuxiliaryData in the hospital's policy, or choose another method. Nothing was sent.",
+    "The hospital's policy does not allow auxiliary data of the method.",
+    "Add the name to allowedAuxiliaryData in the policy, or choose another method. Nothing was sent.",
 )
 TOO_FEW_SAMPLES = failure(
     3,
@@ -54,29 +54,29 @@ TOO_FEW_SAMPLES = failure(
 ROUNDS_USED_UP = failure(
     5,
     "ANC-2213 RoundsUsedUp",
-    "The silo has announced as many updates, or scored as many models, as the hospital's policy allows or the run's description needs; or one "
-    "that relative noise protects, and nobody has approved more.",
-    "If more may leave, approve the run (`anchorage-silo review`, then `anchorage-silo approve`), or set maximumRounds or maximumEvaluations "
-    "in the hospital's policy. Nothing was sent.",
+    "The silo has announced as many updates, or scored as many models, as the hospital's policy allows or the run's description needs; or "
+    "one that relative noise protects, and nobody approved more.",
+    "If more may leave, approve the run (`anchorage-silo review`, then `anchorage-silo approve`), or set maximumRounds or "
+    "maximumEvaluations in the policy. Nothing was sent.",
 )
 APPROVAL_NEEDED = failure(
     4,
     "ANC-2214 ApprovalNeeded",
     "Nobody at the hospital has approved what the federation would do here, or it has changed since; the policy has requireApproval, or "
     "relative noise would protect more than one update.",
-    "At the hospital, read it with `anchorage-silo review --config silo.yaml`, then run the `approve` command in the message; the agent goes "
-    'on by itself. Or set in the policy relativeNoise: "0" (the server is trusted with the images) or maximumRounds.',
+    "At the hospital, read `anchorage-silo review --config silo.yaml`, then run the `approve` command in the message; the agent goes on "
+    'by itself. Or set in the policy relativeNoise: "0" (the server is trusted with the images) or maximumRounds.',
 )
 APPROVAL_OUTDATED = failure(
     2,
     "ANC-2215 ApprovalOutdated",
-    "The digest to approve is not that of what the federation would do here now.",
-    "Read it again with `anchorage-silo review --config silo.yaml`, and approve the digest at its end. Nothing was approved.",
+    "The digest to approve is not that of what the federation would do now.",
+    "Read `anchorage-silo review --config silo.yaml` again, and approve the digest at its end. Nothing was approved.",
 )
 PRIVACY_BUDGET_SPENT = failure(
     5,
     "ANC-2216 PrivacyBudgetSpent",
-    "Another update would exceed the privacy budget in the hospital's policy.",
+    "Another update would exceed the hospital's privacy budget.",
     "Only the hospital can raise privacyBudget.epsilon in its policy, or add noise; `anchorage-silo review` shows what is spent. Nothing was "
     "sent.",
 )
@@ -84,27 +84,27 @@ NOT_ACCOUNTED = failure(
     2,
     "ANC-2217 NotAccounted",
     "The hospital's privacy budget does not account for what was asked.",
-    "Choose a method that sends nothing but updates, such as FedAvg, without siloPercent and with weights by numbers of images; with dpSgd "
-    "one whose loss is of one image each, and batchNorm: {groupNorm: {}}. Or take privacyBudget out of the policy. Nothing was sent.",
+    "Choose a method that sends updates alone, such as FedAvg, without siloPercent and with weights by numbers of images; with dpSgd one "
+    "whose loss is of one image each, and batchNorm: {groupNorm: {}}. Or take privacyBudget out of the policy. Nothing was sent.",
 )
 ACCOUNTING_MISSING = failure(
     2,
     "ANC-2218 AccountingMissing",
-    "The hospital's policy has a privacy budget, or the federation noise at the server, and the package that accounts it is not installed.",
-    "Install it: `pip install 'anchorage[agent]'` at the agent, `pip install 'anchorage[server]'` at the server, or take the images.",
+    "The hospital's policy has a privacy budget, or the federation noise at the server, and the package that accounts for it is missing.",
+    "Run `pip install 'anchorage[agent]'` at the agent, `pip install 'anchorage[server]'` at the server, or use the images.",
 )
 SECURE_AGGREGATION_REFUSED = failure(
     2,
     "ANC-2219 SecureAggregationRefused",
     "The server, or another silo, asked for what would undo secure aggregation, or an update has no place in the sum.",
-    "A change beyond the range: lower spec.protocol.secureAggregation.fractionalBits, or the learning rate. Keys of a round that are gone: "
-    "the agent was started again, and takes part in the next round. Anything else: ask who runs the server. Nothing was sent.",
+    "A change beyond the range: lower spec.protocol.secureAggregation.fractionalBits, or the learning rate. Keys of a round that are "
+    "gone: the agent was restarted, and takes part in the next round. Anything else: ask who runs the server. Nothing was sent.",
 )
 SECURE_AGGREGATION_MISSING = failure(
     2,
     "ANC-2224 SecureAggregationMissing",
     "The hospital's policy requires secure aggregation, and the run has none.",
-    "Set spec.protocol.secureAggregation in the federation's document, or take requireSecureAggregation out of the policy. Nothing was sent.",
+    "Set spec.protocol.secureAggregation, or take requireSecureAggregation out of the policy. Nothing was sent.",
 )
 AUDIT_BROKEN = failure(
     6,
@@ -117,7 +117,7 @@ AUDIT_UNWRITABLE = failure(
     6,
     "ANC-2221 AuditUnwritable",
     "The audit log cannot be written, so nothing is sent.",
-    "Check the permissions and the free space of the state folder.",
+    "Check permissions and free space of the state folder.",
 )
 LEDGER_BROKEN = failure(
     6,
@@ -130,21 +130,20 @@ LEDGER_UNWRITABLE = failure(
     6,
     "ANC-2223 LedgerUnwritable",
     "The ledger of the privacy budget cannot be read or written, so nothing is sent.",
-    "Check the permissions and the free space of the folder that the message names.",
+    "Check permissions and free space of the folder in the message.",
 )
 AUDIT_ROLLED_BACK = failure(
     6,
     "ANC-2225 AuditRolledBack",
     "The audit log lacks lines whose head the server keeps: it was replaced by an older copy, or removed.",
-    "Find out who did it, and put back the newest copy of all files audit.* before the agent starts. It trains either way; its log then has a "
-    "line `rollback`.",
+    "Find out by whom, and put back the newest copy of all files audit.* before the agent starts. It trains either way; its log then has "
+    "a line `rollback`.",
 )
 POLICY_WOULD_REFUSE = failure(
     4,
     "ANC-2226 PolicyWouldRefuse",
-    "The policy that was checked would have refused requests in the audit log.",
-    "Read the reasons in the output. If these messages should leave in future, change the named fields of the policy. Nothing was sent or "
-    "changed.",
+    "The checked policy would have refused requests in the audit log.",
+    "Read the reasons in the output. If such messages should leave in future, change the named fields of the policy.",
 )
 IMAGES_UNLABELLED = failure(
     3,
@@ -155,7 +154,7 @@ IMAGES_UNLABELLED = failure(
 FINGERPRINT_UNKNOWN = failure(
     2,
     "ANC-2231 FingerprintUnknown",
-    "No image is known by the fingerprint that was asked for, or the agent has read no images yet.",
-    "Copy the eight digits behind the image's place in the message, and ask the agent that wrote it; its table is of the images that it read "
-    "last. `anchorage-silo images --config silo.yaml` shows the whole table.",
+    "No image has the given fingerprint, or the agent has read no images yet.",
+    "Copy the eight digits behind the image's place in the message, and ask the agent that wrote it; `anchorage-silo images --config "
+    "silo.yaml` shows the table of the images that it read last.",
 )

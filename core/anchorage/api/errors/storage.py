@@ -9,22 +9,22 @@ failure = partial(add, 6)
 DISK_FULL = failure(
     "ANC-3101 DiskFull",
     "The volume of the server's state folder is full.",
-    "Free space or enlarge the volume, then start the run again: it resumes at the last committed round, which is intact.",
+    "Free space or enlarge the volume, then start the run again; it resumes at the last committed round.",
 )
 NOT_WRITABLE = failure(
     "ANC-3102 StateNotWritable",
     "The server cannot write into its state folder.",
-    "Check that the folder exists, its owner and permissions, and that the file system is not mounted read-only.",
+    "Check that it exists, its owner and permissions, and that the file system is not mounted read-only.",
 )
 STORAGE_FAILED = failure(
     "ANC-3103 StorageFailed",
     "The file system reported an error.",
-    "Check the machine's system log for errors of the device, then start the run again: it resumes at the last committed round.",
+    "Check the machine's system log for errors of the device, then start the run again; it resumes.",
 )
 STATE_IN_USE = failure(
     "ANC-3104 StateInUse",
     "Another server process is using the same state folder.",
-    "Wait for it to end, stop it, or give this run a separate state folder.",
+    "Wait for it to end, stop it, or give this run a separate folder.",
 )
 JOURNAL_DAMAGED = failure(
     "ANC-3105 JournalDamaged",
@@ -33,13 +33,13 @@ JOURNAL_DAMAGED = failure(
 )
 CHECKPOINT_DAMAGED = failure(
     "ANC-3106 CheckpointDamaged",
-    "The checkpoints of the last committed round and of the one before it, to which the run would have gone back, are missing or damaged.",
-    "Restore one of them, or the file that the message names, from a backup; or start a new run in an empty state folder.",
+    "The checkpoints of the last two committed rounds are missing or damaged.",
+    "Restore one of them, or the file in the message, from a backup; or start a new run in an empty state folder.",
 )
 FOREIGN_CHECKPOINT = failure(
     "ANC-3107 ForeignCheckpoint",
     "The state folder contains a run of another federation, method or model.",
-    "Give this run a separate state folder, or use the federation file that the run in the folder was started with.",
+    "Give this run a separate folder, or use the federation file of the run in it.",
 )
 CONTRIBUTION_DAMAGED = failure(
     "ANC-3108 ContributionDamaged",
@@ -48,11 +48,11 @@ CONTRIBUTION_DAMAGED = failure(
 )
 MODEL_TOO_LARGE = failure(
     "ANC-3109 ModelTooLarge",
-    "The model does not fit into the memory that the server may use.",
-    "Give the server more memory (spec.server.resources) or train a smaller model.",
+    "The model does not fit into the server's memory.",
+    "Raise spec.server.resources, or train a smaller model.",
 )
 TENSOR_FILE_UNUSABLE = failure(
     "ANC-3120 TensorFileUnusable",
     "A safetensors file is damaged or lacks tensors of the model.",
-    "Copy or create the file again; check that it was written for the same model (spec.model).",
+    "Copy or create it again; check that it is of the same model (spec.model).",
 )

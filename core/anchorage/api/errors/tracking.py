@@ -8,7 +8,7 @@ failure = partial(add, 7)
 
 TRACKING_UNREACHABLE = failure(
     "ANC-4001 TrackingUnreachable",
-    "MLflow does not accept the results: the tracking server is down or refuses them.",
+    "MLflow is down or refuses the results.",
     "Correct spec.tracking.uri, repair the tracking server, or, where it asks for a log-in, set MLFLOW_TRACKING_USERNAME and "
     "MLFLOW_TRACKING_PASSWORD (in a cluster mlflow.auth or defaults.trackingSecret of the chart), then start the run again with the same "
     "folder: it sends what is left. Training continues meanwhile; in a cluster the server asks every minute.",
@@ -16,7 +16,7 @@ TRACKING_UNREACHABLE = failure(
 TRACKING_INCOMPLETE = failure(
     "ANC-4002 TrackingIncomplete",
     "Some results were not sent to MLflow: they were refused, damaged on disk, or could not be stored.",
-    "Read the warnings in the server's log. The round journal contains all numbers, and the folder of the run the models.",
+    "Read the warnings in the server's log. The round journal has all numbers, and the folder of the run the models.",
 )
 UNSENT = (TRACKING_UNREACHABLE, TRACKING_INCOMPLETE)
 """Failures with which a run ends whose rounds are all committed."""

@@ -20,32 +20,32 @@ MALFORMED_MESSAGE = failure(
 MESSAGE_TOO_LARGE = failure(
     "ANC-2151 MessageTooLarge",
     "A message is larger than the other side accepts.",
-    "Reduce the auxiliary data that the method sends beside the model, or use the same version on both sides.",
+    "Reduce the auxiliary data of the method, or use the same version on both sides.",
 )
 UNKNOWN_TASK = failure(
     "ANC-2152 UnknownTask",
     "A message refers to a task that the silo does not hold or may not upload yet.",
-    "Nothing: the task was replaced or dismissed meanwhile; what was sent for it is not used.",
+    "Nothing: the task was replaced or dismissed; what was sent for it is not used.",
 )
 UNEXPECTED_UPDATE = failure(
     "ANC-2153 UnexpectedUpdate",
-    "The offered update differs from the announced one in layout, length or digest.",
-    "Update the silo's agent to the server's version. The update was not used.",
+    "The offered update differs from its announcement in layout, length or digest.",
+    "Update the agent to the server's version. The update was not used.",
 )
 MODEL_NOT_OFFERED = failure(
     "ANC-2154 ModelNotOffered",
     "A silo requested a model that belongs to none of its open tasks.",
-    "Nothing: the task was replaced or dismissed meanwhile.",
+    "Nothing: the task was replaced or dismissed.",
 )
 SILO_NOT_ADMITTED = failure(
     "ANC-2155 SiloNotAdmitted",
-    "The silo is not a member of the federation, or its membership was revoked.",
-    "Add the silo to the federation's documents, or enrol it again under its correct name.",
+    "The silo is not, or no longer, a member of the federation.",
+    "Add it to the federation's documents, or enrol it again under its correct name.",
 )
 SESSION_REPLACED = failure(
     "ANC-2156 SessionReplaced",
     "Another connection with the same silo's certificate replaced this one.",
-    "Make sure that only one agent runs per silo.",
+    "Run only one agent per silo.",
 )
 NO_SILO_IDENTITY = failure(
     "ANC-2157 NoSiloIdentity",
@@ -73,22 +73,21 @@ STALE_SESSION = failure(
 OUT_OF_BOUNDS = failure(
     "ANC-2163 OutOfBounds",
     "A silo sent a text, a name or a number that cannot be right, such as more images than it has.",
-    "Look at the silo in the message: its agent is of another version, or somebody sends wrong figures. The round goes on without it.",
+    "Its agent is of another version, or somebody sends wrong figures. The round goes on without it.",
 )
 AGENT_TOO_OLD = failure(
     "ANC-2164 AgentTooOld",
     "The agent's release is more than one minor release older than the server's.",
-    "Upgrade the silo's agent. A server works with agents of its own release, the one before and the one after.",
+    "Upgrade the agent: a server works with agents of its own release, the one before and the one after.",
 )
 SERVER_TOO_OLD = failure(
     "ANC-2165 ServerTooOld",
     "The server's release is more than one minor release older than the agent's.",
-    "Ask the coordinating site to upgrade the server, or install an older agent. A server works with agents of its own release, the one "
-    "before and the one after.",
+    "Ask the coordinating site to upgrade the server, or install an older agent (ANC-2164).",
 )
 PROXY_REFUSED = failure(
     "ANC-2162 ProxyRefused",
     "The HTTP proxy refuses the agent's connection to the server.",
-    "Configure the proxy to allow CONNECT to host and port of server and enrolment without a password, or correct `proxy` in the "
-    "agent's configuration.",
+    "Have the proxy allow CONNECT to host and port of server and enrolment without a password, or correct `proxy` in the agent's "
+    "configuration.",
 )
