@@ -4,6 +4,7 @@ Only the parts between their markers are generated; the rest of the page is writ
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,13 @@ _WORDS: Mapping[str, str] = {
     "a name of lower-case letters, digits, dashes and dots, at most 253 long": "DNS subdomain",
     "a list": "list",
     "a mapping": "mapping",
+    "that is not negative": "≥ 0",
+    "above 0": "> 0",
 }
 """Phrases of messages about mistakes, and what the page writes for them."""
+
+_TIME = re.compile(r"a time in UTC such as [\dTZ:-]+")
+_BOUNDS = re.compile(r"(integer|decimal)(?:,| from) ([\d.]+) to ([\d.]+)")
 
 Row = tuple[str, str, str, str]
 """A field, what it takes, its default and its meaning; only field and meaning where the others do not matter."""
@@ -174,7 +180,7 @@ def _short(text: str) -> str:
     """Return the words of a message about allowed values as the page writes them; its notation explains them."""
     for phrase, word in _WORDS.items():
         text = text.replace(phrase, word)
-    return text
+    return _TIME.sub("UTC time", _BOUNDS.sub(r"\1 \2–\3", text))
 
 
 def _default(kind: type[Document], path: FieldPath, value: Any) -> str:
@@ -184,7 +190,7 @@ def _default(kind: type[Document], path: FieldPath, value: Any) -> str:
     if isinstance(value, Mapping):
         if _is_slot(_mapping(kind, path)):
             return f"default `{next(iter(value))}`"
-        return "default: those of its fields" if value else "default empty"
+        return "" if value else "default empty"
     if isinstance(value, list):
         return f"default {', '.join(map(str, value)) or 'empty'}"
     quoted = value == "" or isinstance(value, bool) or takes_decimal(kind, path)

@@ -61,9 +61,9 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
 @pytest.mark.parametrize(
     ("name", "row"),
     [
-        ("FederationSpec", "- `rounds` (integer, 1 to 1000000; required): "),
+        ("FederationSpec", "- `rounds` (integer 1–1000000; required): "),
         ("FederationSpec", "- `model` ([ModelSpec](#modelspec); required): "),
-        ("FederationSpec", "- `protocol` ([Protocol](#protocol); default: those of its fields): "),
+        ("FederationSpec", "- `protocol` ([Protocol](#protocol)): "),
         ("FederationSpec", "- `anchorData` ([ServerData](#serverdata)): "),
         ("Federation", "- `status` ([FederationStatus](#federationstatus)): "),
         ("MethodSpec", "- `weighting` ([WeightingSlot](#weightingslot)): "),
@@ -72,7 +72,7 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ("WeightingSlot", "- [`plugin`](#plugin)"),
         ("SemiAnAgg", "- `order` (Paper, Code; default `Paper`): "),
         ("Anchors", "- `objective` ([ServerObjectiveSlot](#serverobjectiveslot); default `taskLoss`): "),
-        ("BothMixup", '- `alpha` (decimal above 0; default `"0.75"`): '),
+        ("BothMixup", '- `alpha` (decimal > 0; default `"0.75"`): '),
         ("SiloSpec", "- `labels` (None, All, Partial; default `None`): "),
         ("ModelSpec", "- `initial` (relative path): "),
         (
@@ -87,8 +87,8 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ),
         (
             "Resources",
-            "- `limits` (mapping, at most 16 fields; values: an amount such as 500m or 20Gi or integer, "
-            "0 to 9007199254740992; default empty): ",
+            "- `limits` (mapping, at most 16 fields; values: an amount such as 500m or 20Gi or integer "
+            "0–9007199254740992; default empty): ",
         ),
     ],
 )
