@@ -40,7 +40,7 @@ test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they 
 chaos: $(VENV)/.dev ## Inject faults into federations of real processes: ARGS='--faults 50 --seed 7 --json FILE'
 	$(BIN)/python tests/chaos $(ARGS)
 
-attacks: $(VENV)/.dev ## Play the threat table of docs/security.md against real processes: ARGS='--only NAME --json FILE --quick'
+attacks: $(VENV)/.dev ## Play the threat table of tests/attacks/README.md against real processes: ARGS='--only NAME --json FILE --quick'
 	PYTHONPATH=tests/support $(BIN)/python tests/attacks $(ARGS)
 
 fuzz: $(VENV)/.dev ## Feed every parser of foreign bytes with damaged input, and a federation with messages at random: ARGS='--minutes 60 --seed 1 --only member'

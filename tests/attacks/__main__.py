@@ -1,4 +1,4 @@
-"""Plays the attacks of the table in docs/security.md against real processes: ``python tests/attacks --only NAME --json FILE --quick``.
+"""Plays the attacks of the table in README.md against real processes: ``python tests/attacks --only NAME --json FILE --quick``.
 
 Prints the table with what was seen. Exits with 1 where something did not hold.
 """

@@ -1,10 +1,10 @@
-"""The threat table of docs/security.md."""
+"""The threat table of README.md."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).parent / "README.md"
 HEADING = "## Threats that are played"
 
 

@@ -1,4 +1,4 @@
-"""The threat table of docs/security.md and the scripts that play it are in step."""
+"""The threat table of README.md and the scripts that play it are in step."""
 
 import sys
 from pathlib import Path

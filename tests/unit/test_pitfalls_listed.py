@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"docs/design/pitfalls.md": (20, 4), "docs/design/shortcuts.md": (31, 5), "tests/attacks/README.md": (None, 4)}
+PAGES = {"tests/pitfalls.md": (20, 4), "tests/shortcuts.md": (31, 5), "tests/attacks/README.md": (None, 4)}
 """Rows (None: as many as there are) and columns of each page's table; the last two columns are what is done, where, and the tests."""
 PACKAGES = ("", "core/anchorage/", "cli/")
 """Where a page's paths may begin."""

@@ -1,4 +1,4 @@
-"""Exact shortcuts of the methods reference, 9.2 in the protocol against their plain forms; docs/design/shortcuts.md lists them."""
+"""Exact shortcuts of the methods reference, 9.2 in the protocol against their plain forms; tests/shortcuts.md lists them."""
 
 from collections.abc import Callable
 from dataclasses import replace

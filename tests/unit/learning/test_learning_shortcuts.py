@@ -1,5 +1,5 @@
 """Exact shortcuts of the methods reference, 9.2 against their plain forms, which live here alone. Drawn cases beside the known answers;
-docs/design/shortcuts.md lists them."""
+tests/shortcuts.md lists them."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Exact shortcuts of the methods reference, 9.2 at the server against their plain forms, which are only here; docs/design/shortcuts.md lists them."""
+"""Exact shortcuts of the methods reference, 9.2 at the server against their plain forms, which are only here; tests/shortcuts.md lists them."""
 
 import tracemalloc
 from collections import Counter
