@@ -67,7 +67,7 @@ EVENTS = (
     ("VolumeGrows, VolumeNotGrown", "A volume claim requests more; the API server refuses that, with its words."),
     ("NamespaceDenied, NamespaceReadable", "On the operator's pod: a namespace cannot be read; it can be read again."),
     (
-        "any reason of the table above",
+        "Any of the reasons above",
         "A pod has a problem; reported on the Federation, or on the Silo whose agent it is.",
     ),
 )
@@ -117,14 +117,16 @@ def reasons() -> Iterator[Reason]:
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page: reasons that want something done, then those that do not."""
     lines = [_HEAD, "## Conditions", "", "| object | condition | True when |", "| --- | --- | --- |"]
     lines += [f"| {kind} | `{name}` | {meaning} |" for kind, name, meaning in CONDITIONS]
-    lines += ["", "## Reasons", "", "| reason | conditions | meaning | what to do |", "| --- | --- | --- | --- |"]
-    for reason in sorted(reasons(), key=lambda each: each.name):
-        lines.append(f"| `{reason.name}` | {reason.on} | {reason.meaning} | {reason.remedy or 'Nothing.'} |")
-    lines += ["", "## Events", "", "Posted on transitions only.", "", "| reason | posted when |", "| --- | --- |"]
-    lines += [f"| {names} | {meaning} |" for names, meaning in EVENTS]
+    named = sorted(reasons(), key=lambda each: each.name)
+    lines += ["", "## Reasons", "", "In brackets the conditions that can have it, then what to do.", ""]
+    lines += [f"- `{each.name}` ({each.on}): {each.meaning} **{each.remedy}**" for each in named if each.remedy]
+    lines += ["", "Nothing is to be done about these:", ""]
+    lines += [f"- `{each.name}` ({each.on}): {each.meaning}" for each in named if not each.remedy]
+    lines += ["", "## Events", "", "Posted on transitions only.", ""]
+    lines += [f"- {names}: {meaning}" for names, meaning in EVENTS]
     return "\n".join(lines) + "\n"
 
 
