@@ -71,10 +71,9 @@ def _page(preset: Preset) -> str:
                 f"# {preset.name}",
                 preset.summary,
                 *([advice_of(preset)] if advice_of(preset) else []),
-                f"- {_capitalised(preset.setting)} (`spec.labels`: {', '.join(preset.labels)}).\n"
-                f"- Tasks: {_limited_tasks(preset) or 'all'}. Protocols: {', '.join(preset.protocols)}.\n"
-                f"- The server learns: {preset.reveals_to_server}.\n"
-                f"- Other silos learn: {preset.reveals_to_silos}.\n"
+                f"- {_capitalised(preset.setting)} (`spec.labels`: {', '.join(preset.labels)}). "
+                f"Tasks: {_limited_tasks(preset) or 'all'}. {_capitalised(' or '.join(preset.protocols).lower())}.\n"
+                f"- The server learns: {preset.reveals_to_server}. Other silos: {preset.reveals_to_silos}.\n"
                 f"- Source: {preset.source}.",
                 *_slots(preset),
                 *_arrays(preset),
@@ -100,7 +99,7 @@ def _slots(preset: Preset) -> list[str]:
         for task in preset.tasks
         for slot, piece in preset.by_task.get(task, {}).items()
     ]
-    return ["## What differs from FedAvg", "\n".join(lines) or "Nothing."]
+    return ["## Differences from FedAvg", "\n".join(lines) or "Nothing."]
 
 
 def _local(local: Local, plain: Local) -> list[str]:
@@ -133,7 +132,7 @@ def _arrays(preset: Preset) -> list[str]:
         for array in arrays:
             items.setdefault((way, array.shape, array.meaning), []).append(f"`{array.name}`")
     lines = [f"- {way}: {', '.join(names)}, {shape}: {meaning}" for (way, shape, meaning), names in items.items()]
-    return ["## What travels beside the model", "\n".join(lines)] if lines else []
+    return ["## Auxiliary data", "\n".join(lines)] if lines else []
 
 
 def _variants(preset: str) -> list[str]:
@@ -179,14 +178,24 @@ def _cells(settings: Mapping[tuple[str, ...], Sequence[str]]) -> str:
         return flat
     columns = [len(set(column)) for column in zip(*settings, strict=True)]
     longest = max(range(len(columns)), key=lambda place: (columns[place], place), default=0)
-    rows: dict[str, list[str]] = {}
+    rows: dict[str, list[tuple[str, str]]] = {}
     for rest, (figure,) in settings.items():
         if rest:
             row = ", ".join(part for place, part in enumerate(rest) if place != longest)
-            rows.setdefault(row, []).append(f"{rest[longest]} {figure}")
-    if len(columns) < 2 or len(rows) == len(settings):
+            rows.setdefault(row, []).append((rest[longest], figure))
+    if not columns or (len(columns) > 1 and len(rows) == len(settings)):
         return flat
-    return "; ".join(f"{row}: {', '.join(cells)}" for row, cells in rows.items())
+    if len(columns) == 1:
+        return _counts(rows[""]) or flat
+    return "; ".join(f"{row}: {_counts(cells) or ', '.join(map(' '.join, cells))}" for row, cells in rows.items())
+
+
+def _counts(cells: Sequence[tuple[str, str]]) -> str:
+    """Return figures by counts of one unit, such as 250 anchors and 500 anchors, with the unit once; empty where settings are others."""
+    counts, units = zip(*(setting.rpartition(" ")[::2] for setting, _ in cells), strict=True)
+    if len(cells) == 1 or len(set(units)) > 1 or not all(count.isdecimal() for count in counts):
+        return ""
+    return f"{', '.join(counts)} {units[0]}: {', '.join(figure for _, figure in cells)}"
 
 
 def _setting(result: PublishedResult) -> list[str]:
