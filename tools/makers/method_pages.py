@@ -1,6 +1,8 @@
 """One page per method, and an index: docs/methods."""
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from fedctl.published import PublishedResult, published_of
 
 FOLDER = Path("docs/methods")
 INDEX = "README.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "methods-reference.md"
 
 
 def pages() -> Mapping[str, str]:
@@ -74,7 +77,7 @@ def _page(preset: Preset) -> str:
                 f"- {_capitalised(preset.setting)} (`spec.labels`: {', '.join(preset.labels)}). "
                 f"Tasks: {_limited_tasks(preset) or 'all'}. {_capitalised(' or '.join(preset.protocols).lower())}.\n"
                 f"- The server learns: {preset.reveals_to_server}. Other silos: {preset.reveals_to_silos}.\n"
-                f"- Source: {preset.source}.",
+                f"- Source: {_linked(preset.source)}.",
                 *_slots(preset),
                 *_arrays(preset),
                 *_variants(preset.name),
@@ -83,6 +86,23 @@ def _page(preset: Preset) -> str:
         )
         + "\n"
     )
+
+
+def _linked(source: str) -> str:
+    """Return a source with links to the sections of the methods reference."""
+    return re.sub(
+        r"methods reference, (N?\d+(?:\.\d+)?)",
+        lambda found: f"[reference {found[1]}]({_sections()[found[1]]})",
+        source,
+    )
+
+
+@cache
+def _sections() -> Mapping[str, str]:
+    """Return the places of the methods reference's sections by their numbers."""
+    headings = re.findall(r"^#+ ((N?\d+(?:\.\d+)?)\.? .*)$", REFERENCE.read_text("utf-8"), re.MULTILINE)
+    anchors = {number: re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading, number in headings}
+    return {number: f"../{REFERENCE.name}#{anchor}" for number, anchor in anchors.items()}
 
 
 def _slots(preset: Preset) -> list[str]:
