@@ -35,6 +35,7 @@ _WORDS: Mapping[str, str] = {
     "a relative path without .., at most 1024 characters": "relative path",
     "a name of lower-case letters, digits and dashes, at most 63 long": "DNS label",
     "a name of lower-case letters, digits, dashes and dots, at most 253 long": "DNS subdomain",
+    "a label's value: letters, digits, dashes, dots and underscores, at most 63": "label value",
     "a list": "list",
     "a mapping": "mapping",
     "that is not negative": "≥ 0",
@@ -42,7 +43,6 @@ _WORDS: Mapping[str, str] = {
 }
 """Phrases of messages about mistakes, and what the page writes for them."""
 
-_TIME = re.compile(r"a time in UTC such as [\dTZ:-]+")
 _BOUNDS = re.compile(r"(integer|decimal)(?:,| from) ([\d.]+) to ([\d.]+)")
 
 Row = tuple[str, str, str, str]
@@ -143,16 +143,19 @@ def _rows(name: str, kind: type[Document], path: FieldPath, described: dict[Row,
     schema = _mapping(kind, path)
     rows, same = [], dict[str, list[str]]()
     for field, of in schema["properties"].items():
-        default = (
-            "required" if field in schema.get("required", ()) else _default(kind, (*path, field), of.get("default"))
-        )
-        row = (field, _takes(kind, (*path, field), of), default, _line(of["description"]))
+        place = (*path, field)
+        default = "required" if field in schema.get("required", ()) else _default(kind, place, of.get("default"))
+        takes = _takes(kind, place, of)
+        if path[:1] == ("status",):
+            default, takes = "", _holds(of)
+        row = (field, takes, default, _line(of["description"]))
         meaning = (field, "", "", row[-1])
         if row in described:
             same.setdefault(described[row], []).append(f"`{field}`")
             continue
         text = f"As in {_link(described[meaning])}." if meaning in described else row[-1]
-        rows.append(f"- `{field}` ({'; '.join(filter(None, row[1:3]))}): {min(row[-1], text, key=len)}")
+        bounds = "; ".join(filter(None, row[1:3]))
+        rows.append(f"- `{field}`{f' ({bounds})' if bounds else ''}: {min(row[-1], text, key=len)}")
         described[row] = name
         described.setdefault(meaning, name)
     lines = [f"As in {_link(other)}: {', '.join(fields)}." for other, fields in same.items()]
@@ -161,6 +164,12 @@ def _rows(name: str, kind: type[Document], path: FieldPath, described: dict[Row,
 
 def _link(name: str) -> str:
     return f"[{name}](#{name.lower()})"
+
+
+def _holds(schema: Schema) -> str:
+    """Return the mapping that a field of a status has; who reads it needs no bounds."""
+    held = _held(schema)
+    return f"list of {_link(held)}" if held and "items" in schema else _link(held) if held else ""
 
 
 def _takes(kind: type[Document], path: FieldPath, schema: Schema) -> str:
@@ -180,7 +189,7 @@ def _short(text: str) -> str:
     """Return the words of a message about allowed values as the page writes them; its notation explains them."""
     for phrase, word in _WORDS.items():
         text = text.replace(phrase, word)
-    return _TIME.sub("UTC time", _BOUNDS.sub(r"\1 \2–\3", text))
+    return _BOUNDS.sub(r"\1 \2–\3", text).replace("integer 0–9223372036854775807", "integer ≥ 0")
 
 
 def _default(kind: type[Document], path: FieldPath, value: Any) -> str:
@@ -190,10 +199,12 @@ def _default(kind: type[Document], path: FieldPath, value: Any) -> str:
     if isinstance(value, Mapping):
         if _is_slot(_mapping(kind, path)):
             return f"default `{next(iter(value))}`"
-        return "" if value else "default empty"
+        return ""
+    if value == "":
+        return ""
     if isinstance(value, list):
-        return f"default {', '.join(map(str, value)) or 'empty'}"
-    quoted = value == "" or isinstance(value, bool) or takes_decimal(kind, path)
+        return f"default {', '.join(map(str, value))}" if value else ""
+    quoted = isinstance(value, bool) or takes_decimal(kind, path)
     return f"default `{json.dumps(value) if quoted else value}`"
 
 

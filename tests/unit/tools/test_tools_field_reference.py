@@ -77,18 +77,18 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ("ModelSpec", "- `initial` (relative path): "),
         (
             "ServerData",
-            "- `classMap` (mapping, at most 1000 fields; values: text, 1 to 256 characters; default empty): ",
+            "- `classMap` (mapping, at most 1000 fields; values: text, 1 to 256 characters): ",
         ),
-        ("SiloStatus", "- `connected` (true or false; default `false`): "),
-        ("Condition", '- `message` (text, at most 1024 characters; default `""`): '),
+        ("SiloStatus", "- `connected`: Whether "),
+        ("Condition", "- `message`: Explanation "),
         (
             "FederationStatus",
-            "- `conditions` (list, at most 16 items; items: [Condition](#condition); default empty): ",
+            "- `conditions` (list of [Condition](#condition)): ",
         ),
         (
             "Resources",
             "- `limits` (mapping, at most 16 fields; values: an amount such as 500m or 20Gi or integer "
-            "0–9007199254740992; default empty): ",
+            "0–9007199254740992): ",
         ),
     ],
 )
