@@ -12,8 +12,7 @@ KUBECONFIG_UNUSABLE = failure(
     2,
     "ANC-5102 KubeconfigUnusable",
     "The kubeconfig is missing or unreadable.",
-    "Set KUBECONFIG to its path; `kubectl config view` shows which file is used. For a run on this machine, name its folder with "
-    "--workdir.",
+    "Set KUBECONFIG to its path (`kubectl config view` shows which is used), or name a run on this machine with --workdir.",
 )
 CONTEXT_UNKNOWN = failure(
     2,
@@ -37,8 +36,7 @@ CLUSTER_FORBIDDEN = failure(
     4,
     "ANC-5106 ClusterForbidden",
     "The user lacks a permission that the command needs.",
-    "Ask the cluster's administrators for a role with the verb and the resource in the message; docs/operations.md lists the permissions of "
-    "each command.",
+    "Ask the cluster's administrators for a role with the verb and the resource in the message (docs/cli.md, Here or in a cluster).",
 )
 RESOURCES_NOT_INSTALLED = failure(
     2,
@@ -62,7 +60,7 @@ POD_UNREACHABLE = failure(
     4,
     "ANC-5110 PodUnreachable",
     "The pod that the command reads from is not running.",
-    "`fedctl status` and `fedctl events` show why. Pods of a suspended federation start again when spec.suspend is false.",
+    "`fedctl status` and `fedctl events` show why. A suspended federation's pods start again when spec.suspend is false.",
 )
 CLUSTER_REFUSED = failure(
     4,
@@ -104,7 +102,7 @@ ADDRESS_UNKNOWN = failure(
 LOCAL_RUN = failure(
     2,
     "ANC-5117 LocalRun",
-    "The command is for federations in a cluster, and this one runs on this machine.",
+    "The command is for federations in a cluster; this one runs on this machine.",
     "`fedctl run` invites and admits its silos itself. For a federation of the same name in a cluster, add --namespace.",
 )
 CHECKS_FAILED = failure(

@@ -24,7 +24,7 @@ NO_RUN_HERE = failure(
     2,
     "ANC-5004 NoRunHere",
     "The folder contains no run.",
-    "Name the folder of the run with --workdir; `fedctl run -f FILE` starts a run in .anchorage/NAME. For a federation in a cluster, add "
+    "Name its folder with --workdir, or start one with `fedctl run -f FILE` (in .anchorage/NAME). For a federation in a cluster, add "
     "--namespace.",
 )
 PROCESS_DIED = failure(
@@ -86,7 +86,7 @@ MODEL_UNUSABLE = failure(
     2,
     "ANC-5014 ModelUnusable",
     "A folder holds no usable model: model.json is missing, damaged or incomplete, or names what is not installed.",
-    "Name the folder of a finished run, or one that `fedctl model pull` wrote. A network or augmentation of another package needs that package.",
+    "Name the folder of a finished run, or one that `fedctl model pull` wrote; install packages whose network or augmentation it names.",
 )
 MODEL_OF_OTHER_FORMAT = failure(
     2,

@@ -19,8 +19,8 @@ MANIFEST_WRONG = failure(
 BAD_IMAGES = failure(
     "ANC-1203 BadImages",
     "Images are missing, unreadable, truncated or too large, or labels are missing or invalid.",
-    "Run `fedctl data check` and repair or remove the images it lists, or set onBadImage: Skip. Where an agent wrote `image 17 of 812 "
-    "(3f2a91c0)`, `anchorage-silo images 3f2a91c0` at the hospital names the file.",
+    "Repair or remove what `fedctl data check` lists, or set onBadImage: Skip. Where an agent wrote `image 17 of 812 (3f2a91c0)`, "
+    "`anchorage-silo images 3f2a91c0` at the hospital names the file.",
 )
 CLASSES_DIFFER = failure(
     "ANC-1204 ClassesDiffer",
@@ -65,8 +65,7 @@ IMAGES_CHANGED = failure(
 WEIGHTS_UNUSABLE = failure(
     "ANC-1213 WeightsUnusable",
     "Pretrained weights cannot be fetched, are no safetensors file, or are missing or damaged in the data root's folder `weights`.",
-    "At the coordinating site, run the `fedctl weights` command in the message on a machine that reaches their source; copy the folder "
-    "`weights` to other sites.",
+    "Run the `fedctl weights` command in the message on a machine that reaches their source; copy the folder `weights` to other sites.",
 )
 TASK_UNSUPPORTED = failure(
     "ANC-1214 TaskUnsupported",
@@ -91,6 +90,6 @@ GROUP_UNKNOWN = failure(
 )
 SPLIT_IGNORED = failure(
     "ANC-1216 SplitIgnored",
-    "A table's column says which images are for validation or test, and the data section does not say whether that counts.",
+    "A table's column says which images are for validation or test, and the data section does not say whether it counts.",
     "Name the column (splitColumn), or set splitColumn: None to use all images alike.",
 )

@@ -15,7 +15,7 @@ NOT_YAML = failure(
 FILE_TOO_LARGE = failure(
     "ANC-1003 FileTooLarge",
     "A document is too large or too deeply nested.",
-    "Check that this is the right file. A file may have 1 MiB and 100,000 values, nested 32 levels deep.",
+    "Is this the right file? A file may have 1 MiB and 100,000 values, nested 32 levels deep.",
 )
 NOT_A_DOCUMENT = failure(
     "ANC-1004 NotADocument",
@@ -59,7 +59,7 @@ UNKNOWN_CHOICE = failure(
 WRONG_FORM = failure(
     "ANC-1013 WrongForm",
     "A text does not have the form of its field.",
-    "Use the form in the message. Names consist of lower-case letters, digits and dashes; paths are relative to the data root.",
+    "Use the form in the message: names of lower-case letters, digits and dashes, paths relative to the data root.",
 )
 DUPLICATE_FIELD = failure(
     "ANC-1014 DuplicateField", "A mapping contains the same field twice.", "Remove one of the two fields."
@@ -107,7 +107,7 @@ SELECTION_TOO_LARGE = failure(
 )
 POOLS_DIFFER = failure(
     "ANC-1108 PoolsDiffer",
-    "Data sections divide shared images differently, so that test images or anchors would be used for training.",
+    "Data sections divide shared images differently, so that test images or anchors would be trained on.",
     "Set testPercent, groupBy, anchors and partition alike in all of them, and give every silo its own part.",
 )
 UNKNOWN_METHOD = failure(
@@ -118,7 +118,7 @@ UNKNOWN_METHOD = failure(
 PRESET_BROKEN = failure(
     "ANC-1111 PresetBroken",
     "An installed package fails to load, or declares an invalid method or piece.",
-    "Correct or uninstall the package in the message. Commands that read no federation file, such as `fedctl status` and `logs`, work "
+    "Correct or uninstall the package in the message. Commands such as `fedctl status` and `logs`, which read no federation file, work "
     "meanwhile.",
 )
 NO_ANCHOR_DATA = failure(
@@ -164,10 +164,10 @@ PROTOCOL_REFUSED = failure(
 POD_OVERRIDE_REFUSED = failure(
     "ANC-1131 PodOverrideRefused",
     "A Federation or Silo sets what the platform does not let documents set in pods.",
-    "Remove the field in the message, or ask those who install the chart `anchorage` to list it in `podOverrides`.",
+    "Remove the field in the message, or have the chart `anchorage` list it in `podOverrides`.",
 )
 CLAIM_REFUSED = failure(
     "ANC-1132 ClaimRefused",
-    "A Federation or Silo names a volume claim of another federation, or of the state of a server or an agent.",
+    "A Federation or Silo names a volume claim of another federation, of a server's or of an agent's state.",
     "Name a claim with this federation's images. The label `anchorage.dev/federation` reserves a claim for one federation.",
 )

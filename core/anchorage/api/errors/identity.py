@@ -14,7 +14,7 @@ TOKEN_UNKNOWN = failure(
 TOKEN_USED = failure(
     "ANC-2002 TokenUsed",
     "The enrolment token was already used with another key.",
-    "Ask the coordinating site for a new one. If nobody at your site used it, tell them: somebody else enrolled in your name.",
+    "Ask the coordinating site for a new one. If nobody at your site used it, tell them: somebody enrolled in your name.",
 )
 TOKEN_EXPIRED = failure(
     "ANC-2003 TokenExpired", "The enrolment token has expired.", "Ask the coordinating site for a new one."
@@ -37,7 +37,7 @@ AUTHORITY_UNUSABLE = failure(
 CREDENTIALS_UNUSABLE = failure(
     "ANC-2007 CredentialsUnusable",
     "A key, its certificate and the authority's do not belong together, or one cannot be read.",
-    "Delete key and certificate and enrol again with a new token; check that ca.pem belongs to this federation.",
+    "Delete key and certificate and enrol again with a new token; check that ca.pem is this federation's.",
 )
 CERTIFICATE_EXPIRED = failure(
     "ANC-2008 CertificateExpired",
@@ -56,9 +56,9 @@ NOT_APPROVED = failure(
 )
 TOO_MANY_REQUESTS = failure(
     "ANC-2011 TooManyRequests",
-    "Too many certificate requests are waiting, or tokens for a silo of this name from this address were refused.",
-    "Wait; the agent repeats the request. At the coordinating site, check that the operator runs, and which addresses' tokens the "
-    "server's log says were refused.",
+    "Too many certificate requests are waiting, or tokens for this silo's name from this address were refused.",
+    "Wait; the agent repeats the request. At the coordinating site, check that the operator runs, and the server's log for addresses "
+    "whose tokens were refused.",
 )
 AUTHORITY_IN_USE = failure(
     "ANC-2013 AuthorityInUse",

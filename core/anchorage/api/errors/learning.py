@@ -14,13 +14,13 @@ LOSS_NOT_FINITE = failure(
 MODEL_MISMATCH = failure(
     "ANC-1302 ModelMismatch",
     "A model's tensors do not match the federation's model.",
-    "For spec.model.initial use a file of the same network, classes and heads, or of the network's library (docs/networks.md); use one "
-    "version of Anchorage at the server and all silos.",
+    "Use the same version of Anchorage everywhere, and for spec.model.initial a file of the same network, classes and heads, or of the "
+    "network's library (docs/networks.md).",
 )
 RANDOM_ANCHOR_DIFFERS = failure(
     "ANC-1303 RandomAnchorDiffers",
     "SemiAnAgg's random anchor encoder differs between silo and server.",
-    "Use the same versions of Anchorage and numpy at the server and at all silos.",
+    "Use the same versions of Anchorage and numpy everywhere.",
 )
 DEVICE_UNAVAILABLE = failure(
     "ANC-1304 DeviceUnavailable",
@@ -35,7 +35,7 @@ OUT_OF_MEMORY = failure(
 ANCHORS_MISSING = failure(
     "ANC-1306 AnchorsMissing",
     "The method trains on labelled anchors at the server, and a class has none.",
-    "Give spec.anchorData at least one labelled image of every class (two for the contrastive loss).",
+    "Give spec.anchorData a labelled image of every class (two for the contrastive loss).",
 )
 LEARNER_STATE_UNWRITABLE = failure(
     "ANC-1307 LearnerStateUnwritable",
@@ -60,7 +60,7 @@ NETWORK_UNUSABLE = failure(
 )
 MOMENTS_UNUSABLE = failure(
     "ANC-1311 MomentsUnusable",
-    "The silos' and the server's moments of features give no classifier.",
+    "The moments of features give no classifier.",
     "Give at least two classes labelled images, at silos or as spec.anchorData; lower minimumCount or raise shrinkage of "
     "spec.method.serverTraining.moments. Where the encoder makes the same of every image, give it weights (spec.model.weights or "
     "initial).",
@@ -68,7 +68,6 @@ MOMENTS_UNUSABLE = failure(
 PIECE_WRONG = failure(
     "ANC-1312 PieceWrong",
     "A piece of the method raised an exception, or returned what its hook must not return.",
-    "Correct it at the file and line in the message, then start the run again; it resumes. The traceback is in the log of the process, at "
-    'a silo in trainer.log of the state folder; docs/writing-a-method.md has a section "When something is wrong". A piece of this '
-    "project: report it.",
+    "Correct it at the file and line in the message, then start the run again; it resumes. The traceback is in the process's log, at a "
+    "silo in trainer.log of the state folder (docs/writing-a-method.md, When something is wrong). A piece of this project: report it.",
 )

@@ -59,14 +59,14 @@ OUTLYING_UPDATE = failure(
 UNUSABLE_ANSWER = failure(
     "ANC-3012 UnusableAnswer",
     "A silo's answer to a step of secure aggregation is invalid.",
-    "The run goes on without it while enough others remain. Bring it to the server's version, find out who changed it, or take it out; it "
-    "is asked again when the server restarts.",
+    "The run goes on without it while enough others remain. Bring it to the server's version, find out who changed it, or take it out; a "
+    "restarted server asks it again.",
 )
 IMPOSSIBLE_SUM = failure(
     "ANC-3013 ImpossibleSum",
     "The sum of a round's masked updates cannot be right, or its masks do not come off.",
-    "The model stays as it was. With more silos than spec.protocol.minSilos, and at least 4, the run finds the silo at fault by leaving "
-    "some out. Else take out the silo at fault, and start the run again; it resumes.",
+    "The model stays as it was. With at least 4 silos, and more than spec.protocol.minSilos, the run finds the silo at fault. Else take "
+    "it out, and start the run again; it resumes.",
 )
 SILO_REMOVED = failure(
     "ANC-3010 SiloRemoved",

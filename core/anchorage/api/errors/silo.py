@@ -24,8 +24,8 @@ TRAINER_LOST = failure(
     8,
     "ANC-2204 TrainerLost",
     "The trainer process repeatedly ended during the same task.",
-    "Look for the cause (out of memory, driver crash) in the agent's log and in trainer.log of its state folder. The agent continues with the "
-    "next task.",
+    "Look for the cause (out of memory, driver crash) in the agent's log and in trainer.log of its state folder. The agent goes on with "
+    "the next task.",
 )
 TOO_MANY_TASKS = failure(
     5,
@@ -48,24 +48,25 @@ AUXILIARY_DATA_REFUSED = failure(
 TOO_FEW_SAMPLES = failure(
     3,
     "ANC-2212 TooFewSamples",
-    "A message would report on fewer images than minimumSamples in the hospital's policy, or an update on fewer than 16 where it states no noise.",
+    "A message would report on fewer images than minimumSamples in the hospital's policy, or an update on fewer than 16 without a stated "
+    "noise.",
     "Provide more images, or set minimumSamples, or relativeNoise if the server is trusted. Nothing was sent.",
 )
 ROUNDS_USED_UP = failure(
     5,
     "ANC-2213 RoundsUsedUp",
-    "The silo has announced as many updates, or scored as many models, as the hospital's policy allows or the run's description needs; or "
-    "one that relative noise protects, and nobody approved more.",
-    "If more may leave, approve the run (`anchorage-silo review`, then `anchorage-silo approve`), or set maximumRounds or "
-    "maximumEvaluations in the policy. Nothing was sent.",
+    "The silo has sent as many updates, or scored as many models, as the hospital's policy allows or the run needs; or the one that "
+    "relative noise protects without an approval.",
+    "If more may leave, approve the run (`anchorage-silo review`, then `approve`), or set maximumRounds or maximumEvaluations in the "
+    "policy. Nothing was sent.",
 )
 APPROVAL_NEEDED = failure(
     4,
     "ANC-2214 ApprovalNeeded",
-    "Nobody at the hospital has approved what the federation would do here, or it has changed since; the policy has requireApproval, or "
-    "relative noise would protect more than one update.",
+    "Nobody at the hospital has approved what the federation would do here, or it has changed since. Needed by requireApproval, or where "
+    "relative noise protects more than one update.",
     "At the hospital, read `anchorage-silo review --config silo.yaml`, then run the `approve` command in the message; the agent goes on "
-    'by itself. Or set in the policy relativeNoise: "0" (the server is trusted with the images) or maximumRounds.',
+    'by itself. Or set relativeNoise: "0" in the policy (the server is trusted with the images) or maximumRounds.',
 )
 APPROVAL_OUTDATED = failure(
     2,
@@ -84,21 +85,21 @@ NOT_ACCOUNTED = failure(
     2,
     "ANC-2217 NotAccounted",
     "The hospital's privacy budget does not account for what was asked.",
-    "Choose a method that sends updates alone, such as FedAvg, without siloPercent and with weights by numbers of images; with dpSgd one "
-    "whose loss is of one image each, and batchNorm: {groupNorm: {}}. Or take privacyBudget out of the policy. Nothing was sent.",
+    "Choose a method that sends updates alone, such as FedAvg, without siloPercent and with weights by numbers of images; with dpSgd also "
+    "a loss of one image each, and batchNorm: {groupNorm: {}}. Or take privacyBudget out of the policy. Nothing was sent.",
 )
 ACCOUNTING_MISSING = failure(
     2,
     "ANC-2218 AccountingMissing",
-    "The hospital's policy has a privacy budget, or the federation noise at the server, and the package that accounts for it is missing.",
+    "The package that accounts for a privacy budget, or for noise at the server, is missing.",
     "Run `pip install 'anchorage[agent]'` at the agent, `pip install 'anchorage[server]'` at the server, or use the images.",
 )
 SECURE_AGGREGATION_REFUSED = failure(
     2,
     "ANC-2219 SecureAggregationRefused",
-    "The server, or another silo, asked for what would undo secure aggregation, or an update has no place in the sum.",
-    "A change beyond the range: lower spec.protocol.secureAggregation.fractionalBits, or the learning rate. Keys of a round that are "
-    "gone: the agent was restarted, and takes part in the next round. Anything else: ask who runs the server. Nothing was sent.",
+    "The server, or another silo, asked for what would undo secure aggregation, or an update does not fit into the sum.",
+    "A change beyond the range: lower spec.protocol.secureAggregation.fractionalBits or the learning rate. A round's keys are gone: the "
+    "agent was restarted, and takes part in the next round. Anything else: ask who runs the server. Nothing was sent.",
 )
 SECURE_AGGREGATION_MISSING = failure(
     2,
@@ -109,7 +110,7 @@ SECURE_AGGREGATION_MISSING = failure(
 AUDIT_BROKEN = failure(
     6,
     "ANC-2220 AuditBroken",
-    "The audit log was modified: its hash chain is broken, or it is not the log whose head was signed.",
+    "The audit log was modified: its hash chain is broken, or another log's head was signed.",
     "Put back segments that were moved away. Otherwise keep all files audit.* as evidence, find out who modified them, and move them away: the "
     "agent starts anew.",
 )
@@ -122,9 +123,9 @@ AUDIT_UNWRITABLE = failure(
 LEDGER_BROKEN = failure(
     6,
     "ANC-2222 LedgerBroken",
-    "The ledger of the privacy budget was modified: its hash chain is broken, or it is not the ledger whose head was signed.",
-    "Restore privacy.jsonl, privacy.head and privacy.key from a copy made after the last update (the audit log names it). Until then nothing "
-    "is sent.",
+    "The ledger of the privacy budget was modified: its hash chain is broken, or another ledger's head was signed.",
+    "Restore privacy.jsonl, privacy.head and privacy.key from a copy made after the last update (in the audit log). Until then nothing is "
+    "sent.",
 )
 LEDGER_UNWRITABLE = failure(
     6,
@@ -135,20 +136,19 @@ LEDGER_UNWRITABLE = failure(
 AUDIT_ROLLED_BACK = failure(
     6,
     "ANC-2225 AuditRolledBack",
-    "The audit log lacks lines whose head the server keeps: it was replaced by an older copy, or removed.",
-    "Find out by whom, and put back the newest copy of all files audit.* before the agent starts. It trains either way; its log then has "
-    "a line `rollback`.",
+    "The audit log lacks lines that the server knows: it was replaced by an older copy, or removed.",
+    "Find out by whom, and put back the newest audit.* before the agent starts. It trains either way, and logs a line `rollback`.",
 )
 POLICY_WOULD_REFUSE = failure(
     4,
     "ANC-2226 PolicyWouldRefuse",
     "The checked policy would have refused requests in the audit log.",
-    "Read the reasons in the output. If such messages should leave in future, change the named fields of the policy.",
+    "Read the reasons in the output. If such messages should leave in future, change the fields that it names.",
 )
 IMAGES_UNLABELLED = failure(
     3,
     "ANC-2230 ImagesUnlabelled",
-    "The silo is configured with labels, but some or all of its images have none.",
+    "The silo is configured with labels, which images lack.",
     "Set labels to None or Partial in the agent's configuration and the silo's document, or label the images.",
 )
 FINGERPRINT_UNKNOWN = failure(
@@ -156,5 +156,5 @@ FINGERPRINT_UNKNOWN = failure(
     "ANC-2231 FingerprintUnknown",
     "No image has the given fingerprint, or the agent has read no images yet.",
     "Copy the eight digits behind the image's place in the message, and ask the agent that wrote it; `anchorage-silo images --config "
-    "silo.yaml` shows the table of the images that it read last.",
+    "silo.yaml` shows the images that it read last.",
 )

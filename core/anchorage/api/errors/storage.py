@@ -28,7 +28,7 @@ STATE_IN_USE = failure(
 )
 JOURNAL_DAMAGED = failure(
     "ANC-3105 JournalDamaged",
-    "A line of the journal before the last one is damaged, or lines are missing at its end.",
+    "Lines of the journal are damaged or missing.",
     "Restore the state folder from a backup, or start a new run in an empty one.",
 )
 CHECKPOINT_DAMAGED = failure(

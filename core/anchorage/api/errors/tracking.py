@@ -9,9 +9,9 @@ failure = partial(add, 7)
 TRACKING_UNREACHABLE = failure(
     "ANC-4001 TrackingUnreachable",
     "MLflow is down or refuses the results.",
-    "Correct spec.tracking.uri, repair the tracking server, or, where it asks for a log-in, set MLFLOW_TRACKING_USERNAME and "
-    "MLFLOW_TRACKING_PASSWORD (in a cluster mlflow.auth or defaults.trackingSecret of the chart), then start the run again with the same "
-    "folder: it sends what is left. Training continues meanwhile; in a cluster the server asks every minute.",
+    "Correct spec.tracking.uri, repair the tracking server, or for a log-in set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (in "
+    "a cluster mlflow.auth or defaults.trackingSecret of the chart), then start the run again with the same folder: it sends what is "
+    "left. In a cluster the server asks every minute.",
 )
 TRACKING_INCOMPLETE = failure(
     "ANC-4002 TrackingIncomplete",

@@ -9,7 +9,7 @@ failure = partial(add, 4)
 CHUNK_MISMATCH = failure(
     "ANC-2101 ChunkMismatch",
     "Received bytes of a model do not match their digest.",
-    "Nothing: the chunk is sent again. If it happens often, look for a proxy or a network card that corrupts data.",
+    "Nothing: the chunk is sent again. Often: look for a proxy or network card that corrupts data.",
 )
 
 MALFORMED_MESSAGE = failure(
@@ -25,7 +25,7 @@ MESSAGE_TOO_LARGE = failure(
 UNKNOWN_TASK = failure(
     "ANC-2152 UnknownTask",
     "A message refers to a task that the silo does not hold or may not upload yet.",
-    "Nothing: the task was replaced or dismissed; what was sent for it is not used.",
+    "Nothing: the task was replaced or dismissed; its update is not used.",
 )
 UNEXPECTED_UPDATE = failure(
     "ANC-2153 UnexpectedUpdate",
@@ -72,17 +72,17 @@ STALE_SESSION = failure(
 )
 OUT_OF_BOUNDS = failure(
     "ANC-2163 OutOfBounds",
-    "A silo sent a text, a name or a number that cannot be right, such as more images than it has.",
+    "A silo sent what cannot be right, such as more images than it has.",
     "Its agent is of another version, or somebody sends wrong figures. The round goes on without it.",
 )
 AGENT_TOO_OLD = failure(
     "ANC-2164 AgentTooOld",
-    "The agent's release is more than one minor release older than the server's.",
+    "The agent is more than one minor release older than the server.",
     "Upgrade the agent: a server works with agents of its own release, the one before and the one after.",
 )
 SERVER_TOO_OLD = failure(
     "ANC-2165 ServerTooOld",
-    "The server's release is more than one minor release older than the agent's.",
+    "The server is more than one minor release older than the agent.",
     "Ask the coordinating site to upgrade the server, or install an older agent (ANC-2164).",
 )
 PROXY_REFUSED = failure(
