@@ -113,7 +113,7 @@ def _section(name: str, places: Sequence[Place], described: dict[Row, str]) -> s
     if not _is_slot(schema) and not (slot and len(places) == 1):
         lines += ["", _line(schema["description"])]
     if path:
-        lines += ["", f"At {', '.join(_stands(*place) for place in places)}."]
+        lines += ["", ", ".join(_stands(*place) for place in places)]
     rows = _alternatives(schema) if _is_slot(schema) else _rows(name, kind, path, described)
     return "\n".join([*lines, *rows]) + "\n"
 

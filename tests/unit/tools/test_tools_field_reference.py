@@ -98,8 +98,8 @@ def test_a_row_tells_type_bounds_and_default(name: str, row: str) -> None:
 
 def test_a_mapping_names_every_place_where_it_stands() -> None:
     places = ", ".join(f"`spec.{place}`" for place in ("anchorData", "evaluation.validation", "evaluation.test"))
-    assert f"At {places}." in section("ServerData")
-    assert "At `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
+    assert places in section("ServerData")
+    assert "`status.conditions[]`, `Silo` `status.conditions[]`" in section("Condition")
 
 
 def test_every_alternative_with_options_has_its_part() -> None:
