@@ -25,15 +25,18 @@ class AgentOptions(Document):
     )
     threads: Annotated[int, Field(ge=1, le=256)] = Field(
         1,
-        description="Number of CPU threads that the calculations of each device use where the device is the CPU. More threads make "
-        "training of large networks faster and take processors from other programs. Another number gives another model in its "
-        "last digits.",
+        description=(
+            "Number of CPU threads of each device's calculations on the CPU. More threads make training of large networks faster and "
+            "take processors from other programs. Another number gives another model in its last digits."
+        ),
     )
     release: Annotated[Release, TRAINS_ALIKE] = Field(
         "Never",
-        description="When the trainer process, which holds the memory of the device and the images, ends. Never: with the agent. "
-        "BetweenRounds: whenever no task is at hand, so that another program can use the GPU's memory; each task then starts "
-        "the process again, which takes seconds and reads the images anew. A pod keeps its resource request.",
+        description=(
+            "When the trainer process, which holds the device's memory and the images, ends. Never: with the agent. BetweenRounds: "
+            "whenever there is no task, so that another program can use the GPU's memory; each task then starts it again, which takes "
+            "seconds and reads the images anew. A pod keeps its resource request."
+        ),
     )
 
     def stated(self) -> dict[str, Any]:

@@ -90,9 +90,10 @@ class Partition(Document):
     )
     imbalance_factor: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1,
-        description="Ratio of the size of the first class to that of the last, for every recipe but File. Above 1, images are left out at "
-        "random before the division, so that class sizes fall exponentially in the order of the classes (a long tail). 1: all "
-        "images are divided.",
+        description=(
+            "Ratio of the size of the first class to that of the last, for every recipe but File: images are left out at random, so "
+            "that class sizes fall exponentially (a long tail). 1: all images are divided."
+        ),
     )
     min_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         10,
@@ -223,9 +224,10 @@ class DataSection(Document):
     )
     match: Literal["Path", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "AccessionNumber"] = Field(
         "Path",
-        description="What the column of images holds, for the format CsvManifest. Path: paths or names of files. Otherwise that attribute of "
-        "DICOM files, which are looked for below the folder; where it is of several files, such as those of a study, each is an image with the "
-        "row's label.",
+        description=(
+            "What the column of images holds, for the format CsvManifest. Path: paths or names of files. Otherwise that attribute of "
+            "DICOM files below the folder; each file that has it is an image with the row's label."
+        ),
     )
     frames: Literal["First", "Middle", "All"] = Field(
         "First",
@@ -255,9 +257,10 @@ class DataSection(Document):
     )
     mask_column: Column | None = Field(
         None,
-        description="Column with the file names of masks, for a segmentation; an image with an empty cell has no mask. Absent: the first of mask, "
-        "masks, mask_path, mask_file and segmentation that exists. Without a table, masks lie in a folder masks beside a folder images "
-        "under equal names, or beside the images as NAME_mask.png.",
+        description=(
+            "Column with the file names of masks, for a segmentation; an image with an empty cell has no mask. Absent: the first of "
+            "mask, masks, mask_path, mask_file and segmentation that exists."
+        ),
     )
     channel_files: Annotated[tuple[Column, ...], Field(max_length=64)] = Field(
         (),

@@ -62,9 +62,11 @@ class SecureAggregation(Document):
 
     fractional_bits: Annotated[int, Field(ge=8, le=28)] = Field(
         24,
-        description="Number of fractional bits of the fixed-point numbers, modulo 2^32, in which updates are summed. A parameter may "
-        "change by at most 2^(30 - fractionalBits) in a round, which is 64 with 24 bits; lower it if an update is refused "
-        "because a change is out of this range.",
+        description=(
+            "Number of fractional bits of the fixed-point numbers, modulo 2^32, in which updates are summed. A parameter may change "
+            "by at most 2^(30 - fractionalBits) in a round, which is 64 with 24 bits; lower it if updates are refused for larger "
+            "changes."
+        ),
     )
     minimum_survivors: Annotated[int, Field(ge=2, le=1000)] = Field(
         3,
@@ -79,14 +81,18 @@ class Protocol(Document):
 
     mode: Literal["Synchronous", "Asynchronous"] = Field(
         "Synchronous",
-        description="Whether the server aggregates whole rounds. Synchronous: it waits for the silos of a round and aggregates their "
-        "updates together. Asynchronous: every update changes the global model when it arrives, for methods that allow it; "
-        "choose it where some silos are much slower than others.",
+        description=(
+            "Whether the server aggregates whole rounds. Synchronous: it waits for the silos of a round. Asynchronous: every update "
+            "changes the global model when it arrives, for methods that allow it; choose it where some silos are much slower than "
+            "others."
+        ),
     )
     min_silos: Silos = Field(
         1,
-        description="Quorum: number of silos that must answer for a round to count. If there are fewer when the deadline has passed, the "
-        "run ends with QuorumLost and can be resumed. Set it to the number of silos where none may be missing.",
+        description=(
+            "Quorum: number of silos that must answer for a round to count. With fewer at the deadline the run ends with QuorumLost "
+            "and can be resumed. Set it to the number of silos where none may be missing."
+        ),
     )
     silos_per_round: Silos | None = Field(
         None,
@@ -94,21 +100,24 @@ class Protocol(Document):
     )
     round_deadline_seconds: Seconds = Field(
         1800,
-        description="Seconds that a silo may take for a round; one whose update is not complete by then is left out of it. In an "
-        "asynchronous run, seconds without any update after which the run ends. Raise it for slow silos, and above the longest "
-        "outage of a line that a round is to survive.",
+        description=(
+            "Seconds that a silo may take for a round, which else goes on without it. In an asynchronous run, seconds without any "
+            "update after which the run ends. Raise it for slow silos, and above the longest outage that a round is to survive."
+        ),
     )
     idle_timeout_seconds: Seconds = Field(
         600,
-        description="Seconds without any chunk (1 MiB, or less when encoded) after which the server cuts a transfer; it continues with the "
-        "missing chunks when the silo connects again. Raise it for very slow lines, which must carry some chunks within this "
-        "time.",
+        description=(
+            "Seconds without any chunk (1 MiB, or less when encoded) after which the server cuts a transfer, which continues when the "
+            "silo connects again. Raise it for very slow lines."
+        ),
     )
     maximum_images: Annotated[int, Field(ge=1, le=10**8)] | None = Field(
         None,
-        description="Maximum number of images that an update may claim; an update that claims more is refused. Set it somewhat above the "
-        "number at the largest hospital, so that no silo can claim the whole weight of an average. Absent: the limit follows "
-        "from the number of images that a silo states when it joins.",
+        description=(
+            "Maximum number of images that an update may claim; more are refused. Set it somewhat above the largest hospital's, so "
+            "that no silo can claim the whole weight of an average. Absent: the limit follows from what a silo states when it joins."
+        ),
     )
     secure_aggregation: SecureAggregation | None = Field(
         None,
@@ -228,10 +237,11 @@ class Evaluation(Document):
     )
     average_decay: Fraction | None = Field(
         None,
-        description="Decay of a moving average of the global models, from 0 to 1: the share of itself that the average keeps in a round. "
-        "The average is what is scored, chosen, kept and registered in each round; training goes on from the models "
-        "themselves. For the first `1 / (1 - averageDecay)` rounds it is the plain mean. Synchronous rounds only; absent: no "
-        "average.",
+        description=(
+            "Decay of a moving average of the global models: the share of itself that the average keeps in a round. The average is "
+            "what is scored, kept and registered; training goes on from the models themselves. For the first `1 / (1 - averageDecay)` "
+            "rounds it is the plain mean. Synchronous rounds only; absent: no average."
+        ),
     )
     silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
         0,
@@ -263,8 +273,10 @@ class Tracking(Document):
 
     uri: TrackingUri | None = Field(
         None,
-        description="MLflow tracking URI, without user and password, which MLflow takes from MLFLOW_TRACKING_USERNAME and "
-        "MLFLOW_TRACKING_PASSWORD. Absent: in a cluster the operator's setting, else an SQLite file in the run's folder.",
+        description=(
+            "MLflow tracking URI; user and password are in MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. Absent: in a "
+            "cluster the operator's setting, else an SQLite file in the run's folder."
+        ),
     )
     experiment: Title | None = Field(None, description="Name of the MLflow experiment. Absent: the federation's name.")
     registered_model: Title | None = Field(

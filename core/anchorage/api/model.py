@@ -233,8 +233,10 @@ class ModelSpec(Document):
     )
     intensity: Annotated[IntensityKind, Slot("intensity")] | None = Field(
         None,
-        description="Which values of an image become black and white. It is part of the model: every site and every use of the model shows "
-        "images alike. Set it for CT, MR and radiographs. Absent: white is the largest value that a file's bits can hold.",
+        description=(
+            "Which values of an image become black and white, at every site and where the model is used. Set it for CT, MR and "
+            "radiographs. Absent: white is the largest value that a file's bits can hold."
+        ),
     )
     trainable: Trainable = Field(
         "All",
@@ -244,14 +246,18 @@ class ModelSpec(Document):
     )
     hidden: Annotated[int, Field(ge=1, le=8192)] | None = Field(
         None,
-        description="Number of units of a hidden layer between encoder and classifier, which always trains. Absent: no hidden layer. "
-        "Useful where the encoder is frozen, when a linear classifier is little to train.",
+        description=(
+            "Number of units of a hidden layer between encoder and classifier, which always trains; useful with a frozen encoder. "
+            "Absent: no hidden layer."
+        ),
     )
     principal_components: Annotated[int, Field(ge=1, le=8192)] | None = Field(
         None,
-        description="Number of principal components of the frozen encoder's features that the classifier sees in place of the features. The first "
-        "stage finds them in one round: `warmUp: [{method: PrincipalComponents, rounds: 1}]`. Methods that send sums of features then send and "
-        "calculate a tenth or less. Needs `trainable: Head`. Absent: the classifier sees the features.",
+        description=(
+            "Number of principal components of the frozen encoder's features that the classifier sees in their place, found in one "
+            "round: `warmUp: [{method: PrincipalComponents, rounds: 1}]`. Methods that send sums of features then send a tenth or "
+            "less. Needs `trainable: Head`. Absent: the classifier sees the features."
+        ),
     )
     lora: LowRank | None = Field(
         None,

@@ -108,8 +108,10 @@ class SiloReport(Document):
     )
     packages: Annotated[tuple[Package, ...], Field(max_length=MOST_PACKAGES)] = Field(
         (),
-        description="Packages of other authors whose pieces the run uses at the silo, each with its version, such as acme 0.1.0, as its agent said "
-        "when it last joined. In a cluster the Silo alone has it, not the Federation.",
+        description=(
+            "Packages of other authors that the run uses at the silo, with their versions, as its agent said when it last joined. In "
+            "a cluster the Silo alone has it, not the Federation."
+        ),
     )
     last_seen_time: Timestamp | None = Field(None, description="Time of the server's last contact with the silo.")
     code: Code = Field("", description="Code of the silo's last failure, such as ANC-1301. Empty: none.")

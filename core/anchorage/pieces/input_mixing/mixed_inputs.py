@@ -26,7 +26,7 @@ class MixedInputs(InputMixing):
 
     needs_pixels: ClassVar[bool] = True
 
-    share: Fraction = Field("0.05", description="Share lambda of the other image in a mixture, from 0 to 1.")
+    share: Fraction = Field("0.05", description="Share lambda of the other image in a mixture.")
 
     def facts(self) -> frozenset[str]:
         """Say that inputs are mixed."""

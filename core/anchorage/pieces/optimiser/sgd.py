@@ -27,7 +27,7 @@ _BUFFER = "momentum_buffer"
 class Sgd(ScheduledOptimiser):
     """SGD with momentum, as in PyTorch."""
 
-    momentum: Fraction = Field("0.9", description="Momentum, from 0 (none) to 1.")
+    momentum: Fraction = Field("0.9", description="Momentum. 0: none.")
     nesterov: Literal["Enabled", "Disabled"] = Field("Disabled", description="Whether the momentum is Nesterov's.")
     state: Literal["Reset", "Persist"] = Field(
         "Reset",

@@ -38,8 +38,10 @@ class LabelContrastive(ServerObjective):
 
     batch_size: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
         50,
-        description="Number of anchors in a contrastive step, drawn evenly from the classes. With up to so many anchors, each epoch is one "
-        "step with all of them.",
+        description=(
+            "Number of anchors in a contrastive step, drawn evenly from the classes; with fewer anchors, each epoch is one step with "
+            "all of them."
+        ),
     )
     pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(
         5, description="Number of contrastive epochs before round 1."

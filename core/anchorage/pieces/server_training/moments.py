@@ -60,8 +60,10 @@ class ClassMoments(SumsOfFeatures):
     )
     minimum_count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         5,
-        description="Minimum number of labelled images of a class for which a silo sends sums: the sum over a single image would be that "
-        "image's features. Lower it only where silos may show sums over so few images.",
+        description=(
+            "Minimum number of labelled images of a class for which a silo sends sums: the sum over a single image would be that "
+            "image's features."
+        ),
     )
 
     guesses: Annotated[Literal["None", "Stated", "Estimated", "Measured", "Auto"], NEW_OPTION] = Field(
