@@ -250,23 +250,23 @@ def check(
     listing = pools.choose(every, root, expect(task, TaskHooks), seed, labelled).given()
     if volumes is not None:
         return _check_volumes(listing, volumes)
-    findings, seen = Findings(listing), []
+    findings, fingerprints = Findings(listing), []
     masks = None if listing.masks is None else listing.masks.room(HASHED_SIZE)
     for row, outcome in enumerate(decode(listing, Input(HASHED_SIZE, 1, intensity), masks)):
         findings.add(row, outcome)
         if isinstance(outcome, Decoded):
             thumbnail = with_levels_of(outcome.pixels, np.uint8)
-            seen.append((appearance(thumbnail), level_shares(thumbnail)))
+            fingerprints.append((appearance(thumbnail), level_shares(thumbnail)))
     if masks is not None:
         findings.take_masks(masks)
-    seen = [seen[place] for place in findings.without_masks()]
+    fingerprints = [fingerprints[place] for place in findings.without_masks()]
     good = listing.select(findings.good)
-    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), seen)
+    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), fingerprints)
 
 
 def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataReport, Contents]:
     """Do what `check` does with volumes, one at a time; they are compared with others by their middle slices."""
-    findings, seen = Findings(listing), []
+    findings, fingerprints = Findings(listing), []
     none = np.full((len(listing), MASK_DIGEST), UNKNOWN_PIXEL, np.uint8)
     masks = DecodedMasks(none, np.zeros((len(listing), len(model.task.outputs)), np.int64))
     for row in range(len(listing)):
@@ -277,7 +277,7 @@ def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataRepor
         middle = outcome.values[0, :, :, outcome.values.shape[3] // 2]
         shown = decode_array(middle, Input(HASHED_SIZE, 1))
         hashed = appearance(with_levels_of(shown.pixels, np.uint8))
-        seen.append((hashed, level_shares(with_levels_of(middle, np.uint8))))
+        fingerprints.append((hashed, level_shares(with_levels_of(middle, np.uint8))))
         findings.add(row, outcome)
         if outcome.mask is not None:
             masks.counts[row] = outcome.counts
@@ -286,7 +286,7 @@ def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataRepor
         findings.take_masks(masks)
     findings.without_masks()
     good = listing.select(findings.good)
-    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), seen)
+    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), fingerprints)
 
 
 def _room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
