@@ -94,13 +94,13 @@ class Federation:
 
     def play(self, number: int) -> dict[str, float]:
         """Play a round; return what is left of an update, and its accuracy on the silo's own validation images."""
-        updates = [self._trained(learner, number) for learner in self._learners]
+        updates = [self._train(learner, number) for learner in self._learners]
         row = {**packed(updates[0][0], self.global_model), "accuracy": updates[0][1], "round": number}
         mean = weighted_mean([update for update, _ in updates], [1.0] * SILOS, self.up)
-        self.global_model = self.global_model.replaced(mean)
+        self.global_model = self.global_model.with_tensors(mean)
         return row
 
-    def _trained(self, learner: TorchSiloLearner, number: int) -> tuple[ModelBytes, float]:
+    def _train(self, learner: TorchSiloLearner, number: int) -> tuple[ModelBytes, float]:
         buffer = np.empty(self.up.nbytes, np.uint8)
         task = Task(str(number), TaskKind.TRAIN, number, self.global_model.manifest)
         update = learner.train(task, self.global_model.buffer(), lambda nbytes: buffer, lambda done, total: 0)

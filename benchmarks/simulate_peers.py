@@ -50,7 +50,7 @@ NAMES = tuple(map(str, range(work.CLASSES)))
 class Unmoved(Augmentation):
     """Views that are the images, as the peers train on them."""
 
-    def _moved(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def _move(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return images
 
 

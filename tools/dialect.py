@@ -77,12 +77,12 @@ def _names_of(place: str, tree: ast.Module, functions: set[str]) -> Iterator[Nam
 
 
 def _counted(bindings: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Yield each name of `WORDS` with its first line; ``left`` beside ``right`` is a side and does not count."""
+    """Yield each name of `WORDS` with its first line; ``left`` beside ``right`` or ``top`` is a side and does not count."""
     first: dict[str, int] = {}
     for name, line in bindings:
         first[name] = min(line, first.get(name, line))
     for name, line in first.items():
-        is_side = "left" in name and name.replace("left", "right") in first
+        is_side = "left" in name and any(name.replace("left", side) in first for side in ("right", "top"))
         if name.strip("_").lower() in WORDS and not is_side:
             yield name, line
 

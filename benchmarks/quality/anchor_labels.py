@@ -46,7 +46,7 @@ def labelled(study: Study, root: Path) -> tuple[float, float] | None:
         assert silo.spec.managed is not None, "a study's silos are managed"
         images, _ = read(silo.spec.managed.data, root, described, seed)
         views = Views(images.images, augmentation_of(spec.model.augmentation), torch.device("cpu"))
-        scores = views.mapped(
+        scores = views.map_batches(
             np.arange(len(images.labels)),
             lambda i, views=views: anchor_scores(network.anchor(views.plain(i)), prototypes.nan_to_num(), present),
         )

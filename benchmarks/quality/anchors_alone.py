@@ -46,7 +46,7 @@ def measured(cell: Path, root: Path, device: str) -> dict[str, dict[str, float]]
         return {}
     cache = cell / CACHE_FILE
     scores: dict[str, dict[str, float]] = json.loads(cache.read_text()) if cache.exists() else {}
-    for result in folder.finished():
+    for result in folder.read_finished():
         if str(result.seed) not in scores:
             scores[str(result.seed)] = measure(spec, root, result.seed, device)
             cache.write_text(json.dumps(scores, indent=1) + "\n")

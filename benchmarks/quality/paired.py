@@ -20,7 +20,7 @@ def drawn(workdir: Path, pattern: str, metric: str) -> list[float]:
     """Return a row's values, by cell and seed."""
     values = []
     for cell in sorted(workdir.glob(pattern)):
-        for result in SimulationFolder(cell).finished():
+        for result in SimulationFolder(cell).read_finished():
             last = result.rounds[-1]
             values.append((last.test["final"] if last.test else last.metrics)[metric])
     return values

@@ -53,8 +53,8 @@ def operator_text(**objects: Any) -> str:
     metrics.observe_watch(lambda: True, lambda: 0.0)
     metrics.observe_leadership(lambda: True)
     metrics.observe_federations(lambda kind: iter([objects[kind]]))
-    metrics.reconciled("success", 0.1)
-    metrics.requested("GET", 200)
+    metrics.count_reconcile("success", 0.1)
+    metrics.count_request("GET", 200)
     metrics.namespace("study", readable=True)
     return metrics.exposition().decode()
 

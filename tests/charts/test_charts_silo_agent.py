@@ -78,7 +78,7 @@ def test_every_option_of_an_agent_reaches_its_configuration(helm: Helm, tmp_path
     assert {
         name: getattr(read, field) for field, name in zip(SiteOptions.model_fields, options, strict=True)
     } == options
-    assert config(helm.template("silo-agent", SITE), tmp_path).stated() == {}
+    assert config(helm.template("silo-agent", SITE), tmp_path).changed_options() == {}
 
 
 def test_agents_of_several_federations_share_a_claim(helm: Helm, tmp_path: Path) -> None:

@@ -23,16 +23,16 @@ class Told(Contact):
         super().__init__(self.liveness)
         self._changed = threading.Condition()
 
-    def opened(self) -> None:
-        super().opened()
+    def record_opened(self) -> None:
+        super().record_opened()
         self._tell()
 
-    def closed(self, why: str) -> None:
-        super().closed(why)
+    def record_closed(self, why: str) -> None:
+        super().record_closed(why)
         self._tell()
 
-    def ended(self, *, planned: bool) -> None:
-        super().ended(planned=planned)
+    def record_ended(self, *, planned: bool) -> None:
+        super().record_ended(planned=planned)
         self._tell()
 
     def until(self, true: Callable[[], bool]) -> None:
@@ -53,7 +53,7 @@ def test_a_session_comes_and_goes(serve: Any, dial: Any) -> None:
     link.stop(0)
     told.until(lambda: not told.connected)
     told.until(lambda: "no connection to" in told.lost)
-    assert told.liveness.stuck() == ""
+    assert told.liveness.describe_overdue() == ""
 
 
 def test_a_refusal_is_told(serve: Any, dial: Any) -> None:
@@ -64,7 +64,7 @@ def test_a_refusal_is_told(serve: Any, dial: Any) -> None:
         silo.next_order(PATIENCE)
     assert caught.value.failure is transfer.SILO_NOT_ADMITTED
     told.until(lambda: "no member" in told.lost)
-    assert told.liveness.stuck() == ""
+    assert told.liveness.describe_overdue() == ""
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -79,7 +79,7 @@ def test_a_session_that_broke_for_good_shows(serve: Any, dial: Any, monkeypatch:
     dial(port, contact=told)
     told.until(lambda: told.connected)
     link.finish("over")
-    told.until(lambda: bool(told.liveness.stuck()))
+    told.until(lambda: bool(told.liveness.describe_overdue()))
 
 
 class TestRenew:

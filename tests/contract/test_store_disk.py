@@ -226,7 +226,7 @@ def test_a_run_goes_back_a_round_from_a_damaged_checkpoint(open_store: Open, kin
         assert [record.round for record in store.history()] == [0, 1]
         ((weight, update),) = store.contributions().values()
         assert weight == 1 and content(update) == b"".join(model(101.0).chunks)
-    assert store.kept(2).keys() == {"a"}, "its updates are there"
+    assert store.load_updates(2).keys() == {"a"}, "its updates are there"
     play_round(store, 2)
     store = open_store()
     latest = store.latest()

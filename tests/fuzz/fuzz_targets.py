@@ -54,7 +54,7 @@ from anchorage.transport.tensors.safetensors_file import read_safetensors, write
 from anchorage_server.access import ClusterAdmission
 from anchorage_server.members import MemberList
 from anchorage_server.request_queue import RequestAnswers
-from anchorage_silo.audit import AuditLog, verified
+from anchorage_silo.audit import AuditLog, verify
 from anchorage_silo.audit_head import AuditHead
 from anchorage_silo.chained_log import _chain
 from anchorage_silo.ledger import PrivacyLedger
@@ -295,16 +295,16 @@ def _audit(data: bytes, folder: Path) -> None:
         _restore(folder, kept)
         _file(folder, name, data)
         with suppress(AnchorageError), closing(AuditLog(folder / "audit.jsonl")) as log:
-            log.sent("announce", all_runs=True)
+            log.read_sent("announce", all_runs=True)
     _restore(folder, kept)
     (folder / "audit.1.jsonl").unlink()
     _file(folder, "audit.jsonl", _chain_anew(data))
-    reading = verified(folder / "audit.jsonl")
+    reading = verify(folder / "audit.jsonl")
     with suppress(AnchorageError):
         list(reading)
     AuditHead(folder / "audit.jsonl", silo.AUDIT_BROKEN).sign(reading.lines, reading.last)
     with closing(AuditLog(folder / "audit.jsonl")) as log:
-        log.sent("announce", all_runs=True)
+        log.read_sent("announce", all_runs=True)
 
 
 def _chain_anew(data: bytes) -> bytes:
@@ -325,7 +325,7 @@ def _ledger(data: bytes, folder: Path) -> None:
         _restore(folder, kept)
         _file(folder, name, data)
         with suppress(AnchorageError):
-            PrivacyLedger(folder, 8.0, 1e-5).spent()
+            PrivacyLedger(folder, 8.0, 1e-5).spent_epsilon()
 
 
 def _restore(folder: Path, files: dict[str, bytes]) -> None:

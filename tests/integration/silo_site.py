@@ -101,7 +101,7 @@ class Site:
         self.tokens.check(token, silo)
         certificate = self.issue(csr_pem, silo)
         self.tokens.consume(token, silo, public_bytes(SigningRequest.parse(csr_pem).public_key))
-        self.keys.enrolled(silo, key_fingerprint(csr_pem))
+        self.keys.set_key(silo, key_fingerprint(csr_pem))
         return certificate
 
     def renew(self, csr_pem: bytes, silo: str) -> bytes:

@@ -47,7 +47,7 @@ def operating(api, resync_seconds=3600, wait=True):
     images = {"server": "example.org/s:1", "agent": "example.org/a:1"}
     given = {"images": images, "listen": "127.0.0.1:0", "resyncSeconds": resync_seconds, "watch": ("study",)}
     metrics = Metrics()
-    client = KubeClient(access_to(api), field_manager="anchorage-operator", connections=30, count=metrics.requested)
+    client = KubeClient(access_to(api), field_manager="anchorage-operator", connections=30, count=metrics.count_request)
     settings = OperatorSettings.model_validate(given)
     operator = Operator(settings, client, metrics, pause_seconds=0.2)
     thread = threading.Thread(target=operator.run)

@@ -72,7 +72,7 @@ def method_of(name: str, **slots: Mapping[str, Any]) -> ResolvedMethod:
 
 
 def _member(base: ResolvedMethod, slot: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    if options.keys() <= PIECES.known(to_snake(slot)).keys():
+    if options.keys() <= PIECES.list_loaded(to_snake(slot)).keys():
         return options
     return {getattr(base, to_snake(slot)).name: options}
 

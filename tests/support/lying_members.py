@@ -150,7 +150,7 @@ def _signed(**fields: Any) -> Lie:
     def lie(message: Message, liar: "Liar") -> Message:
         own = liar.member
         keys = replace(own.keys, **fields, signature=b"")
-        signature = own._sign(keys.signed(own.federation, own.task, own.silo)).hex()
+        signature = own._sign(keys.signed_bytes(own.federation, own.task, own.silo)).hex()
         own.keys = replace(keys, signature=bytes.fromhex(signature))
         shown = {name: getattr(keys, name) for name in fields}
         return {

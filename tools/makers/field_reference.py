@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anchorage.api.allowed import Schema, allowed, alternatives, takes_decimal
+from anchorage.api.allowed import Schema, alternatives, describe_allowed, takes_decimal
 from anchorage.api.base import Document
 from anchorage.api.changes import FEDERATION, SILO, Verdict
 from anchorage.api.federation import Federation, Silo
-from anchorage.api.mistakes import FieldPath, dotted
+from anchorage.api.mistakes import FieldPath, format_path
 from makers.markers import replace_between
 
 PAGE = Path("docs/federation.md")
@@ -114,7 +114,7 @@ def _section(name: str, places: Sequence[Place], described: dict[Row, str]) -> s
 
 def _stands(kind: type[Document], path: FieldPath) -> str:
     """Return where a mapping stands; fields of a Federation are named without it."""
-    field = f"`{dotted(path).replace('[0]', '[]')}`"
+    field = f"`{format_path(path).replace('[0]', '[]')}`"
     return field if kind is Federation else f"`{kind.__name__}` {field}"
 
 
@@ -163,10 +163,10 @@ def _takes(kind: type[Document], path: FieldPath, schema: Schema) -> str:
     link = _link(held) if held else ""
     if held and "items" not in schema:
         return link
-    text = _short(allowed(kind, path))
+    text = _short(describe_allowed(kind, path))
     for item, word in ((0, "items"), ("", "values")):
         if not held and alternatives(kind, (*path, item)):
-            text += f"; {word}: {_short(allowed(kind, (*path, item)))}"
+            text += f"; {word}: {_short(describe_allowed(kind, (*path, item)))}"
     return f"{text}; items: {link}" if held else text
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from anchorage.algorithms.guesses import compare, confusion, corrected, estimated_shares, measured_shares, members
+from anchorage.algorithms.guesses import compare, confusion, correct_logits, estimated_shares, measured_shares, members
 from anchorage.algorithms.moments import Moments, discriminant
 
 
@@ -63,21 +63,21 @@ def test_shares_are_found_by_what_a_poor_classifier_confuses() -> None:
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
 def test_guesses_have_the_shares_that_are_stated(temperature) -> None:
     shares = torch.tensor([0.7, 0.3, 0.0], dtype=torch.float64)
-    guesses = corrected(torch.from_numpy(scores_of(3)), temperature, shares)
+    guesses = correct_logits(torch.from_numpy(scores_of(3)), temperature, shares)
     np.testing.assert_allclose(guesses.softmax(1).mean(0), shares, atol=1e-5)
 
 
 def test_a_prior_does_not_matter_where_shares_are_known() -> None:
     scores, prior = torch.from_numpy(scores_of(4)), torch.tensor([0.0, 3.0, -2.0]).double()
     shares = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    found = [corrected(each, 1.0, shares).softmax(1) for each in (scores, scores + prior)]
+    found = [correct_logits(each, 1.0, shares).softmax(1) for each in (scores, scores + prior)]
     torch.testing.assert_close(*found, rtol=0, atol=1e-5)
 
 
 def test_temperature_divides_before_shares_are_estimated() -> None:
     scores = scores_of(5)
     shares = estimated_shares(torch.from_numpy(scores / 2), torch.ones(200)).numpy()
-    found = corrected(torch.from_numpy(scores), 2.0, None).softmax(1)
+    found = correct_logits(torch.from_numpy(scores), 2.0, None).softmax(1)
     np.testing.assert_allclose(found, softmax(scores / 2 + np.log(shares)), rtol=1e-9)
 
 
@@ -148,7 +148,7 @@ def test_rounds_are_expectation_maximisation_of_gaussians_with_one_covariance() 
             counted = []
             for z, y in found:
                 guesses = torch.zeros(len(z), 3).double()
-                guesses[y < 0] = corrected((z @ weight.T + bias)[y < 0], 2.0, None)
+                guesses[y < 0] = correct_logits((z @ weight.T + bias)[y < 0], 2.0, None)
                 rows = members(guesses, y, 5, "Soft")
                 counted.append(Moments.weighted(z, torch.cat([rows, torch.zeros(len(z), 1)], 1), "Pooled"))
             total = reduce(add, counted)

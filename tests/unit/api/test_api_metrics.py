@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from anchorage.api.metrics import headline, lower_is_better, ordered, score, shown_first
+from anchorage.api.metrics import headline, lower_is_better, score, shown_first, sort_metrics
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_the_headline_is_the_first_metric(values: dict[str, float], shown: str) 
 
 def test_known_metrics_come_first_and_the_others_as_they_are() -> None:
     names = ["staleness", "loss", "server_loss", "accuracy"]
-    assert ordered(names) == ["accuracy", "loss", "staleness", "server_loss"]
+    assert sort_metrics(names) == ["accuracy", "loss", "staleness", "server_loss"]
     assert list(shown_first(names)) == ["accuracy", "loss"]
     assert list(shown_first(["e", "d", "c", "b", "a"])) == ["e", "d", "c", "b"]
 

@@ -13,7 +13,7 @@ from anchorage.api.checking import check_document
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import as_mapping, dump_yaml, load_federation
 from anchorage.api.method import SLOTS, MethodSpec
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.api.piece import PIECES, Piece, piece
 from anchorage.api.source import RawDocument
 from anchorage.api.task import Task
@@ -44,7 +44,7 @@ def told(slot: str, value: Any, place: Sequence[str] = ()) -> list[tuple[str, st
         method = {part: method}
     _, mistakes = check_document(RawDocument({"name": "FedAvg", **method}, {(): 1}), MethodSpec)
     assert all(mistake.path[: len(place)] == tuple(place) for mistake in mistakes), mistakes
-    return [(mistake.failure.reason, dotted(mistake.path[len(place) :])) for mistake in mistakes]
+    return [(mistake.failure.reason, format_path(mistake.path[len(place) :])) for mistake in mistakes]
 
 
 def alternatives(slot: str) -> dict[str, type[Piece]]:
@@ -170,7 +170,8 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         load_federation(file)
     assert [
-        (m.failure.reason, dotted(m.path).removeprefix("spec.method."), m.line - start) for m in caught.value.mistakes
+        (m.failure.reason, format_path(m.path).removeprefix("spec.method."), m.line - start)
+        for m in caught.value.mistakes
     ] == [
         ("UnknownChoice", "weighting.semiAnAgg.order", 5),
         ("WrongForm", "pseudoLabels", 6),
@@ -296,7 +297,7 @@ def test_another_package_s_piece_is_named_with_its_options(
 def test_mistakes_in_another_package_s_options_are_told_in_its_words(acme: type[Piece]) -> None:
     plugin = {"name": "acme.Trimmed", "options": {"share": "2", "order": "Code"}}
     _, mistakes = check_document(RawDocument({"name": "FedAvg", "weighting": {"plugin": plugin}}, {(): 1}), MethodSpec)
-    messages = {dotted(mistake.path).rsplit(".", 1)[1]: mistake.message for mistake in mistakes}
+    messages = {format_path(mistake.path).rsplit(".", 1)[1]: mistake.message for mistake in mistakes}
     assert messages == {
         "share": 'found "2", allowed is a quoted decimal number from 0 to 1, such as "0.6"',
         "order": "found an unknown field, allowed are share, keepFirst",

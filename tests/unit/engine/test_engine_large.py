@@ -116,7 +116,7 @@ def test_large_data_alone_comes_before_the_first_training(barrier: bool) -> None
         pool = read_arrays(task.behind, np.frombuffer(content(model)[own:], np.uint8))
         assert pool["rows"].tolist() == [[4.0, 4.0], [5.0, 5.0]]
     assert trained[0][2] is trained[1][2], "one pass over the bytes for all silos"
-    assert scene.store.kept(1) == {}
+    assert scene.store.load_updates(1) == {}
 
 
 def test_large_data_behind_an_update_does_not_enter_the_mean() -> None:

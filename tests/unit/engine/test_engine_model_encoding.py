@@ -23,7 +23,7 @@ from anchorage_silo.review import read_description
 
 LAYOUT = Layout.of([("weight", "F32", (20, 70))])
 EXACT = ModelBytes.of(LAYOUT, np.random.default_rng(1).standard_normal(1400, np.float32).view(np.uint8))
-ROUNDED = ModelEncoding(MODEL_CODINGS["BFloat16"], LAYOUT).rounded(EXACT)
+ROUNDED = ModelEncoding(MODEL_CODINGS["BFloat16"], LAYOUT).round_model(EXACT)
 TASK = replace(train_task(ROUNDED.model), model_encoded=True)
 
 

@@ -252,7 +252,7 @@ def test_a_restarted_server_waits_for_the_scores_of_silos_that_come_back_late():
     s.link.at(2.5, StopRequested("test"))
     with pytest.raises(AnchorageError, match="Stopped"):
         s.engine.run()
-    assert set(s.store.kept(1)) == {"a", "b", "c"}
+    assert set(s.store.load_updates(1)) == {"a", "b", "c"}
     again = set_scene(*silos(late=20.0), weigher=weigher, store=s.store)
     assert again.engine.run().digest == undisturbed.digest
 

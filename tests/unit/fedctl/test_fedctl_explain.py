@@ -22,7 +22,7 @@ def test_a_failure_is_explained_by_its_code_or_reason(name: str) -> None:
 
 def test_the_manual_has_what_is_printed() -> None:
     for code, entry in CATALOGUE.items():
-        for line in entry.explained().splitlines()[1:]:
+        for line in entry.explanation().splitlines()[1:]:
             assert line in PAGE, code
 
 

@@ -171,7 +171,7 @@ def test_files_are_imported_listed_and_replaced(tmp_path: Path) -> None:
     for file, name in (("text", "v"), ("own.safetensors", "a b")):
         with pytest.raises(AnchorageError):
             fedctl("import", tmp_path / file, "ResNet18", name, "--data-root", tmp_path)
-    assert len(WeightsFolder(tmp_path).listed()) == 1
+    assert len(WeightsFolder(tmp_path).entries()) == 1
 
 
 @pytest.mark.parametrize("damage", ["absent", "cut", "other bytes", "index"])

@@ -80,7 +80,7 @@ def test_every_image_of_a_batch_counts_once(size, smallest, count, expected):
     covered = [image for part in parts if part.share for image in range(size)[part.images]]
     assert covered == list(range(size))
     losses = torch.arange(size, dtype=torch.float64)
-    means = [part.weighted(part.of(losses)[0].mean()) for part in parts]
+    means = [part.weigh(part.of(losses)[0].mean()) for part in parts]
     assert float(sum(means)) / count == pytest.approx(float(losses.mean()))
 
 

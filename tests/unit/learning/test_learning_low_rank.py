@@ -172,7 +172,7 @@ def test_the_server_trains_adapters(name: str, tmp_path: Path) -> None:
 def test_a_model_leaves_with_ordinary_weights_that_score_alike(tmp_path: Path) -> None:
     silo = party(tmp_path, local={"epochs": 4})
     silo.train()
-    trained = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    trained = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     plain = trained.of_network()
     assert plain.layout.by_name.keys() == down_layout(network(MODEL), TrainingMethod.of(silo.method)).by_name.keys()
     described = parse_inference(json.dumps(describe(LORA, "f", classifier_trained=True)).encode(), "model.json")
@@ -196,7 +196,7 @@ def test_training_starts_from_an_ordinary_file_and_from_the_stage_before(tmp_pat
     assert begun.of_network().digest == whole.model.digest
     silo = party(tmp_path / "silo")
     silo.train()
-    trained = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    trained = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     assert server.adopt(trained).digest == trained.digest, "the next stage goes on with the adapters"
 
 

@@ -113,7 +113,7 @@ def test_5_helpers_label_in_eval_mode(tmp_path):
     """Number 5: FedMatch's helpers label with running statistics, also in the middle of a step."""
     party = Party(method_of("FedMatchServer", pseudoLabels=DENSE), given("None"), tmp_path)
     parts, images = Parts(party.learner._network), torch.rand(4, 1, 8, 8)
-    weights = parts.fixed({name: p.detach() for name, p in parts.psi.items()})
+    weights = parts.with_psi({name: p.detach() for name, p in parts.psi.items()})
     expected = parts.probabilities(weights, images)
     parts.network.train()
     torch.testing.assert_close(parts.probabilities(weights, images), expected)
@@ -248,7 +248,7 @@ def test_12_staleness_has_own_steps_and_may_reach_its_limit():
         auxiliary, kept = {"committed_steps": np.array(1000)}, {"cycle/staleness": np.full(20, 30)}
         adaptive = AdaptiveRound(rules, auxiliary, kept, lambda: (100 + next(falling), np.zeros(2, np.int64)))
         adaptive.hearing(lambda done, total, others=others: 1000 + others)(0, 0)
-        assert len(list(adaptive.shortened(work).losses)) == 3 * epochs
+        assert len(list(adaptive.shorten(work).losses)) == 3 * epochs
 
 
 @pytest.mark.parametrize(

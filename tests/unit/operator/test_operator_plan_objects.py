@@ -119,7 +119,7 @@ def test_every_option_of_an_agent_reaches_its_configuration(tmp_path: Path) -> N
     observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a", **options)}))
     (tmp_path / "silo.yaml").write_text(observed.children["ConfigMap", "a-silo"]["data"]["silo.yaml"])
     agent = read_document(tmp_path / "silo.yaml", SiloConfig)
-    assert agent.stated() == options
+    assert agent.changed_options() == options
 
 
 def test_an_agent_of_the_release_before_reads_the_configuration_of_one_device() -> None:

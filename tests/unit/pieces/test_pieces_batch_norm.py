@@ -91,7 +91,7 @@ def test_local_layers_stay_and_are_loaded_over_what_is_received(tmp_path):
 def test_what_silos_keep_the_server_counts_on_its_anchors_to_score_and_to_hand_on(tmp_path):
     silo = party(tmp_path, "local", local={"epochs": 4, "optimiser": {"sgd": {"learningRate": "0.1"}}})
     silo.train()
-    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    received = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     handed_on, metrics = silo.server.train(received, 1)
     before, after = received.arrays(), handed_on.arrays()
     assert metrics == {}
@@ -115,7 +115,7 @@ def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path)
     for name, tensor in network.state_dict().items():
         if name.endswith(("running_mean", "running_var")):
             assert np.array_equal(tensor.numpy(), before[name]), name
-    after = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    after = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     trained, _ = silo.server.train(after, 1)
     assert any(not np.array_equal(a, before[n]) for n, a in counted(trained.arrays()).items())
 
@@ -123,7 +123,7 @@ def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path)
 def test_recalibration_without_training_changes_nothing_that_is_learnt(tmp_path):
     silo = party(tmp_path, "recalibrate")
     silo.train()
-    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    received = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     model, metrics = silo.server.train(received, 1)
     again, _ = silo.server.train(received, 1)
     assert metrics == {} and model.digest == again.digest
@@ -165,7 +165,7 @@ def test_frozen_layers_normalise_by_what_they_started_from_at_silo_and_server(tm
     silo.train()
     network, images = silo.learner._network, torch.rand(4, 1, 8, 8)
     assert torch.equal(network.train()(images), network.eval()(images))
-    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    received = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     trained, _ = silo.server.train(received, 1)
     before, after = silo.model.arrays(), trained.arrays()
     for tensor in before:
@@ -197,7 +197,7 @@ def test_group_normalisation_treats_every_image_by_itself(tmp_path):
     assert torch.allclose(network.train()(images)[:1], network(images[:1]), atol=1e-6)
     assert network.smallest_batch(8) == 1
     assert silo.digest() == party(tmp_path / "again", "groupNorm").digest()
-    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    received = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     assert silo.server.evaluate(received, 1).metrics["accuracy"] > 0.3
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from anchorage.api.mistakes import DocumentError
 from anchorage.learning.draws import Draws
 from anchorage.methods import validate_study
-from anchorage.pieces.finding_counts import LabelledFindings, counted
+from anchorage.pieces.finding_counts import LabelledFindings, count_findings
 from anchorage.pieces.local_loss.balanced_binary import BalancedBinary, shift_of
 from anchorage.pieces.local_loss.binary_cross_entropy import BinaryCrossEntropy, positive_weights
 from anchorage.pieces.task.multi_label import MultiLabel
@@ -68,7 +68,7 @@ def test_positives_weigh_by_the_silos_labels_and_at_most_ten() -> None:
 
 
 def test_logits_are_shifted_by_the_shares_of_positives() -> None:
-    counts = counted(LABELS)
+    counts = count_findings(LABELS)
     assert counts.tolist() == [[3, 2, 1], [1, 1, 1]]
     np.testing.assert_allclose(shift_of(counts), np.log([1 / 3, 1 / 2, 1]), rtol=1e-6)
     clipped = np.log(0.001 / 0.999)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anchorage.api.task import pooled
+from anchorage.api.task import pool_tallies
 from anchorage.learning.model_hooks import Scored
 from anchorage.pieces.task.segmentation import Segmentation
 from anchorage.pieces.weighting.dvw import dice_sums
@@ -65,7 +65,7 @@ def test_painting_healthy_images_costs_in_the_one_mean_and_not_in_the_other():
 def test_tallies_of_silos_add_up_to_that_of_all():
     pairs = [(TRUTH, SHIFTED), (TRUTH, TRUTH), (NONE, SHIFTED), (box(slice(2, 4), 2), SHIFTED)]
     whole = tally(*pairs, task=TWO)
-    parts = pooled([tally(*pairs[:1], task=TWO), tally(*pairs[1:], task=TWO)])
+    parts = pool_tallies([tally(*pairs[:1], task=TWO), tally(*pairs[1:], task=TWO)])
     assert whole.keys() == {array.name for array in TWO.tally_arrays()} == parts.keys()
     for array in TWO.tally_arrays():
         assert np.array_equal(whole[array.name], parts[array.name])
@@ -164,7 +164,9 @@ def test_unannotated_classes_are_not_scored_and_are_background_where_they_are_pr
 def test_only_what_a_site_annotates_counts_among_several_sites():
     scars = TWO.partly_annotated((1,))
     scar = box(slice(5, 8), 2)
-    found = pooled([tally((TRUTH, TRUTH), (NONE, NONE), task=PARTLY), tally((scar, box(slice(4, 7), 2)), task=scars)])
+    found = pool_tallies(
+        [tally((TRUTH, TRUTH), (NONE, NONE), task=PARTLY), tally((scar, box(slice(4, 7), 2)), task=scars)]
+    )
     assert TWO.scores(found) == pytest.approx({"dice": 5 / 6, "dice_all": 5 / 6, "pooled_dice": 5 / 6})
     assert found["cases"].tolist() == [1, 1] and found["empty_right"].tolist() == [1, 0]
 

@@ -191,7 +191,7 @@ def test_the_start_is_kept_and_a_pause_does_not_count(tmp_path: Path) -> None:
     assert (first.first, first.counted_from) == (100.0, 100.0)
     killed = RunStart(file, 150.0, 120.0)
     assert (killed.first, killed.counted_from) == (100.0, 100.0)
-    killed.stopped(160.0)
+    killed.note_stop(160.0)
     resumed = RunStart(file, 200.0, 120.0)
     assert (resumed.first, resumed.counted_from) == (100.0, 140.0)
     killed_again = RunStart(file, 250.0, 120.0)

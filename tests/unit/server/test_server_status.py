@@ -176,19 +176,19 @@ def test_nobody_works_after_the_end_or_after_the_commit(statuses: StatusStore) -
 
 def test_what_mlflow_has_is_told_and_written_when_it_changes(statuses: StatusStore, tmp_path: Path) -> None:
     place, file = TrackingStatus(uri="http://mlflow:5000"), tmp_path / "status.json"
-    statuses.tracked(Tracked(place))
+    statuses.note_tracking(Tracked(place))
     assert conditions(statuses)["Tracked"] == ("Unknown", "Sending")
     file.unlink()
-    statuses.tracked(Tracked(place))
+    statuses.note_tracking(Tracked(place))
     assert not file.exists()
-    statuses.tracked(Tracked(place, missing=AnchorageError(TRACKING_UNREACHABLE, "it is down")))
+    statuses.note_tracking(Tracked(place, missing=AnchorageError(TRACKING_UNREACHABLE, "it is down")))
     written = FederationStatus.model_validate_json(file.read_bytes())
     assert {c.type: (c.status, c.reason, c.message) for c in written.conditions}["Tracked"] == (
         "False",
         "TrackingUnreachable",
         "it is down",
     )
-    statuses.tracked(Tracked(place, complete=True))
+    statuses.note_tracking(Tracked(place, complete=True))
     assert conditions(statuses)["Tracked"] == ("True", "Sent")
 
 
@@ -241,7 +241,7 @@ def test_the_end(
     statuses(RunEnded(code, "why"))
     found = conditions(statuses)
     assert (found["Succeeded"], found["Failed"], found["Ready"][0]) == (succeeded, failed, "False")
-    statuses.stored(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
+    statuses.note_models(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model is not None
     assert written.model.path == "/m/final"
@@ -258,13 +258,13 @@ def test_success_needs_stored_results(
     away = AnchorageError(TRACKING_UNREACHABLE, "away during the rounds")
     statuses(RunEnded("", "4 rounds committed"))
     for store in (
-        lambda: statuses.stored(model, model),
-        lambda: statuses.tracked(Tracked(place, missing=away)),
-        lambda: statuses.tracked(Tracked(place)),
+        lambda: statuses.note_models(model, model),
+        lambda: statuses.note_tracking(Tracked(place, missing=away)),
+        lambda: statuses.note_tracking(Tracked(place)),
     ):
         store()
         assert conditions(statuses)["Succeeded"] == ("Unknown", "StoringResults")
-    statuses.succeeded(Tracked(place, missing is None, missing))
+    statuses.note_success(Tracked(place, missing is None, missing))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model == model
     found = {c.type: (c.status, c.reason) for c in written.conditions}
@@ -276,7 +276,7 @@ def test_success_needs_stored_results(
 def test_a_server_that_keeps_results_stays_ready(statuses: StatusStore) -> None:
     statuses(RunEnded("", ""))
     statuses.listening()
-    statuses.succeeded(Tracked(TrackingStatus(), complete=True))
+    statuses.note_success(Tracked(TrackingStatus(), complete=True))
     found = conditions(statuses)
     assert (found["Succeeded"], found["Ready"]) == (("True", "AllRoundsCommitted"), ("True", "Listening"))
 
@@ -299,14 +299,14 @@ def test_what_is_on_its_way_is_told_in_bounds(statuses: StatusStore, tmp_path: P
 def test_a_silent_engine_counts_as_stuck_but_an_ended_one_does_not(statuses: StatusStore, clock: FakeClock) -> None:
     statuses(StepBegan("aggregate"))
     clock.time += 60 + GRACE_SECONDS
-    assert statuses.stuck() == ""
+    assert statuses.describe_stall() == ""
     clock.time += 1
-    assert "in step aggregate" in statuses.stuck()
+    assert "in step aggregate" in statuses.describe_stall()
     statuses(StepBegan("commit"))
-    assert statuses.stuck() == ""
+    assert statuses.describe_stall() == ""
     statuses(RunEnded("", ""))
     clock.time += 10_000
-    assert statuses.stuck() == ""
+    assert statuses.describe_stall() == ""
 
 
 def test_a_status_file_that_cannot_be_written_does_not_stop_the_engine(tmp_path: Path, clock: FakeClock) -> None:

@@ -52,7 +52,7 @@ class World:
         self.credentials.save_certificate(self.authority.issue_silo(request, "a"))
         self.served = Credentials(folder / "a.key", folder / "a.pem", self.authority.certificate_path)
         self.asked, self.time = 0, time.time()
-        self.answer: Callable[[], tuple[bytes, bytes]] = self.served.trusted
+        self.answer: Callable[[], tuple[bytes, bytes]] = self.served.read_trusted
         self.follow = TrustedAuthorities(self.credentials, "derm", URI, self.ask, lambda: self.time)
 
     def ask(self) -> tuple[bytes, bytes]:

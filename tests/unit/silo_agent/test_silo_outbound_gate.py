@@ -20,7 +20,7 @@ from anchorage.transport.messages import Announcement, Assigned, Evaluation, Per
 from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
-from anchorage_silo.audit import AuditLog, verified
+from anchorage_silo.audit import AuditLog, verify
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
@@ -341,7 +341,7 @@ class TestAuditLog:
         after = self.write(path)
         assert after[:3] == before and len(after) == 6
         log = AuditLog(path)
-        assert log.sent("announce", all_runs=True) == {("0.train", "d"), ("1.train", "d"), ("2.train", "d")}
+        assert log.read_sent("announce", all_runs=True) == {("0.train", "d"), ("1.train", "d"), ("2.train", "d")}
         log.close()
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -396,7 +396,7 @@ class TestAuditLog:
             case "other head" | "other key":
                 name = f"audit.{change[6:]}"
                 (tmp_path / name).write_bytes((other.parent / name).read_bytes())
-        for check in (lambda path: list(verified(path)), AuditLog):
+        for check in (lambda path: list(verify(path)), AuditLog):
             with pytest.raises(AnchorageError, match="ANC-2220"):
                 check(path)
 
@@ -408,14 +408,14 @@ class TestAuditLog:
         log.record("announce", "3.train")
         log.close()
         path.with_suffix(".head").write_bytes(head)
-        assert len(list(verified(path))) == 4
+        assert len(list(verify(path))) == 4
         log = AuditLog(path)
         log.record("announce", "4.train")
         log.close()
-        assert len(list(verified(path))) == 5
+        assert len(list(verify(path))) == 5
 
     def test_a_log_that_never_began_is_whole(self, tmp_path: Path) -> None:
-        assert list(verified(tmp_path / "audit.jsonl")) == []
+        assert list(verify(tmp_path / "audit.jsonl")) == []
 
     def test_a_folder_that_is_missing_has_its_code(self, tmp_path: Path) -> None:
         with pytest.raises(AnchorageError, match="ANC-2221"):

@@ -160,7 +160,7 @@ class TestLedger:
             except AnchorageError as error:
                 assert error.code == "ANC-2216"
             assert epsilon([cost] * sent, 1e-5) <= 1.0
-            assert ledger.spent() == pytest.approx(epsilon([cost] * sent, 1e-5))
+            assert ledger.spent_epsilon() == pytest.approx(epsilon([cost] * sent, 1e-5))
         assert epsilon([cost] * (sent + 1), 1e-5) > 1.0, "the whole budget was used"
 
     def test_a_file_that_lost_written_lines_is_refused_at_every_byte(self, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ class TestLedger:
         for size in random.Random(1).sample(range(len(whole)), 40):
             file.write_bytes(whole[:size])
             for attempt in (
-                ledger.spent,
+                ledger.spent_epsilon,
                 lambda: ledger.check(Mechanism(20.0), federation="derm", task="new"),
                 lambda: ledger.spend(Mechanism(20.0), federation="derm", task="t", digest="new"),
             ):
@@ -180,7 +180,7 @@ class TestLedger:
                     attempt()
         file.unlink()
         with pytest.raises(AnchorageError, match="ANC-2222"):
-            ledger.spent()
+            ledger.spent_epsilon()
 
     def test_the_same_update_costs_once(self, tmp_path: Path) -> None:
         ledger = PrivacyLedger(tmp_path, 1.0, 1e-5)
@@ -251,7 +251,7 @@ class TestGuard:
     def test_is_written_down_before_it_leaves(self, tmp_path: Path) -> None:
         site, seen = Site(tmp_path), []
         said = site.link.announce
-        site.link.announce = lambda told: (seen.append(site.ledger.spent()), said(told))[1]  # type: ignore[method-assign]
+        site.link.announce = lambda told: (seen.append(site.ledger.spent_epsilon()), said(told))[1]  # type: ignore[method-assign]
         site.round(1)
         assert seen == [epsilon([Mechanism(5.0)], 1e-5)] == [site.state.epsilon]
 
@@ -324,7 +324,7 @@ class TestPolicy:
     def test_an_unreadable_ledger_has_its_code(self, tmp_path: Path) -> None:
         (tmp_path / LEDGER_FILE).mkdir()
         with pytest.raises(AnchorageError, match="ANC-2223"):
-            PrivacyLedger(tmp_path, 1.0, 1e-5).spent()
+            PrivacyLedger(tmp_path, 1.0, 1e-5).spent_epsilon()
 
 
 class TestReview:

@@ -284,7 +284,7 @@ class TestLimits:
             scored = evaluate_task(model)
             worker.handle(Assigned(Task("1.evaluate", scored.kind, 1, model.manifest)))
             worker.handle(Dismissed("1.evaluate", "counted"))
-        assert len(gate.audit.sent("announce", all_runs=True)) == 2
+        assert len(gate.audit.read_sent("announce", all_runs=True)) == 2
         assert [what[0] for what in link.said].count("report") == 2
 
     @pytest.mark.parametrize("fields", [{}, {"relativeNoise": "2"}, {"clipNorm": "1", "minimumSamples": 1}])
@@ -349,9 +349,11 @@ class TestLimits:
         log.close()
         log = AuditLog(tmp_path / "audit.jsonl")
         log.record("join", digest="first")
-        assert len(log.sent("announce", all_runs=False)) == 1 and len(log.sent("announce", all_runs=True)) == 1
+        assert (
+            len(log.read_sent("announce", all_runs=False)) == 1 and len(log.read_sent("announce", all_runs=True)) == 1
+        )
         log.record("announce", "2.train", digest="e")
-        assert len(log.sent("announce", all_runs=False)) == 2
+        assert len(log.read_sent("announce", all_runs=False)) == 2
         log.close()
 
 

@@ -24,7 +24,7 @@ class World:
         self.retry = ServerRetry(limit, self.state, lambda: self.time, self.sleep)
 
     def sleep(self, seconds: float) -> None:
-        assert not self.state.liveness.stuck()
+        assert not self.state.liveness.describe_overdue()
         self.pauses.append(seconds)
         self.time += seconds
 
@@ -98,7 +98,7 @@ def test_a_final_refusal_is_final(limit: float, failure: Failure) -> None:
     world.answer = lambda: failure
     with pytest.raises(AnchorageError, match="not now"):
         world.waited()
-    assert world.calls == 1 and not world.state.liveness.stuck()
+    assert world.calls == 1 and not world.state.liveness.describe_overdue()
 
 
 def test_says_what_it_waits_for_but_not_every_time(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from anchorage.transport import otlp
 from anchorage.transport.messages import Assigned, Dismissed, Finished, Permit
 from anchorage.transport.spans import RoundSpans
 from anchorage_server.spans import RoundObserver
-from anchorage_silo.spans import spanned
+from anchorage_silo.spans import with_spans
 
 KEY = "5" * 64
 COMMITTED = RoundCommitted(cast(Any, None), cast(Any, None), None)
@@ -54,7 +54,7 @@ def play_at_server(collector: Collector, *rounds: int) -> list[ReadableSpan]:
 def play_at_silo(collector: Collector, *orders: Any, learner: FakeLearner | None = None) -> FakeLink:
     model = model_of(1.0)
     link = FakeLink(model)
-    spanned_link, spanned_learner = spanned(link, learner or FakeLearner(), collector.spans)
+    spanned_link, spanned_learner = with_spans(link, learner or FakeLearner(), collector.spans)
     for order in orders:
         link.orders.put(order)
     SiloWorker(spanned_link, spanned_learner, MemoryBuffers()).run()

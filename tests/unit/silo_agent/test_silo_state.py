@@ -24,9 +24,9 @@ def test_ready_while_connected_and_when_the_run_is_over(state: AgentState) -> No
     assert state.ready() == (False, "ReadingImages: many")
     state.set_joined(12)
     assert state.ready() == (False, "ServerUnreachable: the first connection is being made")
-    state.contact.opened()
+    state.contact.record_opened()
     assert state.ready()[0] and state.ready()[1].startswith("Connected: ")
-    state.contact.closed("no route to host")
+    state.contact.record_closed("no route to host")
     assert state.ready() == (False, "ServerUnreachable: no route to host")
     state.finished = "all rounds are committed"
     assert state.ready() == (True, "Finished: all rounds are committed")
@@ -52,13 +52,13 @@ def test_figures(state: AgentState, tmp_path: Path) -> None:
     request = SigningRequest.make(new_key(tmp_path / "silo.key"), silo_uri("derm", "a"))
     (tmp_path / "silo.crt").write_bytes(authority.issue_silo(request, "a"))
     state.set_joined(12)
-    state.contact.opened()
+    state.contact.record_opened()
     for task in ("1.train", "1.train", "2.train"):
         state.count_trained(task)
     state.count("evaluated")
     state.count("failed")
-    state.contact.received(5)
-    state.contact.sent(3)
+    state.contact.count_received(5)
+    state.contact.count_sent(3)
     found = figures(state)
     assert found["anchorage_silo_ready"] == found["anchorage_silo_connected"] == 1
     assert found["anchorage_silo_samples"] == 12

@@ -30,13 +30,13 @@ def root(tmp_path: Path) -> Path:
 def counted(monkeypatch) -> list[int]:
     """Count the images of every listing that is decoded."""
     found: list[int] = []
-    real = module.decoded
+    real = module.decode_listing
 
     def decoded(listing, model, folder):
         found.append(len(listing))
         return real(listing, model, folder)
 
-    monkeypatch.setattr(module, "decoded", decoded)
+    monkeypatch.setattr(module, "decode_listing", decoded)
     return found
 
 

@@ -136,6 +136,7 @@ def test_names_that_do_not_say_what_they_hold_count_once_a_scope(source: str, na
     [
         "held_out = told.found(own=1)",
         "def f(left, right): pass",
+        "left, top = corner",
         "class A:\n    @property\n    def closed(self): pass\n    @cached_property\n    def drawn(self): pass",
         "def feed(): pass\ndef send_all(): pass\ndef moved_maps(): pass",
         "def f(*paths: Path): return g(*paths)\ndef g(*paths): pass",

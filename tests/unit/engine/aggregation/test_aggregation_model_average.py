@@ -40,7 +40,7 @@ def test_the_first_models_count_alike_and_then_each_by_what_the_decay_leaves(dec
 
 def test_before_the_first_round_there_is_nothing():
     average, model = ModelAverage(0.9), model_of(1)
-    assert average.state() == {} and average.applied(model) is model and average.resume(model) is model
+    assert average.state() == {} and average.apply(model) is model and average.resume(model) is model
 
 
 def test_an_average_goes_on_from_what_was_committed():

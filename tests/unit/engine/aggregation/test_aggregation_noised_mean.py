@@ -11,7 +11,7 @@ from mixed_models import MIXED, random_model, with_value
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import load_federation
-from anchorage.api.mistakes import dotted
+from anchorage.api.mistakes import format_path
 from anchorage.engine.aggregation import NonFiniteUpdate
 from anchorage.engine.aggregation.noised_mean import NoisedMean
 from anchorage.engine.strategy import Strategy
@@ -154,7 +154,7 @@ def study(*overrides: str) -> Any:
 )
 def test_what_reaches_others_past_the_noise_is_refused_with_the_reason(override: str, field: str, reason: str):
     found = study(override)
-    told = [m.message for m in check(found.federation, found.silos) if dotted(m.path) == f"spec.{field}"]
+    told = [m.message for m in check(found.federation, found.silos) if format_path(m.path) == f"spec.{field}"]
     assert len(told) == 1 and reason in told[0]
 
 

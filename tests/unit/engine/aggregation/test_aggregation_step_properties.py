@@ -102,7 +102,7 @@ def test_mixing_one_by_one_is_a_mean_of_all(slot: MixStep, ages: list[int], seed
     for age, update in zip(ages, updates[1:], strict=True):
         share = mixing.share(age)
         assert 0 < share <= mixing.share(0) < 1
-        model = mixing.mixed(model, update, NARROW, share)
+        model = mixing.mix(model, update, NARROW, share)
         shares = [*((1 - share) * s for s in shares), share]
     assert sum(shares) == pytest.approx(1)
     assert_close(model.arrays(), weighted_mean(updates, shares, NARROW).arrays())

@@ -113,10 +113,10 @@ def test_an_alias_is_the_version_that_it_was_when_pulled(tmp_path: Path, uri: st
             assert pull(tmp_path, uri, "models:/own@best")["source"] == "models:/own/1 in mlflow.db"
     folder = WeightsFolder(tmp_path)
     kept = folder.find("SmallCnn", "models:/own@best")
-    assert kept.source == "models:/own/1 in mlflow.db" and load_file(folder.checked(kept))["encoder.x"][0] == 1
+    assert kept.source == "models:/own/1 in mlflow.db" and load_file(folder.verify(kept))["encoder.x"][0] == 1
     first, again = pull(tmp_path, uri, "models:/own/1"), pull(tmp_path, uri, "models:/own@best")
     assert first["digest"] == kept.digest != again["digest"] and again["source"] == "models:/own/2 in mlflow.db"
-    assert sorted(entry.name for entry in folder.listed()) == ["models:/own/1", "models:/own@best"]
+    assert sorted(entry.name for entry in folder.entries()) == ["models:/own/1", "models:/own@best"]
     listed = json.loads(fedctl("weights", "list", "--data-root", tmp_path, "-o", "json").stdout)
     assert {entry["source"] for entry in listed} == {first["source"], again["source"]}
     assert len(list(folder.folder.glob("*.safetensors"))) == 2

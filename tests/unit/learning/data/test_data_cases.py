@@ -12,7 +12,7 @@ from nibabel.processing import resample_from_to
 
 from anchorage.learning.data.cases import case_of, levels_of, read_mask, read_scan
 from anchorage.learning.data.decoding import RefusedImageError
-from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, on_own_grid, spaced
+from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, on_own_grid, respace
 from anchorage.learning.data.intensity import intensity_of
 from anchorage.learning.data.listing import REASONS, Series
 from anchorage.learning.data.masks import MaskReader
@@ -101,7 +101,7 @@ def test_between_voxels_values_are_linear():
     places = np.stack(np.meshgrid(*(np.arange(n) for n in (9, 8, 7)), indexing="ij"))
     grid = Grid((9, 8, 7), AFFINE)
     ramp = np.tensordot(AFFINE[:3, :3], places, 1)[:, ...] + AFFINE[:3, 3].reshape(3, 1, 1, 1)  # positions, mm
-    wanted = spaced(grid, (0.6, 1.7, 1.9))
+    wanted = respace(grid, (0.6, 1.7, 1.9))
     found = on_grid_of_model(ramp.astype(np.float32), grid, wanted)
     assert wanted.shape == (14, 5, 9) and found.shape == (3, 14, 5, 9) and found.flags.c_contiguous
     inner = (slice(None), slice(1, -1), slice(1, -1), slice(1, -1))
@@ -113,7 +113,7 @@ def test_between_voxels_values_are_linear():
 def test_the_own_spacing_changes_no_value():
     values = drawn()[0].astype(np.float32)[None]
     grid = Grid(values.shape[1:], AFFINE)
-    wanted = spaced(grid, grid.spacing)
+    wanted = respace(grid, grid.spacing)
     np.testing.assert_array_equal(on_grid_of_model(values, grid, wanted), values)
     np.testing.assert_allclose(wanted.affine, AFFINE)
 
@@ -123,7 +123,7 @@ def test_oblique_axes_are_kept():
         nibabel.eulerangles.euler2mat(0.3, 0.2, -0.25) @ np.diag([-1.0, 2, 3]), [1, 2, 3]
     )
     grid = Grid((8, 9, 10), turn)
-    wanted = spaced(grid, (2.0, 2.0, 2.0))
+    wanted = respace(grid, (2.0, 2.0, 2.0))
     assert wanted.spacing == pytest.approx((2, 2, 2)) and wanted.orientation == "RAS"
     directions = turn[:3, :3] / np.linalg.norm(turn[:3, :3], axis=0)
     np.testing.assert_allclose(wanted.affine[:3, :3] / 2, directions * [-1, 1, 1], atol=1e-9)
@@ -143,7 +143,7 @@ def test_orientations_are_those_of_nibabel():
         canonical = nibabel.as_closest_canonical(
             nibabel.Nifti1Image(np.arange(120, dtype=np.int16).reshape(4, 5, 6), affine)
         )
-        np.testing.assert_allclose(grid.turned().affine, canonical.affine, atol=1e-5)
+        np.testing.assert_allclose(grid.turn().affine, canonical.affine, atol=1e-5)
         values = np.arange(120, dtype=np.int16).reshape(4, 5, 6)
         np.testing.assert_array_equal(grid.upright(values), np.asarray(canonical.dataobj))
         np.testing.assert_array_equal(grid.as_stored(grid.upright(values)), values)
@@ -164,7 +164,7 @@ def test_a_prediction_is_written_on_the_grid_of_its_image(tmp_path):
     values, classes = drawn()
     nibabel.save(turned(values, AFFINE, "LPI"), tmp_path / "x.nii")
     scan = read_scan(tmp_path / "x.nii")
-    wanted = spaced(scan.grid, (0.9, 1.1, 2.5))
+    wanted = respace(scan.grid, (0.9, 1.1, 2.5))
     write_classes(tmp_path / "p.nii.gz", on_own_grid(classes, wanted, scan.grid), scan.grid)
     image, written = nibabel.load(tmp_path / "x.nii"), nibabel.load(tmp_path / "p.nii.gz")
     np.testing.assert_allclose(written.affine, image.affine, atol=1e-5)
@@ -317,9 +317,9 @@ def test_masks_at_another_spacing_keep_their_classes(tmp_path):
     classes = drawn()[1]
     grid = Grid(classes.shape, AFFINE)
     for spacing in ((2.0, 2.0, 2.0), (0.5, 0.6, 0.7)):
-        placed = nearest_on_grid_of_model(classes, grid, spaced(grid, spacing))
+        placed = nearest_on_grid_of_model(classes, grid, respace(grid, spacing))
         assert set(np.unique(placed)) == {0, 1, 2}
-    finer = spaced(grid, (0.45, 0.55, 1.25))
+    finer = respace(grid, (0.45, 0.55, 1.25))
     np.testing.assert_array_equal(on_own_grid(nearest_on_grid_of_model(classes, grid, finer), finer, grid), classes)
 
 
@@ -410,7 +410,7 @@ def test_resampling_is_that_of_nibabel(axes):
     values = np.asarray(image.dataobj, np.float32)
     grid = Grid(values.shape, image.affine)
     for spacing in ((0.75, 0.85, 1.15), (2.1, 2.05, 2.6)):  # none lies in the middle between two
-        wanted = spaced(grid, spacing)
+        wanted = respace(grid, spacing)
         there = (wanted.shape, wanted.affine)
         whole = nibabel.Nifti1Image(values, image.affine)
         expected = resample_from_to(whole, there, order=1, mode="nearest").get_fdata()

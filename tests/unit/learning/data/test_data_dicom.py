@@ -19,7 +19,7 @@ from pydicom.sequence import Sequence
 
 from anchorage.learning.data.decoders import decode_content
 from anchorage.learning.data.decoding import Input, RefusedImageError
-from anchorage.learning.data.dicom import header_of, picture_of, windowed
+from anchorage.learning.data.dicom import apply_window, header_of, picture_of
 from anchorage.learning.data.dicom_pixels import MOST_FRAMES, check_bounds, pixel_data_of, stored_values
 from anchorage.learning.data.headers import Caution
 from anchorage.learning.data.intensity import intensity_of
@@ -169,7 +169,7 @@ def test_a_compressed_file_is_the_picture_of_the_one_it_was_made_of():
 )
 def test_windows_follow_the_standard(function, centre, width, expected):
     values = np.arange(8, dtype=np.float32)
-    np.testing.assert_allclose(windowed(values, centre, width, function), expected, atol=1e-6)
+    np.testing.assert_allclose(apply_window(values, centre, width, function), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_windows_of_no_width_are_refused(width, function):
     content = content_of(RAMP, WindowCenter=3, WindowWidth=1)
     assert shades(content) is not None
     with pytest.raises(RefusedImageError, match="window of width"):
-        windowed(RAMP.astype(np.float32), 3, width, function)
+        apply_window(RAMP.astype(np.float32), 3, width, function)
 
 
 def test_values_are_rescaled_before_the_window():

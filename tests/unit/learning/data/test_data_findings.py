@@ -37,7 +37,7 @@ def section(site: Path, columns: dict[str, Sequence[str]], **fields: object) -> 
 
 
 def listing(found: SiloData, site: Path, *, labelled: bool = True) -> Listing:
-    return Pools().choose(found, site.parent, TASK, 1, labelled).given()
+    return Pools().choose(found, site.parent, TASK, 1, labelled).labelled_listing()
 
 
 def labels(found: SiloData, site: Path, *, labelled: bool = True) -> list[list[int]]:

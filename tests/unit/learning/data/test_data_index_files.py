@@ -101,7 +101,7 @@ def test_a_list_of_other_images_is_refused(tmp_path, site):
 def taken(root, file, use="Part", silo=None):
     """Return the numbers of the images of a part, and their labels."""
     part = listed(use, file, silo)
-    given = Pools().choose(part, root, model_of(("0", "1")).task, 0).given()
+    given = Pools().choose(part, root, model_of(("0", "1")).task, 0).labelled_listing()
     return [int(name[-3:]) for name in given.ids], given.labels.tolist()
 
 

@@ -11,7 +11,7 @@ from read_sections import model_of
 from anchorage.api.inference import FORMAT, FORMAT_WITH_INTENSITY, describe, parse_inference
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data.decoders import input_of
-from anchorage.learning.data.decoding import Input, Measured, Picture, decode_bytes, fitted
+from anchorage.learning.data.decoding import Input, Measured, Picture, decode_bytes, fit_picture
 from anchorage.learning.data.intensity import intensity_of
 
 VALUES = np.arange(-50, 14, dtype=np.float32).reshape(8, 8)
@@ -20,7 +20,7 @@ VALUES = np.arange(-50, 14, dtype=np.float32).reshape(8, 8)
 def shown(intensity, values=VALUES, **measured):
     """Return shades from 0 to 1 of values without a range."""
     picture = Picture(values, (8, 8), "int16", measured=Measured(-np.inf, np.inf, **measured))
-    return fitted(picture, Input(8, 1, intensity_of(intensity)), b"", "x").pixels[0] / 65535
+    return fit_picture(picture, Input(8, 1, intensity_of(intensity)), b"", "x").pixels[0] / 65535
 
 
 def test_a_window_is_the_same_for_every_image():

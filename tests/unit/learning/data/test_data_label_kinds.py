@@ -55,7 +55,7 @@ def table(site: Path, labels: Sequence[str], **fields: object) -> SiloData:
 
 
 def choose(section: SiloData, site: Path, *, labelled: bool = True) -> list[int]:
-    return Pools().choose(section, site.parent, model_of(CLASSES).task, 1, labelled).given().labels.tolist()
+    return Pools().choose(section, site.parent, model_of(CLASSES).task, 1, labelled).labelled_listing().labels.tolist()
 
 
 def test_a_run_does_not_begin_with_several_findings(site: Path) -> None:
@@ -95,7 +95,9 @@ def test_folders_that_are_classes_are_no_masks(site: Path) -> None:
     for name in ("image", "mask"):
         fill(site / name, 1)
     section = SiloData(format="ImageFolder", claim_name="site")
-    assert Pools().choose(section, site.parent, model_of(("mask", "image")).task, 1).given().labels.tolist() == [1, 0]
+    assert Pools().choose(
+        section, site.parent, model_of(("mask", "image")).task, 1
+    ).labelled_listing().labels.tolist() == [1, 0]
 
 
 def test_a_row_of_several_classes_is_told_so(site: Path) -> None:

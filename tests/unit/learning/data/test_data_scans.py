@@ -205,7 +205,7 @@ def test_a_second_start_decodes_nothing_and_another_intensity_does(site, monkeyp
 
 def test_without_the_libraries_the_sentence_that_installs_them_is_told(site, monkeypatch):
     pacs(site)
-    monkeypatch.setattr(dicom, "installed", lambda packages: False)
+    monkeypatch.setattr(dicom, "are_installed", lambda packages: False)
     monkeypatch.setattr("anchorage.pieces.decoder.clinical.find_spec", lambda name: None if name == "gdcm" else name)
     with pytest.raises(AnchorageError, match=r"DICOM files need gdcm.*pip install 'anchorage\[clinical\]'") as raised:
         listed(site)

@@ -209,7 +209,7 @@ def test_m3_bytes_of_the_feature_dictionary(known):
 def test_features_have_the_width_and_dtype_of_the_dictionary():
     encoder = build_random_anchor(_spec("ResNet18ImageNet"), seed=0)
     views = Views(np.zeros((2, 3, 32, 32), np.uint8), augmentation_of("Natural"), torch.device("cpu"))
-    features = views.mapped(np.arange(2), lambda i: encoder(views.plain(i)))
+    features = views.map_batches(np.arange(2), lambda i: encoder(views.plain(i)))
     assert features.shape == (2, ResNet18.width) and features.dtype == torch.float32
 
 

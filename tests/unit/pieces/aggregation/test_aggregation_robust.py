@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mixed_models import FLOATS, MIXED, random_model, with_value
 
 from anchorage.api.files import load_federation
-from anchorage.api.mistakes import dotted
+from anchorage.api.mistakes import format_path
 from anchorage.api.piece import PIECES
 from anchorage.engine.aggregation import NonFiniteUpdate, coordinates
 from anchorage.engine.aggregation.norms import MOST, Norms, norms, outliers
@@ -17,7 +17,7 @@ from anchorage.methods import check
 from anchorage.pieces.aggregation.mean import Mean
 from anchorage.pieces.aggregation.median import Median
 from anchorage.pieces.aggregation.multi_krum import MultiKrum, distances, krum_scores
-from anchorage.pieces.aggregation.norm_bounding import NormBounding, shortened
+from anchorage.pieces.aggregation.norm_bounding import NormBounding, scale_factors
 from anchorage.pieces.aggregation.trimmed_mean import TrimmedMean
 from anchorage.pieces.slots import Aggregation
 from anchorage.transport.tensors.layout import Layout
@@ -133,7 +133,7 @@ def test_statistics_are_bounded_by_themselves():
     updates = [flat(2.0), flat(2.0), flat(2.0, variance=1e30)]
     found = NormBounding().aggregate(updates, [1.0] * 3, FLAT, flat(1.0)).arrays()
     assert found["norm.running_var"].max() == 1.0 and found["w"][0] == pytest.approx(1 + 2 / 3)
-    assert shortened([Norms(1, 4), Norms(2, 2), Norms(8, 1)], 1) == [0.5, 1.0, 0.25]
+    assert scale_factors([Norms(1, 4), Norms(2, 2), Norms(8, 1)], 1) == [0.5, 1.0, 0.25]
 
 
 def test_honest_updates_that_are_equally_far_are_averaged():
@@ -163,7 +163,7 @@ UNIFORM = "spec.method.weighting={uniform: {}}"
 
 def mistakes(*overrides: str, silos: int = 9) -> list[tuple[str, str]]:
     study = load_federation(LABELLED, overrides, silos=silos)
-    return [(m.code, dotted(m.path).removeprefix("spec.")) for m in check(study.federation, study.silos)]
+    return [(m.code, format_path(m.path).removeprefix("spec.")) for m in check(study.federation, study.silos)]
 
 
 @pytest.mark.parametrize(

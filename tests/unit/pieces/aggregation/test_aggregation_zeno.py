@@ -9,7 +9,7 @@ from mixed_models import MIXED, random_model, with_value
 from test_aggregation_robust import FLAT, LABELLED, UNIFORM, flat, mistakes
 
 from anchorage.api.files import load_federation
-from anchorage.api.mistakes import dotted
+from anchorage.api.mistakes import format_path
 from anchorage.engine.aggregation import NonFiniteUpdate
 from anchorage.methods import check
 from anchorage.pieces.aggregation.median import Median
@@ -113,5 +113,5 @@ def test_what_it_needs():
 def test_a_server_without_validation_images_is_refused(evaluation):
     study = load_federation(LABELLED, [ZENO, UNIFORM, evaluation], silos=9)
     (mistake,) = check(study.federation, study.silos)
-    assert dotted(mistake.path) == "spec.evaluation.validation"
+    assert format_path(mistake.path) == "spec.evaluation.validation"
     assert "found none, but the aggregation zeno judges updates by them" in mistake.message

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from anchorage.algorithms.binary_losses import guess_loss
-from anchorage.algorithms.finding_thresholds import by_shares, few_negatives, validated
+from anchorage.algorithms.finding_thresholds import by_shares, few_negatives, fit_thresholds
 from anchorage.pieces.pseudo_labels.per_finding import Guesses, PerFinding
 
 
@@ -25,7 +25,7 @@ def drawn(seed: int, count: int = 60) -> tuple[np.ndarray, np.ndarray]:
 def test_thresholds_of_validation_images_are_the_widest_that_are_right(seed: int) -> None:
     probabilities, present = drawn(seed)
     labels = np.where(np.random.default_rng(seed + 1).random((60, 2)) < 0.2, -1, present).astype(np.int8)
-    low, high = validated(labels, probabilities, 0.75, 0.4)
+    low, high = fit_thresholds(labels, probabilities, 0.75, 0.4)
     for place in range(2):
         known = labels[:, place] >= 0
         truth, given_ = labels[known, place] == 1, probabilities[known, place]

@@ -16,7 +16,7 @@ from anchorage.pieces.pseudo_labels.prototypes import (
     class_means,
     classifier_of,
     consistency,
-    filled,
+    fill_missing,
     helpers_labels,
     mean_of_known,
     means_or_others,
@@ -38,7 +38,7 @@ def test_other_silos_class_means_label(known):
     name = "PF1_protofssl"
     case = known.inputs(name)
     told, there = tensor(case["helper_prototypes"]), torch.tensor(case["helper_has_class"])
-    helpers = filled(told.masked_fill(~there[..., None], torch.nan))
+    helpers = fill_missing(told.masked_fill(~there[..., None], torch.nan))
     z = tensor(case["z"])
     local, targets = scores(z, tensor(case["local_prototypes"])), helpers_labels(z, helpers, case["T"])
     loss = consistency(local, targets)
@@ -61,7 +61,7 @@ def test_a_class_that_nobody_has_gets_no_probability_and_leaves_no_gap_in_the_gr
     assert means.isnan().any(1).tolist() == [False, True, False, True]
     means = means_or_others(means, torch.tensor([[9.0, 9.0], [0.5, 0.5], [9.0, 9.0], [torch.nan, torch.nan]]))
     assert means[:3].tolist() == [[1, 0], [0.5, 0.5], [0, 1]]
-    targets = helpers_labels(z.detach(), filled(means.detach()[None]), 0.5)
+    targets = helpers_labels(z.detach(), fill_missing(means.detach()[None]), 0.5)
     assert not targets[:, 3].any() and targets.sum(1).tolist() == pytest.approx([1, 1])
     consistency(scores(z, means), targets).backward()
     assert z.grad.isfinite().all() and z.grad.any()

@@ -14,7 +14,7 @@ from anchorage.pieces.pseudo_labels.sub_banks import (
     bank_posterior,
     class_shares,
     confident,
-    divided,
+    divide_shares,
 )
 from anchorage.pieces.server_objective.smoothed_views import smoothed_loss
 
@@ -54,7 +54,7 @@ def test_the_loss_is_of_an_image_s_own_bank(known):
     name = "IM3_prior_transition_loss"
     case = known.inputs(name)
     shares, sizes, banks = np.array(case["Pi"]), np.array(case["rho"]), torch.tensor(case["bank"])
-    plain, over_prior = (torch.from_numpy(sizes[:, None] * each) for each in (shares, divided(shares, sizes)))
+    plain, over_prior = (torch.from_numpy(sizes[:, None] * each) for each in (shares, divide_shares(shares, sizes)))
     logits = tensor(case["logits"]).requires_grad_()
     posterior = bank_posterior(logits.softmax(1), plain)
     loss = bank_loss(logits.softmax(1), plain, banks)

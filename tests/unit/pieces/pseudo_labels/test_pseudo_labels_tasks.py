@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anchorage.algorithms.dice import confident_loss, moved
+from anchorage.algorithms.dice import confident_loss, move_maps
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.views import Views
 from anchorage.pieces.pseudo_labels.mean_teacher import FindingTeacherLosses, MeanTeacher, PixelTeacherLosses
@@ -81,7 +81,7 @@ def test_maps_move_as_masks_do() -> None:
     seen, known = views.with_labels("strong", indices, masks, draws[0])
     again, places = views.with_places("strong", indices, draws[1])
     assert torch.equal(seen, again) and torch.equal(draws[0].get_state(), draws[1].get_state())
-    found = moved(masks.unsqueeze(1), places).squeeze(1).masked_fill(places < 0, 255)
+    found = move_maps(masks.unsqueeze(1), places).squeeze(1).masked_fill(places < 0, 255)
     assert torch.equal(found, known) and (places >= 0).any()
 
 
@@ -125,7 +125,7 @@ def test_soft_and_hard_pixels_teach_alike_where_the_model_is_sure() -> None:
 def test_the_teacher_of_findings_leaves_known_ones() -> None:
     labels = np.array([[-1, 1], [0, 2], [-1, -1]], np.int8)
     at = silo_round(Findings(1.0), pictures(), labels)
-    assert FindingTeacherLosses.taught(at.images).tolist() == [0, 2]
+    assert FindingTeacherLosses.select_images(at.images).tolist() == [0, 2]
     teacher: Any = SimpleNamespace(network=Findings(2.0))
     losses = FindingTeacherLosses(at, teacher, np.array([0, 2]), MeanTeacher(temperature="0.5"))
     at.images.views.weak = lambda indices, draws: at.images.views.plain(indices)
@@ -148,7 +148,7 @@ def test_the_teacher_of_pixels_sees_images_as_they_are_and_moves_with_the_view()
     indices = torch.arange(3)
     error = losses._error(indices, torch.Generator().manual_seed(3), 6)
     seen, places = at.images.views.with_places("weak", indices, torch.Generator().manual_seed(3))
-    targets = moved(sharpened_rows(teacher.network(at.images.views.plain(indices)).softmax(1), 0.5), places)
+    targets = move_maps(sharpened_rows(teacher.network(at.images.views.plain(indices)).softmax(1), 0.5), places)
     each = (at.network(seen).softmax(1) - targets).square().sum(1)
     torch.testing.assert_close(
         error, torch.stack([row[known >= 0].mean() for row, known in zip(each, places, strict=True)]).sum() / 6

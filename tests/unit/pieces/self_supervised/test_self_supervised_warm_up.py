@@ -7,7 +7,7 @@ from learning_party import Party, images_of, method_of
 
 from anchorage.pieces.self_supervised.byol import TARGET
 from anchorage.pieces.self_supervised.fed_byol import byol_distance
-from anchorage.pieces.self_supervised.fed_ema import STATE_PREFIX, divergence, first_scale, mixed, own_share
+from anchorage.pieces.self_supervised.fed_ema import STATE_PREFIX, divergence, first_scale, mix, own_share
 
 
 def layers(values, sizes):
@@ -22,7 +22,7 @@ def test_a_silo_keeps_the_more_of_its_model_the_further_it_moved(known):
     own, scale, moved = None, 0.0, 0.0
     for told in case["rounds"]:
         received, share = layers(told["global"], sizes), own_share(scale, moved)
-        start = received if own is None else [mixed(a, b, share) for a, b in zip(own, received, strict=True)]
+        start = received if own is None else [mix(a, b, share) for a, b in zip(own, received, strict=True)]
         end = [a + b for a, b in zip(start, layers(told["training_change"], sizes), strict=True)]
         moved = divergence(start, end)
         scale = scale or first_scale(case["tau"], moved)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.api.silo_status import SiloCertificate, SiloCrStatus
 from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
 from anchorage.methods import PRESETS, validate_documents
@@ -153,7 +153,7 @@ def told(case: Any) -> list[tuple[str, str]]:
     federation, silos = (case.document, ()) if case.document["kind"] == "Federation" else (FEDERATION, (case.document,))
     with pytest.raises(DocumentError) as caught:
         validate_documents(federation, silos)
-    return [(mistake.failure.reason, dotted(mistake.path)) for mistake in caught.value.mistakes]
+    return [(mistake.failure.reason, format_path(mistake.path)) for mistake in caught.value.mistakes]
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSALS if case.everywhere], ids=lambda case: case.name)

@@ -78,13 +78,13 @@ def test_json_keeps_what_is_frozen() -> None:
 def test_an_update_replaces_the_trainable_part_alone() -> None:
     before, other = model_of(1), model_of(2)
     part = ModelBytes.from_arrays(LAYOUT.select(["classifier.weight"]), other.arrays())
-    after = before.replaced(part)
+    after = before.with_tensors(part)
     assert after.layout == LAYOUT and after.manifest.fixed == before.manifest.fixed
     assert after.digest == ModelBytes.from_arrays(LAYOUT, {**before.arrays(), **part.arrays()}).digest
-    assert before.replaced(other.trainable).digest == other.digest
+    assert before.with_tensors(other.trainable).digest == other.digest
     frozen = ModelBytes.from_arrays(LAYOUT.select(["encoder.steps"]).freeze(()), other.arrays())
     with pytest.raises(ValueError, match=r"no tensor encoder\.steps that changes"):
-        before.replaced(frozen)
+        before.with_tensors(frozen)
 
 
 @pytest.mark.parametrize("layout", [None, LAYOUT])

@@ -113,11 +113,11 @@ def test_replacing_some_tensors():
     layout = Layout.of([("a", "F32", (2,)), ("b", "F32", (1,))])
     model = ModelBytes.from_arrays(layout, {"a": np.zeros(2, np.float32), "b": np.ones(1, np.float32)})
     part = ModelBytes.from_arrays(layout.select(["a"]), {"a": np.full(2, 7, np.float32)})
-    replaced = model.replaced(part).arrays()
+    replaced = model.with_tensors(part).arrays()
     assert replaced["a"].tolist() == [7, 7]
     assert replaced["b"].tolist() == [1]
     with pytest.raises(ValueError, match="no tensor c"):
-        model.replaced(ModelBytes(Layout.of([("c", "F32", (0,))]), []))
+        model.with_tensors(ModelBytes(Layout.of([("c", "F32", (0,))]), []))
 
 
 def test_mistakes_are_refused():
