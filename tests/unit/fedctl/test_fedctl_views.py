@@ -170,11 +170,11 @@ def test_the_summary_says_why_the_best_model_is_the_last(tmp_path: Path, capsys:
 
 def test_the_remaining_time_follows_the_rounds_of_this_start() -> None:
     pace = Pace()
-    assert pace.seen(FederationStatus(), 0.0) is None
-    assert pace.seen(status(4), 10.0) is None  # resumed at round 4
-    assert pace.seen(status(5), 12.0) == 10.0
-    assert pace.seen(status(5), 13.0) == 9.0
-    assert pace.seen(status(5), 99.0) == 0.0
+    assert pace.update(FederationStatus(), 0.0) is None
+    assert pace.update(status(4), 10.0) is None  # resumed at round 4
+    assert pace.update(status(5), 12.0) == 10.0
+    assert pace.update(status(5), 13.0) == 9.0
+    assert pace.update(status(5), 99.0) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -175,8 +175,8 @@ def test_18_the_own_score_is_that_of_the_last_validation_and_costs_no_pass(tmp_p
         "AsyncDVWAdaptive", local={"cycle": {"maxEpochs": 3, "tombstones": 100}}, weighting={"validationPercent": 40}
     )
     party, passes = Party(method, given("All"), tmp_path, "All"), []
-    validated = party.learner._validated
-    party.learner._validated = lambda *said: passes.append(1) or validated(*said)  # type: ignore[method-assign]
+    validated = party.learner._validate
+    party.learner._validate = lambda *said: passes.append(1) or validated(*said)  # type: ignore[method-assign]
     announced = party.train(auxiliary_data={"committed_steps": np.array(0)})
     assert announced.metrics["epochs"] == 3
     assert len(passes) == 1 + 3, "once as received, and behind every epoch"

@@ -60,10 +60,10 @@ class Sending:
         self.note("sent")
         return Tracked(PLACE, self._missing is None, self._missing)
 
-    def tracked(self, found: Tracked) -> None:
+    def note_tracking(self, found: Tracked) -> None:
         self.note("tracked")
 
-    def succeeded(self, found: Tracked) -> None:
+    def note_success(self, found: Tracked) -> None:
         assert found.missing is self._missing
         self.note("succeeded")
 

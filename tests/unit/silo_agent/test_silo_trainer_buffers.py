@@ -60,7 +60,7 @@ class TestMappedBuffers:
     @pytest.mark.parametrize("content", [b"", b"\xff\xff\xff"])
     def test_a_torn_announcement_is_forgotten(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "announced.bin").write_bytes(content)
-        assert MappedBuffers(tmp_path).kept(train_task(ONE).id) is None
+        assert MappedBuffers(tmp_path).find_announcement(train_task(ONE).id) is None
 
     def test_an_update_whose_announcement_was_damaged_is_trained_again(self, tmp_path: Path) -> None:
         """Another number of images would be another weight."""
@@ -68,10 +68,10 @@ class TestMappedBuffers:
         worker.handle(Assigned(train_task(ONE)))
         announced = tmp_path / "announced.bin"
         whole = announced.read_bytes()
-        assert MappedBuffers(tmp_path).kept(train_task(ONE).id) is not None
+        assert MappedBuffers(tmp_path).find_announcement(train_task(ONE).id) is not None
         for at in range(len(whole)):
             announced.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-            assert MappedBuffers(tmp_path).kept(train_task(ONE).id) is None
+            assert MappedBuffers(tmp_path).find_announcement(train_task(ONE).id) is None
 
     def test_a_folder_that_cannot_be_written_has_its_code(self, tmp_path: Path) -> None:
         buffers = MappedBuffers(tmp_path / "missing")

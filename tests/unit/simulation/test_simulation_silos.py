@@ -149,7 +149,7 @@ def test_images_are_opened_when_their_silo_is_drawn_first(
 ) -> None:
     from anchorage.simulation import images
 
-    decode, opened = images.decoded, []
+    decode, opened = images.decode_listing, []
     monkeypatch.setattr(images, "decode_listing", lambda *a, **k: opened.append(1) or decode(*a, **k))
     many = Simulation(study(60), tmp_path, tmp_path / "state")
     assert opened == []
