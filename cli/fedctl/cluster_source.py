@@ -250,17 +250,17 @@ class ClusterSource:
             for piece in self._read("model-file", name):
                 file.write(piece)
 
-    def _read_json(self, *what: str) -> Any:
+    def _read_json(self, *command: str) -> Any:
         try:
-            return json.loads(b"".join(self._read(*what)))
+            return json.loads(b"".join(self._read(*command)))
         except ValueError as error:
             raise AnchorageError(
-                cluster.CLUSTER_REFUSED, f"pod {self.server_pod} wrote no JSON for {what[0]}: {error}"
+                cluster.CLUSTER_REFUSED, f"pod {self.server_pod} wrote no JSON for {command[0]}: {error}"
             ) from error
 
-    def _read(self, *what: str) -> Iterator[bytes]:
+    def _read(self, *command: str) -> Iterator[bytes]:
         try:
-            yield from self.api.execute(self.api.namespace, self.server_pod, "server", (*READ, *what))
+            yield from self.api.execute(self.api.namespace, self.server_pod, "server", (*READ, *command))
         except CommandError as error:
             if (failure := _FAILURE.search(error.stderr)) and failure[1] in CATALOGUE:
                 raise AnchorageError(CATALOGUE[failure[1]], failure[2]) from error
@@ -279,7 +279,7 @@ class ClusterSource:
             last = (error.stderr.strip().splitlines() or ["nothing"])[-1]
             raise AnchorageError(
                 cluster.CLUSTER_REFUSED,
-                f"pod {self.server_pod} ended {what[0]} with exit status {error.exit_code} and said: {last}",
+                f"pod {self.server_pod} ended {command[0]} with exit status {error.exit_code} and said: {last}",
             ) from error
 
     def _where(self) -> str:

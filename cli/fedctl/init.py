@@ -134,6 +134,7 @@ def begin_study(wanted: InitRequest) -> None:
     if not any(site.names for site in read if site.role not in ("validation", "test")):
         raise AnchorageError(LABELS_MISSING, _no_labels(read))
     server = {role: sites[role] for role in request.server}
+    _refuse_unlabelled(server)
     members = {name: (sites[name], labels[name]) for name in silos}
     class_maps: dict[str, dict[str, str]] = {}
     if task is not None:
@@ -350,6 +351,21 @@ def _labels_of(site: SiteFolder, labelled: bool) -> Labels:
         message = f"silo {site.role} is said to have labels, but none of its {site.images} images has one"
         raise AnchorageError(IMAGES_UNLABELLED, f"{message}; {_remedy(site)}, or leave {LABELLED} out")
     return "Partial" if site.unlabelled else "All"
+
+
+def _refuse_unlabelled(server: Mapping[str, SiteFolder]) -> None:
+    """Refuse images of the server of which none has a label: most likely a table's column of labels was not recognised.
+
+    Raises
+    ------
+    AnchorageError
+        LABELS_MISSING.
+    """
+    for role, site in server.items():
+        if not site.names:
+            raise AnchorageError(
+                LABELS_MISSING, f"none of the {site.images} images of {role} has a label; {_remedy(site)}"
+            )
 
 
 def _remedy(site: SiteFolder) -> str:

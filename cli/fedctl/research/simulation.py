@@ -10,7 +10,7 @@ from pathlib import Path
 from shutil import rmtree
 from time import monotonic
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anchorage.api.changes import RESULTS, Verdict, find_changes
 from anchorage.api.errors import AnchorageError, commands
@@ -150,9 +150,18 @@ class Simulator:
         self.view.say(title)
         watcher = SeedWatcher(study.federation, title, self.view, self.shown_silos)
         speeds = parse_speeds(self.speeds) if self.speeds else None
-        options: dict[str, Any] = {"resume": True, "speeds": speeds, "ray": self.ray, "at_once": self.at_once}
-        options |= {"device": self.device, "embeddings": self.embeddings, "decoded": self.decoded}
-        simulation = Simulation(study, self.data_root, state, **options)
+        simulation = Simulation(
+            study,
+            self.data_root,
+            state,
+            resume=True,
+            speeds=speeds,
+            ray=self.ray,
+            at_once=self.at_once,
+            device=self.device,
+            embeddings=self.embeddings,
+            decoded=self.decoded,
+        )
         before, history = simulation.store.latest(), simulation.store.history()
         if before is not None:
             watcher.show_round(before.record)
@@ -243,9 +252,20 @@ def simulate_seeds(
         claim(folder, study, wanted.silos)
         tracking = tracking_of(study, workdir, wanted.tracking, view)
         at_once = wanted.at_once or silos_at_once(device)
-        embeddings = wanted.embeddings or folder.root / EMBEDDINGS
-        how = (wanted.speeds, tracking, wanted.ray, at_once, wanted.keep, embeddings, wanted.decoded or shared_images())
-        simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
+        simulator = Simulator(
+            folder,
+            wanted.root,
+            device,
+            view,
+            shown_silos,
+            speeds=wanted.speeds,
+            tracking=tracking,
+            ray=wanted.ray,
+            at_once=at_once,
+            keep=wanted.keep,
+            embeddings=wanted.embeddings or folder.root / EMBEDDINGS,
+            decoded=wanted.decoded or shared_images(),
+        )
         played = play_missing(studies, simulator)
         if tracking is not None:
             unsent += tracking.unsent

@@ -365,13 +365,18 @@ class TorchSiloLearner:
             checkpoint.step(self._network, optimiser, work, training_progress, resumes)
             progress(done, work.steps)
 
-        clip, several = float(self._local.optimiser.clip_norm), self._method.local.accumulation
-        bounds: dict[str, Any] = {"expected": work.steps, "clip_norm": clip, "accumulation": several}
-        bounds["devices"] = self._devices
         unwatched = () if self._device.type == "cpu" else method.loss_pieces  # on a GPU after the first step
         with suspecting(*unwatched):
             return take_steps(
-                self._network, optimiser, losses, **bounds, after_step=after_step, progress=training_progress
+                self._network,
+                optimiser,
+                losses,
+                expected=work.steps,
+                clip_norm=float(self._local.optimiser.clip_norm),
+                accumulation=self._method.local.accumulation,
+                after_step=after_step,
+                progress=training_progress,
+                devices=self._devices,
             )
 
     def _carry_over(

@@ -208,8 +208,16 @@ class Simulation:
         AnchorageError
             They cannot be written.
         """
-        what = (self._study, self.run, self.store, self._composition.learners[-1], self._fingerprints)
-        write_models(folder, *what, initial=self._initial, simulated=True)
+        write_models(
+            folder,
+            self._study,
+            self.run,
+            self.store,
+            self._composition.learners[-1],
+            self._fingerprints,
+            initial=self._initial,
+            simulated=True,
+        )
 
 
 def _has_begun(state: Path) -> bool:

@@ -205,6 +205,16 @@ def test_a_column_of_labels_by_another_name_is_named(data: Path) -> None:
     assert study.silos[0].spec.managed.data.label_column == "finding" and study.silos[0].spec.labels == "All"
 
 
+@pytest.mark.parametrize("role", ["anchors", "validation", "test"])
+def test_images_of_the_server_need_labels(data: Path, role: str) -> None:
+    table(data / "set", {"s0": "normal", "s1": "pneumonia"}, column="Diagnose")
+    fill(data / "sorted", ["normal", "pneumonia"])
+    given = ["--silo", "s=data/sorted:labels", f"--{role}", "data/set", *silo("b", "hospital-b")]
+    message = refused(LABELS_MISSING, *given)
+    assert f"none of the 2 images of {role} has a label" in message and f"--label-column {role}:COLUMN" in message
+    init(*given, "--label-column", f"{role}:Diagnose")
+
+
 def test_a_column_that_divides_a_table_counts(data: Path) -> None:
     table(data / "hospital-c", {"c0": "normal", "c1": "pneumonia"})
     file = data / "hospital-c" / "labels.csv"

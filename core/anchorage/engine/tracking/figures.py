@@ -158,7 +158,6 @@ def legend_below(
         return
     names = [str(handle.get_label()) for handle in handles]
     room, height = figure.get_figwidth() * figure.dpi, figure.get_figheight()
-    figure.set_figheight(height + 2 * len(handles))  # room for any legend while it is measured
     for columns in range(min(_COLUMNS, len(handles)), 0, -1):
         legend = _legend(figure, handles, names, columns, size, title)
         if (width := legend.get_window_extent().width) <= room:
@@ -175,9 +174,7 @@ def _legend(
     figure: Figure, handles: Sequence[Artist], names: Sequence[str], columns: int, size: float, title: str | None
 ) -> Legend:
     where: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.0}
-    legend = figure.legend(handles, names, fontsize=size, title=title, title_fontsize=size, **where)
-    figure.draw_without_rendering()
-    return legend
+    return figure.legend(handles, names, fontsize=size, title=title, title_fontsize=size, **where)
 
 
 def shorten(name: str, longest: int = _LONGEST_NAME) -> str:

@@ -3,11 +3,8 @@
 import base64
 import hashlib
 import json
-import os
-import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
 from io import BytesIO
@@ -36,10 +33,10 @@ from anchorage.api.task import OutputKind
 from anchorage.engine.tracking import figures
 from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SITE_ALONE, SUPERVISED_BOUND, headline
 from anchorage.engine.tracking.run import EMBEDDINGS
+from anchorage.engine.tracking.sqlite_store import make_store
 from anchorage.learning.data import decoding, intensity
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.transport.files import place_once
 
 KEY_TAG = "anchorage.run"
 CODE_TAG = "anchorage.code"
@@ -110,7 +107,7 @@ class MlflowRun:
     def open(cls, uri: str, event: Mapping[str, Any]) -> "MlflowRun":
         """Return the run with an event's key; make experiment and run where there are none yet."""
         if uri.startswith(_SQLITE):
-            _make_store(Path(uri.removeprefix(_SQLITE)))
+            make_store(Path(uri.removeprefix(_SQLITE)))
         client = MlflowClient(uri)
         experiment = _experiment(client, uri, event["experiment"])
         matching_runs = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{event['key']}'", max_results=1)
@@ -406,27 +403,6 @@ def _small_volume() -> bytes:
     values = np.broadcast_to(np.arange(8, dtype=np.uint8)[:, None, None], (8, 8, 8))
     content: bytes = nibabel.Nifti1Image(values, np.eye(4)).to_bytes()
     return content
-
-
-def _make_store(file: Path) -> None:
-    """Put a whole SQLite store where there is no file: MLflow refuses for ever a store whose making, which takes seconds, was cut off."""
-    if file.exists():
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "mlflow.db"
-        MlflowClient(f"{_SQLITE}{made}").search_experiments(max_results=1)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        try:
-            shutil.copyfile(made, temporary)
-            _place(temporary, file)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def _place(temporary: Path, file: Path) -> None:
-    """Give a file its name, unless another federation's sender was first."""
-    with suppress(FileExistsError):
-        place_once(temporary, file)
 
 
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:

@@ -17,8 +17,6 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-from mlflow.store.db import utils as db_utils
-from mlflow.store.tracking.dbmodels.initial_models import Base as InitialBase
 from mlflow.tracking import MlflowClient
 from tracked_run import NOTHING, REPORT, only_run, record_of, start, write_models
 
@@ -27,7 +25,7 @@ from anchorage.engine.embedding_plane import EmbeddingPlane
 from anchorage.engine.events import RoundCommitted
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking import Outbox, Sender, figures
-from anchorage.engine.tracking.mlflow_run import KEY_TAG, MlflowRun
+from anchorage.engine.tracking.mlflow_run import KEY_TAG
 from anchorage.engine.tracking.process import what_is_sent
 from anchorage.engine.tracking.sender import AUTOGROUP, Sending, first_line
 
@@ -138,34 +136,6 @@ def test_a_sender_that_stops_anywhere_sends_nothing_twice(tmp_path, uri):
     assert found.info.status == "RUNNING"
     assert found.data.metrics["accuracy"] == 0.1
     assert found.data.tags[KEY_TAG]
-
-
-def test_a_store_whose_making_was_cut_off_is_made_again(tmp_path, monkeypatch):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    event = {"experiment": "e", "key": "k", "federation": "f", "registeredModel": "m", "classes": ["a", "b"]}
-    tables = db_utils._initialize_tables
-
-    def cut_off(engine):
-        InitialBase.metadata.create_all(engine)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(db_utils, "_initialize_tables", cut_off)
-    with pytest.raises(KeyboardInterrupt):
-        MlflowRun.open(uri, event)
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(db_utils, "_initialize_tables", tables)
-    run = MlflowRun.open(uri, event)
-    assert MlflowRun.open(uri, event).run_id == run.run_id and [f.name for f in tmp_path.iterdir()] == ["mlflow.db"]
-
-
-def test_a_store_is_made_where_there_are_no_hard_links(tmp_path, monkeypatch):
-    def refuse(source, target):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    event = {"experiment": "e", "key": "k", "federation": "f", "registeredModel": "m", "classes": ["a", "b"]}
-    assert MlflowRun.open(f"sqlite:///{tmp_path / 'mlflow.db'}", event).run_id
-    assert {file.name for file in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock"}
 
 
 def test_a_failed_run_says_why_and_can_go_on(tmp_path, uri):
