@@ -7,7 +7,8 @@ Prints JSON with four numbers:
 - ``class_words``: names in code that say classes, outside the pieces of tasks and methods and their calculations.
 - ``crd_bytes``: size of the Federation's CustomResourceDefinition.
 
-With ``--words`` it prints instead how often each name that does not say what it holds stands in the product and its programs, see `dialect`.
+With ``--words`` it prints instead how often each name that does not say what it holds stands in the product, its tests
+and programs, see `dialect`; names that `dialect.EXPLAINED` gives a reason for do not count.
 
 Source is read and never imported, so it works in a checkout without any package installed.
 """
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # where Python is run 
 import dialect
 
 PRODUCT = ("core", "server", "silo_agent", "operator", "cli")
-PROGRAMS = ("benchmarks", "tools")
+PROGRAMS = ("benchmarks", "tests", "tools")
 """Folders of which variables and attributes count, too; names of functions there do not."""
 CRD = "crds/federations.yaml"
 SLOTS = ("core/anchorage/api/method.py", "core/anchorage/api/model.py")
@@ -96,12 +97,12 @@ def count(root: Path) -> tuple[dict[str, int], list[str]]:
 
 
 def count_words(root: Path) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """Return how often each name of the dialect stands in a checkout, and the places as ``path:line: kind name``."""
+    """Return how often each unexplained name of the dialect stands in a checkout, and the places as ``path:line: kind name``."""
     product, programs = (
         dialect.collect({place: ast.parse(source) for place, source in _sources(root, folders).items()})
         for folders in (PRODUCT, PROGRAMS)
     )
-    names = product + [name for name in programs if name.kind in ("variable", "attribute")]
+    names = dialect.unexplained(product) + [name for name in programs if name.kind in ("variable", "attribute")]
     return dialect.totals(names), [f"{each.place}:{each.line}: {each.kind} {each.name}" for each in names]
 
 

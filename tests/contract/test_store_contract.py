@@ -115,11 +115,11 @@ def test_large_data_is_kept_in_any_order_of_its_pieces(store: RoundStore) -> Non
     layout = Layout.of([("pool", "U8", (CHUNK_BYTES + 10,))])
     data = np.random.default_rng(0).integers(0, 256, layout.nbytes, np.uint8).tobytes()
     half = layout.nbytes // 2
-    kept = store.large.write("input_mixing", layout, iter([(half, data[half:]), (0, data[:half])]))
-    assert kept.manifest == Manifest.of(layout.digest, np.frombuffer(data, np.uint8))
-    assert kept.chunk(0) + kept.chunk(1) == data
-    assert store.large.read("input_mixing", kept.manifest) is kept
+    stored = store.large.write("input_mixing", layout, iter([(half, data[half:]), (0, data[:half])]))
+    assert stored.manifest == Manifest.of(layout.digest, np.frombuffer(data, np.uint8))
+    assert stored.chunk(0) + stored.chunk(1) == data
+    assert store.large.read("input_mixing", stored.manifest) is stored
     newer = [store.large.write("input_mixing", Layout.of([("pool", "U8", (n,))]), [(0, bytes(n))]) for n in (1, 2)]
     assert [store.large.read("input_mixing", one.manifest) for one in newer] == newer
     with pytest.raises(AnchorageError, match="CheckpointDamaged"):
-        store.large.read("input_mixing", kept.manifest)  # of three the first: no checkpoint names it any more
+        store.large.read("input_mixing", stored.manifest)  # of three the first: no checkpoint names it any more

@@ -43,9 +43,9 @@ def test_whole_updates_of_the_open_round_outlive_a_killed_server(open_store: Ope
     latest = store.latest()
     assert latest is not None
     assert latest.record.round == 2
-    kept = store.load_updates(3)
-    assert sorted(kept) == ["a", "b"]
-    announcement, update = kept["a"]
+    updates = store.load_updates(3)
+    assert sorted(updates) == ["a", "b"]
+    announcement, update = updates["a"]
     assert content(update) == b"".join(model(ord("a")).chunks)
     assert announcement.samples == {"train": 3}
     np.testing.assert_array_equal(announcement.auxiliary_data["similarity"], [0.5, math.nan])
@@ -72,9 +72,9 @@ def test_a_kept_update_whose_description_was_damaged_is_not_used(open_store: Ope
         fill(store.spool(silo, 0, announce(made)), made)
         store.keep(silo, 0, announce(made))
     path = tmp_path / "state" / "spool" / "0001.json"
-    whole = path.read_bytes()
-    for at in range(0, whole.index(b'"checksum"'), 7):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    content = path.read_bytes()
+    for at in range(0, content.index(b'"checksum"'), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
         assert list(open_store().load_updates(0)) == ["a"]
         assert not path.exists()
 

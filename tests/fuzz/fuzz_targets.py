@@ -149,8 +149,8 @@ def _safetensors(data: bytes, folder: Path) -> None:
     path = _file(folder, "model.safetensors", data)
     with suppress(AnchorageError):
         read_header(path)
-    found = read_safetensors(path)
-    write_safetensors(folder / "again.safetensors", found.model, arrays=found.arrays, metadata=found.metadata)
+    arrays = read_safetensors(path)
+    write_safetensors(folder / "again.safetensors", arrays.model, arrays=arrays.arrays, metadata=arrays.metadata)
 
 
 def _headers(data: bytes, folder: Path) -> None:
@@ -163,14 +163,14 @@ def _headers(data: bytes, folder: Path) -> None:
 def _images() -> tuple[bytes, ...]:
     colour = Image.fromarray(np.arange(12 * 9 * 3, dtype=np.uint8).reshape(9, 12, 3))
     deep = Image.fromarray(np.arange(108, dtype=np.uint16).reshape(9, 12) * 500)
-    found = []
+    faults = []
     for kind in ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"):
         for image in (colour, deep) if kind in ("PNG", "TIFF") else (colour,):
             out = io.BytesIO()
             more = {"save_all": True, "append_images": [image.rotate(90)]} if kind in ("GIF", "WEBP") else {}
             image.save(out, kind, **more)
-            found.append(out.getvalue())
-    return tuple(found)
+            faults.append(out.getvalue())
+    return tuple(faults)
 
 
 def _image(data: bytes, folder: Path) -> None:
@@ -262,11 +262,11 @@ def _endorsed() -> tuple[bytes, Authority]:
 
 
 def _authorities(data: bytes, folder: Path) -> None:
-    found = convert.parse(pb.Authorities, data)
+    message = convert.parse(pb.Authorities, data)
     trusted = certificates_of(_endorsed()[1].certificate_pem, "")
-    for endorsements in (found.endorsements, found.certificates):
+    for endorsements in (message.endorsements, message.certificates):
         with suppress(AnchorageError):
-            accepted_authorities(trusted, found.certificates, endorsements, "derm", time.time())
+            accepted_authorities(trusted, message.certificates, endorsements, "derm", time.time())
 
 
 @cache
@@ -290,13 +290,13 @@ def _ledger_files() -> dict[str, bytes]:
 
 def _audit(data: bytes, folder: Path) -> None:
     """Feed each file of a log with the bytes, beside the others as they were; and a log whose chain was made anew."""
-    kept = _audit_files()
-    for name in kept:
-        _restore(folder, kept)
+    audit_files = _audit_files()
+    for name in audit_files:
+        _restore(folder, audit_files)
         _file(folder, name, data)
         with suppress(AnchorageError), closing(AuditLog(folder / "audit.jsonl")) as log:
             log.read_sent("announce", all_runs=True)
-    _restore(folder, kept)
+    _restore(folder, audit_files)
     (folder / "audit.1.jsonl").unlink()
     _file(folder, "audit.jsonl", _chain_anew(data))
     reading = verify(folder / "audit.jsonl")
@@ -320,9 +320,9 @@ def _chain_anew(data: bytes) -> bytes:
 
 
 def _ledger(data: bytes, folder: Path) -> None:
-    kept = _ledger_files()
-    for name in kept:
-        _restore(folder, kept)
+    ledger_files = _ledger_files()
+    for name in ledger_files:
+        _restore(folder, ledger_files)
         _file(folder, name, data)
         with suppress(AnchorageError):
             PrivacyLedger(folder, 8.0, 1e-5).spent_epsilon()

@@ -44,7 +44,7 @@ def test_rounds_are_compared_by_their_first_metric_that_is_a_number() -> None:
     ]
     scores = [score(values) for values in rounds]
     assert scores[0] is None
-    found = [each for each in scores if each is not None]
-    assert found == sorted(found) and len(set(found)) == 5, "each is better than the one before"
+    present = [each for each in scores if each is not None]
+    assert present == sorted(present) and len(set(present)) == 5, "each is better than the one before"
     assert score({"balanced_accuracy": math.nan, "accuracy": 0.3}) == score({"accuracy": 0.3})
     assert score({"accuracy": math.inf, "server_loss": 1.0}) is None

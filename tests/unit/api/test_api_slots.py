@@ -54,18 +54,18 @@ def alternatives(slot: str) -> dict[str, type[Piece]]:
 @pytest.mark.parametrize("slot", PLACES)
 def test_every_alternative_is_read_and_nothing_else(slot: str) -> None:
     """The words of other slots, class names, old ones and none at all are no alternatives: nothing falls through to a default."""
-    own = alternatives(slot)
-    assert [name for name in own if told(slot, {name: {}})] == []
-    others = {name for other in PLACES for name in alternatives(other)} - own.keys()
-    spelt = {kind.__name__ for kind in own.values()} | {name.upper() for name in own} - own.keys()
-    for word in (others | spelt | {"type", "", "sgd.", "acme.Trimmed", "Plugin"}) - own.keys():
+    kinds = alternatives(slot)
+    assert [name for name in kinds if told(slot, {name: {}})] == []
+    others = {name for other in PLACES for name in alternatives(other)} - kinds.keys()
+    spelt = {kind.__name__ for kind in kinds.values()} | {name.upper() for name in kinds} - kinds.keys()
+    for word in (others | spelt | {"type", "", "sgd.", "acme.Trimmed", "Plugin"}) - kinds.keys():
         assert told(slot, {word: {}}) == [("UnknownChoice", word)]
 
 
 @pytest.mark.parametrize("slot", PLACES)
 def test_an_alternative_has_its_own_options_alone(slot: str) -> None:
-    own = alternatives(slot)
-    options = {name: {to_camel(field) for field in kind.model_fields} for name, kind in own.items()}
+    kinds = alternatives(slot)
+    options = {name: {to_camel(field) for field in kind.model_fields} for name, kind in kinds.items()}
     strange = {option for known in options.values() for option in known} | {"type", "options"}
     for name, known in options.items():
         for option in sorted(strange - known):
@@ -189,8 +189,8 @@ def test_an_override_sets_an_option_of_an_alternative() -> None:
     )
     assert method.weighting == SemiAnAgg(order="Code", labelled_share="0.3")
     assert method.weighting is not None and method.weighting.model_fields_set == {"order", "labelled_share"}
-    whole = overridden("spec.method.weighting={semiAnAgg: {order: Code, labelledShare: .3}}")
-    assert whole.weighting == method.weighting
+    override_mapping = overridden("spec.method.weighting={semiAnAgg: {order: Code, labelledShare: .3}}")
+    assert override_mapping.weighting == method.weighting
     inside = overridden("spec.method.serverTraining.anchors.objective.labelContrastive.temperature=1").server_training
     assert inside == Anchors(objective=LabelContrastive(temperature="1"))
 
@@ -232,10 +232,10 @@ def test_a_method_is_written_as_it_was_read(tmp_path: Path) -> None:
     assert as_mapping(study.federation)["spec"]["method"] == written
     copy = tmp_path / "copy.yaml"
     copy.write_text(dump_yaml([study.federation, *study.silos]))
-    again = load_federation(copy).federation.spec.method
-    assert again == study.federation.spec.method
+    reloaded = load_federation(copy).federation.spec.method
+    assert reloaded == study.federation.spec.method
     assert as_mapping(load_federation(copy).federation)["spec"]["method"] == written
-    assert resolve(again) == resolve(study.federation.spec.method)
+    assert resolve(reloaded) == resolve(study.federation.spec.method)
 
 
 def test_a_piece_is_taken_in_its_own_slot_alone() -> None:

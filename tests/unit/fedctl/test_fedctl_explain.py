@@ -27,8 +27,8 @@ def test_the_manual_has_what_is_printed() -> None:
 
 
 def test_programs_get_the_entry() -> None:
-    told = json.loads(CliRunner().invoke(app, ["explain", "ANC-1203", "-o", "json"]).stdout)
-    assert (told["code"], told["reason"], told["exitCode"]) == ("ANC-1203", "BadImages", 3)
+    entry = json.loads(CliRunner().invoke(app, ["explain", "ANC-1203", "-o", "json"]).stdout)
+    assert (entry["code"], entry["reason"], entry["exitCode"]) == ("ANC-1203", "BadImages", 3)
 
 
 @pytest.mark.parametrize(("name", "meant"), [("ANC1203", "ANC-1203 BadImages"), ("BadImage", "ANC-1203 BadImages")])

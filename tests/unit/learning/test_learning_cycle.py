@@ -148,9 +148,9 @@ def test_a_round_ends_with_its_cycle_and_says_how_long_it_was(tmp_path: Path) ->
     arrays = party.arrays()
     score = party.learner._score(party.learner._network, 1)
     np.testing.assert_array_equal(announced.auxiliary_data["validation"], score)
-    again = adaptive(tmp_path / "fixed", maxEpochs=3, tombstones=100)
-    again.adapt(1, again.auxiliary_data(0))
-    for name, array in again.arrays().items():
+    fixed = adaptive(tmp_path / "fixed", maxEpochs=3, tombstones=100)
+    fixed.adapt(1, fixed.auxiliary_data(0))
+    for name, array in fixed.arrays().items():
         np.testing.assert_array_equal(array, arrays[name])
 
 

@@ -305,8 +305,8 @@ def test_presets_that_take_silos_without_labels_train_them_but_lower_bounds() ->
 def test_who_cannot_be_scored_at_silos_is_refused(overrides, words):
     with pytest.raises(DocumentError) as raised:
         validate_study(LABELLED, overrides)
-    told = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "siloPercent")]
-    assert len(told) == 1 and words in told[0].message
+    mistakes = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "siloPercent")]
+    assert len(mistakes) == 1 and words in mistakes[0].message
 
 
 AVERAGED = "spec.evaluation={siloPercent: 20, averageDecay: '0.9'}"
@@ -323,5 +323,5 @@ def test_an_average_of_global_models_needs_rounds_that_make_some(overrides, word
     validate_study(LABELLED, [AVERAGED])
     with pytest.raises(DocumentError) as raised:
         validate_study(LABELLED, [AVERAGED, *overrides])
-    told = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "averageDecay")]
-    assert len(told) == 1 and words in told[0].message
+    mistakes = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "averageDecay")]
+    assert len(mistakes) == 1 and words in mistakes[0].message

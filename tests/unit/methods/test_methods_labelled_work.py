@@ -57,8 +57,8 @@ MEANINGLESS, MODE = "ANC-1116", "ANC-1120"
 def test_what_means_nothing_is_refused(overrides: list[str], mistakes: set[tuple[str, str]]) -> None:
     with pytest.raises(DocumentError) as caught:
         validate_study(LABELLED, overrides)
-    told = [(mistake.code, format_path(mistake.path).removeprefix("spec.")) for mistake in caught.value.mistakes]
-    assert len(told) == len(mistakes) and set(told) == mistakes, str(caught.value)
+    reported = [(mistake.code, format_path(mistake.path).removeprefix("spec.")) for mistake in caught.value.mistakes]
+    assert len(reported) == len(mistakes) and set(reported) == mistakes, str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["UpperBound", "SCAFFOLD"])

@@ -88,7 +88,7 @@ def test_the_headline_is_of_the_validation_images_else_of_the_test_images(status
 
 def test_a_silo_has_the_share_of_images_that_it_accepted(statuses: StatusStore) -> None:
     samples = ({"train": 40, "unlabelled": 40, "selected": 10}, {"train": 40, "unlabelled": 0, "selected": 0})
-    parts = tuple(SiloRecord(name, "Counted", samples=found) for name, found in zip("ab", samples, strict=True))
+    parts = tuple(SiloRecord(name, "Counted", samples=count) for name, count in zip("ab", samples, strict=True))
     statuses(RoundCommitted(replace(committed(1), silos=parts), MODEL, None))
     assert [silo.acceptance for silo in statuses.snapshot().silos] == ["0.25", ""]
 
@@ -102,7 +102,9 @@ def test_a_silo_has_the_privacy_loss_that_it_told_last(statuses: StatusStore) ->
 
 def test_a_silo_whose_images_changed_is_named(statuses: StatusStore) -> None:
     def record(number: int, *fingerprints: str) -> RoundRecord:
-        parts = (SiloRecord(name, "Counted", fingerprint=found) for name, found in zip("ab", fingerprints, strict=True))
+        parts = (
+            SiloRecord(name, "Counted", fingerprint=digest) for name, digest in zip("ab", fingerprints, strict=True)
+        )
         return replace(committed(number), silos=tuple(parts))
 
     for number, fingerprints in (
@@ -239,8 +241,12 @@ def test_the_end(
     statuses.listening()
     assert conditions(statuses)["Ready"] == ("True", "Listening")
     statuses(RunEnded(code, "why"))
-    found = conditions(statuses)
-    assert (found["Succeeded"], found["Failed"], found["Ready"][0]) == (succeeded, failed, "False")
+    conditions_now = conditions(statuses)
+    assert (conditions_now["Succeeded"], conditions_now["Failed"], conditions_now["Ready"][0]) == (
+        succeeded,
+        failed,
+        "False",
+    )
     statuses.note_models(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model is not None
@@ -267,9 +273,9 @@ def test_success_needs_stored_results(
     statuses.note_success(Tracked(place, missing is None, missing))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model == model
-    found = {c.type: (c.status, c.reason) for c in written.conditions}
-    assert (found["Succeeded"], found["Tracked"]) == (("True", "AllRoundsCommitted"), tracked)
-    assert found["Failed"] == found["Ready"] == ("False", "AllRoundsCommitted")
+    conditions_written = {c.type: (c.status, c.reason) for c in written.conditions}
+    assert (conditions_written["Succeeded"], conditions_written["Tracked"]) == (("True", "AllRoundsCommitted"), tracked)
+    assert conditions_written["Failed"] == conditions_written["Ready"] == ("False", "AllRoundsCommitted")
     assert {c.message for c in written.conditions if c.type in ("Succeeded", "Ready")} == {"4 rounds committed"}
 
 
@@ -277,8 +283,11 @@ def test_a_server_that_keeps_results_stays_ready(statuses: StatusStore) -> None:
     statuses(RunEnded("", ""))
     statuses.listening()
     statuses.note_success(Tracked(TrackingStatus(), complete=True))
-    found = conditions(statuses)
-    assert (found["Succeeded"], found["Ready"]) == (("True", "AllRoundsCommitted"), ("True", "Listening"))
+    conditions_now = conditions(statuses)
+    assert (conditions_now["Succeeded"], conditions_now["Ready"]) == (
+        ("True", "AllRoundsCommitted"),
+        ("True", "Listening"),
+    )
 
 
 def test_what_is_on_its_way_is_told_in_bounds(statuses: StatusStore, tmp_path: Path) -> None:

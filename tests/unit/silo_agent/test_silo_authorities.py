@@ -28,9 +28,9 @@ def config(tmp_path: Path) -> SiloConfig:
 def test_what_was_learnt_is_kept_until_another_authority_is_configured(config: SiloConfig) -> None:
     assert authorities_file(config) == config.authority
     keep_authorities(config)
-    kept = authorities_file(config)
-    assert kept.parent == config.state and kept.read_bytes() == config.authority.read_bytes()
-    kept.write_bytes(b"learnt")
+    authorities = authorities_file(config)
+    assert authorities.parent == config.state and authorities.read_bytes() == config.authority.read_bytes()
+    authorities.write_bytes(b"learnt")
     keep_authorities(config)
     assert authorities_file(config).read_bytes() == b"learnt"
     config.authority.write_bytes(Authority.make("derm").certificate_pem)

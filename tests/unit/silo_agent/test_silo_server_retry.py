@@ -109,6 +109,6 @@ def test_says_what_it_waits_for_but_not_every_time(caplog: pytest.LogCaptureFixt
     )
     world.waited()
     assert world.state.ready() == (False, "ANC-2009 EnrolmentPending: not now")
-    said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "waiting: ANC-2159 ServerUnreachable: not now"
-    assert sum("ANC-2009" in line for line in said) in (900 // TOLD_AGAIN_SECONDS, 900 // TOLD_AGAIN_SECONDS + 1)
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages[0] == "waiting: ANC-2159 ServerUnreachable: not now"
+    assert sum("ANC-2009" in line for line in messages) in (900 // TOLD_AGAIN_SECONDS, 900 // TOLD_AGAIN_SECONDS + 1)

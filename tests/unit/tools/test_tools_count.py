@@ -165,3 +165,18 @@ def test_it_counts_the_words_of_this_checkout_and_lists_where_they_stand(tmp_pat
         "core/one.py:4: variable found",
         "core/one.py:4: variable own",
     ]
+
+
+def test_a_name_that_is_explained_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "one.py").write_text("def kept(): pass\n\n\ndef moved(): pass\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text("def moved(told): pass\n")
+    numbers, places = count.count_words(tmp_path)
+    assert numbers == {"variables": {"told": 1}, "attributes": {}, "functions": {"moved": 1}, "variadics": {}}
+    assert places == ["core/one.py:4: function moved", "tests/test_one.py:1: variable told"]
+
+
+def test_every_name_of_this_checkout_says_what_it_holds_or_is_explained() -> None:
+    numbers, places = count.count_words(ROOT)
+    assert not any(numbers.values()), "\n".join(places)

@@ -29,10 +29,10 @@ def values(model: ModelBytes) -> list[float]:
 )
 def test_the_first_models_count_alike_and_then_each_by_what_the_decay_leaves(decay, wanted):
     average = ModelAverage(decay)
-    found = [average.follow(model_of(value, count)) for count, value in enumerate((2, 4, 7))]
-    assert [model.arrays()["w"][-1] for model in found] == pytest.approx(wanted)
-    assert all(len(set(model.arrays()["w"])) == 1 for model in found)
-    for count, model in enumerate(found):
+    averages = [average.follow(model_of(value, count)) for count, value in enumerate((2, 4, 7))]
+    assert [model.arrays()["w"][-1] for model in averages] == pytest.approx(wanted)
+    assert all(len(set(model.arrays()["w"])) == 1 for model in averages)
+    for count, model in enumerate(averages):
         arrays = model.arrays()
         assert arrays["n.running_mean"][0] == arrays["w"][0] and int(arrays["n"]) == count
         assert arrays["still"].tolist() == [7, 8] and model.manifest.fixed == model_of(0).manifest.fixed

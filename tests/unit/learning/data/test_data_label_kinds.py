@@ -17,7 +17,7 @@ CLASSES = ("effusion", "mass", "edema")
 
 
 @pytest.mark.parametrize(
-    ("labels", "found"),
+    ("labels", "names"),
     [
         (["effusion|mass", "effusion", "mass"], ["effusion|mass"]),
         (["Effusion;Mass", "effusion", "mass"], ["Effusion;Mass"]),
@@ -32,8 +32,8 @@ CLASSES = ("effusion", "mass", "edema")
         (["grade 1", "grade 2"], []),
     ],
 )
-def test_labels_that_name_several_findings(labels: Sequence[str], found: Sequence[str]) -> None:
-    assert several_findings(labels, labels) == found
+def test_labels_that_name_several_findings(labels: Sequence[str], names: Sequence[str]) -> None:
+    assert several_findings(labels, labels) == names
 
 
 def test_parts_that_are_classes_of_the_federation_are_findings() -> None:

@@ -146,12 +146,12 @@ def test_m1_sizes(known):
 )
 def test_every_model_takes_small_images_and_is_drawn_from_the_seed_alone(name, image_size, channels):
     spec = _spec(name, 3, image_size, channels)
-    network, again = (build_model(spec, TrainingMethod.of(method_of("FedAvg")), seed=5).eval() for _ in range(2))
+    network, rebuilt = (build_model(spec, TrainingMethod.of(method_of("FedAvg")), seed=5).eval() for _ in range(2))
     with torch.no_grad():
         logits = network(torch.rand(2, channels, image_size, image_size, generator=torch.Generator().manual_seed(0)))
     assert logits.shape == (2, 3) and torch.isfinite(logits).all() and (logits[0] != logits[1]).any()
     for key, tensor in network.state_dict().items():
-        assert torch.equal(tensor, again.state_dict()[key]), key
+        assert torch.equal(tensor, rebuilt.state_dict()[key]), key
 
 
 def test_small_images_have_no_size_that_moons_network_cannot_take():

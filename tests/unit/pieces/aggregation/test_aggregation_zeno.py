@@ -69,14 +69,14 @@ def test_files_are_judged_one_model_at_a_time_and_within_the_whole_model(tmp_pat
     for spool, model in zip(spools, models, strict=True):
         for chunk, data in enumerate(model.chunks):
             spool.write(chunk, data)
-    seen: list[str] = []
+    calls: list[str] = []
 
     def loss(model: ModelBytes) -> float:
-        seen.append(model.digest)
-        return float(seen[-1] == models[1].digest)
+        calls.append(model.digest)
+        return float(calls[-1] == models[1].digest)
 
     assert [*Zeno(norm_penalty="0").select(spools, MIXED, random_model(9), loss)] == [0, 2]
-    assert seen == [model.digest for model in models]
+    assert calls == [model.digest for model in models]
     for spool in spools:
         spool.close()
     part = Layout.of([("w", "F64", (4,))])

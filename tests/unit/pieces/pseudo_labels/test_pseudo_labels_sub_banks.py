@@ -94,12 +94,12 @@ def test_a_silo_keeps_its_first_banks_and_reads_no_label(tmp_path):
         "ImFedSemi", pseudoLabels={"lowest": "0.1"}, local={"optimiser": {"adamW": {"learningRate": "0.05"}}}
     )
     party = Party(method, images_of(24), tmp_path, "All")
-    told = party.train(1)
+    update = party.train(1)
     first = party.learner._state.of(1)
     party.model = type(party.model).from_arrays(party.server.up, party.arrays())
     party.train(2)
     second = party.learner._state.of(2)
-    assert (told.samples["labelled"], told.samples["selected"]) == (0, 24)
+    assert (update.samples["labelled"], update.samples["selected"]) == (0, 24)
     assert np.array_equal(first[BANKS], second[BANKS]) and first[BANKS].shape == (24,)
     assert (second[SURE] >= first[SURE]).all()
 

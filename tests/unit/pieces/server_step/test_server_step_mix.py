@@ -60,5 +60,5 @@ def test_a_community_outlives_the_memory_of_its_updates() -> None:
     community = ContributionSum(UP)
     community.commit("a", 1.0, update)
     buffer[:] = 0
-    found = community.model()
-    assert found is not None and found.manifest == model.manifest
+    arrays = community.model()
+    assert arrays is not None and arrays.manifest == model.manifest

@@ -122,8 +122,8 @@ def test_what_is_observed_fits() -> None:
     for kind, status in statuses.items():
         values = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         assert list(problems("status", values, SCHEMAS[kind]["properties"]["status"])) == []
-    whole = statuses["Silo"].model_dump(mode="json", by_alias=True)
-    refused = list(problems("status", whole, SCHEMAS["Silo"]["properties"]["status"]))
+    complete_status = statuses["Silo"].model_dump(mode="json", by_alias=True)
+    refused = list(problems("status", complete_status, SCHEMAS["Silo"]["properties"]["status"]))
     assert refused == ["status.secondsLeft: must be of type integer", "status.lastSeenTime: must be of type string"]
 
 
@@ -169,10 +169,10 @@ def test_what_the_api_server_refuses_the_documents_refuse(case: Any) -> None:
     ids=lambda case: case.name,
 )
 def test_what_needs_no_cel_is_in_the_schema(case: Any) -> None:
-    found = list(problems("", case.document, SCHEMAS[case.document["kind"]]))
+    problem_list = list(problems("", case.document, SCHEMAS[case.document["kind"]]))
     by_cel = any(case.message in rule["message"] for rule in rules(SCHEMAS[case.document["kind"]]))
     by_key_of_list = case.message == "Duplicate value"
-    assert bool(found) != (by_cel or by_key_of_list), found
+    assert bool(problem_list) != (by_cel or by_key_of_list), problem_list
 
 
 @pytest.mark.parametrize("case", LEFT_TO_THE_OPERATOR, ids=lambda case: case.name)

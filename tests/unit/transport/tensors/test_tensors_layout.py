@@ -46,9 +46,9 @@ def test_tensors_lie_without_gaps_and_aligned(given_tensors):
 @given(tensors)
 def test_json_keeps_the_layout(given_tensors):
     layout = Layout.of(given_tensors)
-    again = Layout.from_json(layout.to_json())
-    assert again == layout
-    assert again.digest == layout.digest
+    reread = Layout.from_json(layout.to_json())
+    assert reread == layout
+    assert reread.digest == layout.digest
 
 
 @given(tensors, st.data())
@@ -62,9 +62,9 @@ def test_selecting_keeps_order_and_packs_anew(given_tensors, data):
 
 @given(models())
 def test_arrays_come_back_bit_for_bit(model):
-    again = ModelBytes.from_arrays(model.layout, model.arrays())
-    assert again.chunks == model.chunks
-    assert again.digest == model.digest
+    rebuilt = ModelBytes.from_arrays(model.layout, model.arrays())
+    assert rebuilt.chunks == model.chunks
+    assert rebuilt.digest == model.digest
     assert {n: a.shape for n, a in model.arrays().items()} == {t.name: t.shape for t in model.layout.tensors}
 
 
