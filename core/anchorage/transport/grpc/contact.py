@@ -46,7 +46,7 @@ class Contact:
         self.clock = PeerClock(now)
         """Whether the clocks of both ends agree."""
         self.connected = False
-        """Whether a session is open. A dead connection is noticed within two pings (`anchorage.transport.grpc.calls.PING_SECONDS`)."""
+        """Whether a session is open. A dead line is noticed within two pings (`anchorage.transport.grpc.calls.PING_SECONDS`)."""
         self.lost = ""
         """Why no session is open, one line; empty before the first failed attempt."""
 
