@@ -179,8 +179,8 @@ def _run_clients(port: int, folder: str, clients: int, nbytes: int) -> None:
 def _run_client(port: int, folder: str, chunks: list[bytes] | None) -> None:
     key, certificate, authority = (Path(folder, name).read_bytes() for name in ("key.pem", "cert.pem", "ca.pem"))
     credentials = grpc.ssl_channel_credentials(authority, key, certificate)
-    own = [("grpc.use_local_subchannel_pool", 1)]  # channels of one process would share a connection
-    channel: Any = grpc.secure_channel(f"127.0.0.1:{port}", credentials, own)
+    options = [("grpc.use_local_subchannel_pool", 1)]  # channels of one process would share a connection
+    channel: Any = grpc.secure_channel(f"127.0.0.1:{port}", credentials, options)
     with channel:
         down, up = channel.unary_stream("/Floor/Down"), channel.stream_unary("/Floor/Up")
         while True:

@@ -44,8 +44,8 @@ def test_every_field_of_every_mapping_is_described() -> None:
 
 
 def test_a_long_description_stands_once() -> None:
-    told = [line.partition("): ")[2] for line in fields().splitlines() if line.startswith("- `")]
-    long = [text for text in told if len(text) > 100]
+    descriptions = [line.partition("): ")[2] for line in fields().splitlines() if line.startswith("- `")]
+    long = [text for text in descriptions if len(text) > 100]
     assert len(long) == len(set(long)) > 100
     assert len(re.findall("Alternative from another Python package", fields())) == 1
 
@@ -73,22 +73,24 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ("SemiAnAgg", "- `order` (Paper, Code; default `Paper`): "),
         ("Anchors", "- `objective` ([ServerObjectiveSlot](#serverobjectiveslot); default `taskLoss`): "),
         ("BothMixup", '- `alpha` (decimal above 0; default `"0.75"`): '),
-        ("SiloSpec", "- `labels` (None, All, Partial; default `None`): "),
+        ("SiloSpec", "- `labels` (XX"),
+        ("ServerData", "- `onBadImage` (default `Refuse`): "),
+        ("Condition", "- `reason` (CamelCase; required): "),
         ("ModelSpec", "- `initial` (relative path): "),
         (
             "ServerData",
-            "- `classMap` (mapping, at most 1000 fields; values: text, 1 to 256 characters; default empty): ",
+            "- `classMap` (mapping, at most 1000 fields; values: text, 1 to 256 characters): ",
         ),
         ("SiloStatus", "- `connected` (true or false; default `false`): "),
         ("Condition", '- `message` (text, at most 1024 characters; default `""`): '),
         (
             "FederationStatus",
-            "- `conditions` (list, at most 16 items; items: [Condition](#condition); default empty): ",
+            "- `conditions` (list, at most 16 items; items: [Condition](#condition)): ",
         ),
         (
             "Resources",
             "- `limits` (mapping, at most 16 fields; values: an amount such as 500m or 20Gi or integer, "
-            "0 to 9007199254740992; default empty): ",
+            "0 to 9007199254740992): ",
         ),
     ],
 )
