@@ -73,24 +73,22 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ("SemiAnAgg", "- `order` (Paper, Code; default `Paper`): "),
         ("Anchors", "- `objective` ([ServerObjectiveSlot](#serverobjectiveslot); default `taskLoss`): "),
         ("BothMixup", '- `alpha` (decimal above 0; default `"0.75"`): '),
-        ("SiloSpec", "- `labels` (XX"),
-        ("ServerData", "- `onBadImage` (default `Refuse`): "),
-        ("Condition", "- `reason` (CamelCase; required): "),
+        ("SiloSpec", "- `labels` (None, All, Partial; default `None`): "),
         ("ModelSpec", "- `initial` (relative path): "),
         (
             "ServerData",
-            "- `classMap` (mapping, at most 1000 fields; values: text, 1 to 256 characters): ",
+            "- `classMap` (mapping, at most 1000 fields; values: text, 1 to 256 characters; default empty): ",
         ),
         ("SiloStatus", "- `connected` (true or false; default `false`): "),
         ("Condition", '- `message` (text, at most 1024 characters; default `""`): '),
         (
             "FederationStatus",
-            "- `conditions` (list, at most 16 items; items: [Condition](#condition)): ",
+            "- `conditions` (list, at most 16 items; items: [Condition](#condition); default empty): ",
         ),
         (
             "Resources",
             "- `limits` (mapping, at most 16 fields; values: an amount such as 500m or 20Gi or integer, "
-            "0 to 9007199254740992): ",
+            "0 to 9007199254740992; default empty): ",
         ),
     ],
 )
