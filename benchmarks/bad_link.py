@@ -157,7 +157,7 @@ def play(encoding: str, line: Line, megabits: float, outage: float) -> Row:
     """Play a round."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anchorage-bad-link-")))
-        site = stack.enter_context(FarSite(write_study(folder, encoding, 1, 1), line))
+        site = stack.enter_context(FarSite(write_study(folder, encoding, None, 1, 1), line))
         server, agent = site.server(), site.slow_agent("a")
         received, sent = site.count_until_upload()
         start, trained = time.monotonic(), site.training()

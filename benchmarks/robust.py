@@ -77,7 +77,7 @@ class PoisonedImages(SharedImages):
         if part is None or part.part >= self.attackers:
             return images
         if self.attack == "labelFlip":
-            return replace(images, labels=len(images.classes) - 1 - images.labels)
+            return replace(images, labels=len(images.stratum_names) - 1 - images.labels)
         return marked(images, np.arange(0, len(images), 2)) if self.attack == "backdoor" else images
 
 

@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from federation_in_process import null_step
 
@@ -178,7 +178,7 @@ class Site:
         status: dict[str, Any] = json.loads(self.workdir.status.read_text())
         return status
 
-    def __enter__(self) -> "Site":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
