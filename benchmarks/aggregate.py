@@ -67,9 +67,9 @@ def measure(silos: int, parameters: int, rounds: int, folder: Path) -> dict[str,
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for counted in range(-1, rounds):
         for name, work in works.items():
-            taken = timed(work)
+            elapsed = timed(work)
             if counted >= 0:
-                seconds[name].append(taken)
+                seconds[name].append(elapsed)
     median = {name: statistics.median(values) for name, values in seconds.items()}
     read_bytes, moved = silos * layout.nbytes, (silos + 1) * layout.nbytes
     bandwidth = read_bytes / median["floor"]

@@ -158,11 +158,11 @@ def main() -> None:
     floor = []
     with ThreadPoolExecutor(THREADS) as pool:
         for number in range(-2, arguments.commits):
-            taken = {federation.silos: federation.commit(number + 2) for federation in federations}
+            durations = {federation.silos: federation.commit(number + 2) for federation in federations}
             lowest = read_two(pool, updates[number % DISTINCT_UPDATES], updates[(number + 1) % DISTINCT_UPDATES])
             if number >= 0:
                 floor.append(lowest)
-                for silos, value in taken.items():
+                for silos, value in durations.items():
                     seconds[silos].append(value)
     first = statistics.median(seconds[arguments.silos[0]])
     rows = []
@@ -172,9 +172,11 @@ def main() -> None:
         row = {"silos": silos, "median_s": median, "floor_median_s": lowest, "ratio": median / lowest}
         rows.append({**row, "ratio_to_first": median / first, "model_bytes": layout.nbytes})
         print(f"{silos:5d}  {median * 1e3:9.2f}  {median / first:16.2f}  {lowest * 1e3:8.2f}")
-    whole = print_federations(arguments.silos, arguments.federation_parameters, arguments.federation_commits)
+    federation_rows = print_federations(arguments.silos, arguments.federation_parameters, arguments.federation_commits)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"benchmark": "async", "rows": rows, "federations": whole}, indent=2))
+        arguments.json.write_text(
+            json.dumps({"benchmark": "async", "rows": rows, "federations": federation_rows}, indent=2)
+        )
 
 
 if __name__ == "__main__":

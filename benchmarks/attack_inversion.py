@@ -216,8 +216,8 @@ class Federation:
     ) -> dict[str, Floats] | None:
         """Return the mean of what one silo lets out of a run with the same weights in every round."""
         with self.silo(held, policy) as silo:
-            found = [change for _ in range(self.rounds) if (change := silo.update(arrays)) is not None]
-        return {name: np.mean([change[name] for change in found], axis=0) for name in arrays} if found else None
+            changes = [change for _ in range(self.rounds) if (change := silo.update(arrays)) is not None]
+        return {name: np.mean([change[name] for change in changes], axis=0) for name in arrays} if changes else None
 
     @contextmanager
     def silo(self, held: NDArray[np.int64], policy: Policy) -> Iterator[Silo]:
@@ -263,10 +263,10 @@ def planted(
     arrays = federation.start()
     if aimed:
         arrays["encoder.conv2.weight"] *= GAIN  # the layer's input in large numbers, against noise in the biases
-    seen = features(tensors(arrays), torch.from_numpy(public)).sum(1).numpy()
+    activations = features(tensors(arrays), torch.from_numpy(public)).sum(1).numpy()
     weight, bias = arrays["encoder.dense.weight"], arrays["encoder.dense.bias"]
     count = AIMED if aimed else len(bias)
-    edges = np.linspace(*np.quantile(seen, (1 - 2 / IMAGES, 1.0) if aimed else (0.0, 1.0)), count)
+    edges = np.linspace(*np.quantile(activations, (1 - 2 / IMAGES, 1.0) if aimed else (0.0, 1.0)), count)
     scale = (0.1 if aimed else 1.0) / (edges[-1] - edges[0])
     weight[:], bias[:] = scale, -1e3
     bias[:count] = -scale * edges
@@ -288,10 +288,10 @@ def planted_one(federation: Federation, policy: Policy, public: Floats, held: ND
     """Plant one row everywhere, which only what is brighter than nearly all digits passes; return candidates, [2, 1, 8, 8]."""
     arrays = federation.start()
     arrays["encoder.conv2.weight"] *= GAIN
-    seen = features(tensors(arrays), torch.from_numpy(public)).sum(1).numpy()
+    activations = features(tensors(arrays), torch.from_numpy(public)).sum(1).numpy()
     weight, bias = arrays["encoder.dense.weight"], arrays["encoder.dense.bias"]
-    weight[:] = 0.1 / (4 * seen.std())
-    bias[:] = -weight[0, 0] * np.quantile(seen, 1 - 0.5 / IMAGES)
+    weight[:] = 0.1 / (4 * activations.std())
+    bias[:] = -weight[0, 0] * np.quantile(activations, 1 - 0.5 / IMAGES)
     arrays["classifier.weight"][:] = np.linspace(-1, 1, len(CLASSES))[:, None] * 8 / len(bias)
     arrays["classifier.bias"][:] = 0
     change = federation.update(arrays, held, policy)
@@ -308,26 +308,26 @@ def directions(
     """Plant one row everywhere, in every `each` rounds another one, for what looks most as a digit does; return candidates, [k, 1, 8, 8]."""
     start, draws = federation.start(), np.random.default_rng(1)
     start["encoder.conv2.weight"] *= GAIN
-    seen = features(tensors(start), torch.from_numpy(moved(public, draws))).numpy().astype(np.float64)
-    middle, spread = seen.mean(0), np.cov(seen.T)
+    activations = features(tensors(start), torch.from_numpy(moved(public, draws))).numpy().astype(np.float64)
+    middle, spread = activations.mean(0), np.cov(activations.T)
     spread += 0.1 * np.trace(spread) / len(spread) * np.eye(len(spread))
-    found: list[Floats] = []
+    mean_rows: list[Floats] = []
     with federation.silo(held, policy) as silo:
         for _ in range(federation.rounds // each):
-            row = np.linalg.solve(spread, seen[draws.integers(len(seen))] - middle)
-            row *= 0.025 / (seen @ row).std()
+            row = np.linalg.solve(spread, activations[draws.integers(len(activations))] - middle)
+            row *= 0.025 / (activations @ row).std()
             arrays = {name: array.copy() for name, array in start.items()}
             arrays["encoder.dense.weight"][:] = row
-            arrays["encoder.dense.bias"][:] = -np.quantile(seen @ row, 1 - 0.5 / IMAGES)
+            arrays["encoder.dense.bias"][:] = -np.quantile(activations @ row, 1 - 0.5 / IMAGES)
             outputs = len(arrays["encoder.dense.bias"])
             arrays["classifier.weight"][:] = np.linspace(-1, 1, len(CLASSES))[:, None] * 8 / outputs
             arrays["classifier.bias"][:] = 0
             changes = [change for _ in range(each) if (change := silo.update(arrays)) is not None]
             if step := sum(change["encoder.dense.bias"].mean() for change in changes):
-                found.append(sum(change["encoder.dense.weight"].mean(0) for change in changes) / step)
+                mean_rows.append(sum(change["encoder.dense.weight"].mean(0) for change in changes) / step)
     if not federation.let_out:
         return None
-    wanted = torch.from_numpy(np.array(found, np.float32).reshape(len(found), len(middle)))
+    wanted = torch.from_numpy(np.array(mean_rows, np.float32).reshape(len(mean_rows), len(middle)))
     return inverted(tensors(start), wanted, torch.from_numpy(public), 1.0)
 
 
@@ -335,8 +335,8 @@ def moved(images: Floats, draws: np.random.Generator) -> Floats:
     """Return images, [n, 1, 8, 8], four times over, moved by a pixel at most as training moves them."""
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     by = draws.integers(0, 3, (4, len(images), 2))
-    found = [padded[i, :, y : y + SIDE, x : x + SIDE] for each in by for i, (y, x) in enumerate(each)]
-    return np.array(found, np.float32)
+    crops = [padded[i, :, y : y + SIDE, x : x + SIDE] for each in by for i, (y, x) in enumerate(each)]
+    return np.array(crops, np.float32)
 
 
 def inverted(arrays: dict[str, Tensor], wanted: Tensor, public: Tensor, noise: float) -> Floats:
@@ -365,7 +365,7 @@ def gradient(federation: Federation, policy: Policy, groups: Sequence[NDArray[np
     arrays = tensors(start)
     names = sorted(arrays)
     parameters = [arrays[name].requires_grad_() for name in names]
-    found = []
+    reconstructions = []
     for group in groups:
         change = federation.update(start, group, policy)
         if change is None:
@@ -380,9 +380,9 @@ def gradient(federation: Federation, policy: Policy, groups: Sequence[NDArray[np
         for _ in range(steps):
             hidden = relu(features(arrays, x) @ arrays["encoder.dense.weight"].T + arrays["encoder.dense.bias"])
             logits = hidden @ arrays["classifier.weight"].T + arrays["classifier.bias"]
-            own = torch.autograd.grad(cross_entropy(logits, labels), parameters, create_graph=True)
-            dot = sum((a * b).sum() for a, b in zip(own, target, strict=True))
-            lengths = [sum((a * a).sum() for a in side).sqrt() for side in (own, target)]
+            gradients = torch.autograd.grad(cross_entropy(logits, labels), parameters, create_graph=True)
+            dot = sum((a * b).sum() for a, b in zip(gradients, target, strict=True))
+            lengths = [sum((a * a).sum() for a in side).sqrt() for side in (gradients, target)]
             rough = (x.diff(dim=2).abs().mean() + x.diff(dim=3).abs().mean()) * 1e-3
             optimiser.zero_grad()
             (x.grad,) = torch.autograd.grad(1 - dot / (lengths[0] * lengths[1]) + rough, x)
@@ -390,8 +390,8 @@ def gradient(federation: Federation, policy: Policy, groups: Sequence[NDArray[np
             schedule.step()
             with torch.no_grad():
                 x.clamp_(0, 1)
-        found.append(x.detach().numpy())
-    return np.concatenate(found) if found else None
+        reconstructions.append(x.detach().numpy())
+    return np.concatenate(reconstructions) if reconstructions else None
 
 
 def count_read(candidates: Floats, private: Floats) -> int:
@@ -466,11 +466,11 @@ def main() -> None:
                 federation.let_out = 0
             candidates = attacks[attack](policy)
             read = count_read(candidates, private) if candidates is not None and len(candidates) else 0
-            left = max(federation.let_out for federation in (wide, honest, shared))
+            updates = max(federation.let_out for federation in (wide, honest, shared))
             row = {"protection": protection, "policy": fields, "attack": attack, "read": read, "images": IMAGES}
-            rows.append({**row, "rounds": options.rounds, "updates": left, "refused": candidates is None})
+            rows.append({**row, "rounds": options.rounds, "updates": updates, "refused": candidates is None})
             print(
-                f"{protection:24} {attack:19} {read:3} of {IMAGES}, {left} updates{' (refused)' if candidates is None else ''}",
+                f"{protection:24} {attack:19} {read:3} of {IMAGES}, {updates} updates{' (refused)' if candidates is None else ''}",
                 flush=True,
             )
     honest_accuracy = {}
@@ -484,8 +484,8 @@ def main() -> None:
             honest_accuracy[protection] = accuracy(images, order, policy, options.honest)
             print(f"{protection:24} accuracy of an honest federation {honest_accuracy[protection]:.3f}", flush=True)
     if options.json:
-        found = {"benchmark": "attack-inversion", "rows": rows, "accuracy": honest_accuracy}
-        options.json.write_text(json.dumps(found, indent=2))
+        report = {"benchmark": "attack-inversion", "rows": rows, "accuracy": honest_accuracy}
+        options.json.write_text(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

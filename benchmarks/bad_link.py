@@ -110,11 +110,11 @@ class FarSite(SlowSite):
 
     def wait(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask for the silo's status until something holds of it, or the server has ended."""
-        found: dict[str, Any] = {}
+        silo: dict[str, Any] = {}
         with suppress(OSError):
-            while not holds(found := self.status()["silos"][0]):
+            while not holds(silo := self.status()["silos"][0]):
                 time.sleep(POLL_SECONDS)
-        return found
+        return silo
 
     def count_until_upload(self) -> tuple[int, int]:
         """Wait for the upload, and return what the line counted shortly before it."""
@@ -126,8 +126,8 @@ class FarSite(SlowSite):
 
     def training(self) -> tuple[int, int]:
         """Return what another training would change at the silo: the file of its announcement is written anew."""
-        found = (self.workdir.silo("a") / "state" / "announced.bin").stat()
-        return found.st_ino, found.st_mtime_ns
+        stat = (self.workdir.silo("a") / "state" / "announced.bin").stat()
+        return stat.st_ino, stat.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Row:
     encoding: str
     update: float
     """Bytes of its chunks, as they travel."""
-    arrived: float
+    received: float
     """Bytes of payload that arrived."""
     sent: float
     """Bytes that were put on the line."""
@@ -157,9 +157,9 @@ def play(encoding: str, line: Line, megabits: float, outage: float) -> Row:
     """Play a round."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anchorage-bad-link-")))
-        site = stack.enter_context(FarSite(write_study(folder, encoding, 1, 1), line))
+        site = stack.enter_context(FarSite(write_study(folder, encoding, None, 1, 1), line))
         server, agent = site.server(), site.slow_agent("a")
-        arrived, sent = site.count_until_upload()
+        received, sent = site.count_until_upload()
         start, trained = time.monotonic(), site.training()
         half = site.wait(
             lambda silo: silo["secondsLeft"] is not None and time.monotonic() - start >= silo["secondsLeft"]
@@ -167,15 +167,15 @@ def play(encoding: str, line: Line, megabits: float, outage: float) -> Row:
         line.cut(off=True)
         time.sleep(outage)
         line.cut(off=False)
-        whole = time.monotonic()
+        restored_at = time.monotonic()
         site.wait(lambda silo: silo["connected"] and (silo["rate"] > 0 or silo["state"] != "Uploading"))
-        back = time.monotonic() - whole
+        back = time.monotonic() - restored_at
         site.wait(lambda silo: silo["state"] != "Uploading")
-        seconds, (arrived_then, sent_then) = time.monotonic() - start, line.counted()
+        seconds, (received_then, sent_then) = time.monotonic() - start, line.counted()
         site.finish(server, agent)
         same, update = site.training() == trained, float(site.records()[1]["bytesUp"])
     floor = update * 8 / (megabits * 1e6) + outage
-    moved = arrived_then - arrived, sent_then - sent
+    moved = received_then - received, sent_then - sent
     return Row(encoding, update, *moved, seconds, floor, half["secondsLeft"], back, same)
 
 
@@ -210,18 +210,18 @@ def main() -> int:
     with line_of(arguments.megabits, arguments.loss) as line:
         row = play(arguments.encoding, line, arguments.megabits, arguments.outage)
     print(
-        f"{row.encoding}: {row.update / 1e6:.2f} MB; arrived {row.arrived / 1e6:.2f} MB, {row.arrived / row.update:.3f} times, "
+        f"{row.encoding}: {row.update / 1e6:.2f} MB; arrived {row.received / 1e6:.2f} MB, {row.received / row.update:.3f} times, "
         f"sent {row.sent / 1e6:.2f} MB, {row.sent / row.update:.3f} times\n"
         f"{row.seconds:.1f} s, floor {row.floor:.1f} s with an outage of {arguments.outage:.0f} s; {row.told_left} s were said to be left "
         f"when it began; the next chunk came {row.back:.1f} s after it; trained {'once' if row.same_training else 'AGAIN'}"
     )
     if arguments.json:
-        found = {
+        report = {
             "benchmark": "bad_link",
             "row": vars(row),
             "line": {"megabits": arguments.megabits, "loss": arguments.loss, "outage": arguments.outage},
         }
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0
 
 

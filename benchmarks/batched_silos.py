@@ -47,10 +47,10 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 def one_by_one(models: list[nn.Module], images: Tensor, labels: Tensor) -> None:
     """Train each silo's network."""
-    for model, own, classes in zip(models, images, labels, strict=True):
+    for model, batch, classes in zip(models, images, labels, strict=True):
         parameters = list(model.parameters())
         for _ in range(STEPS):
-            gradients = torch.autograd.grad(cross_entropy(model(own), classes), parameters)
+            gradients = torch.autograd.grad(cross_entropy(model(batch), classes), parameters)
             with torch.no_grad():
                 for parameter, gradient in zip(parameters, gradients, strict=True):
                     parameter.sub_(gradient, alpha=RATE)
@@ -61,8 +61,8 @@ def at_once(models: list[nn.Module], images: Tensor, labels: Tensor) -> None:
     weights, buffers = stack_module_state(models)
     shape = copy.deepcopy(models[0]).to("meta")
 
-    def loss(weights: dict[str, Tensor], buffers: dict[str, Tensor], own: Tensor, classes: Tensor) -> Tensor:
-        return cross_entropy(functional_call(shape, (weights, buffers), (own,)), classes)
+    def loss(weights: dict[str, Tensor], buffers: dict[str, Tensor], batch: Tensor, classes: Tensor) -> Tensor:
+        return cross_entropy(functional_call(shape, (weights, buffers), (batch,)), classes)
 
     step = vmap(grad(loss))
     for _ in range(STEPS):

@@ -35,8 +35,8 @@ TARGETS = {"NextCommit": 120.0, "secondStart": 15.0}
 def commits(namespace: Namespace, study: str) -> list[float]:
     """Return when each round was committed, the first model included, by the server's records; none while the server is away."""
     command = ("python3", "-m", "anchorage_server.read", "--state", "/var/lib/anchorage", "rounds")
-    said = namespace.kubectl("exec", f"{study}-server-0", "--", *command, check=False)
-    return [float(record["time"]) for record in json.loads(said)] if said.startswith("[") else []
+    output = namespace.kubectl("exec", f"{study}-server-0", "--", *command, check=False)
+    return [float(record["time"]) for record in json.loads(output)] if output.startswith("[") else []
 
 
 def next_commit(namespace: Namespace, study: str, since: float) -> float:
@@ -68,8 +68,8 @@ def drain(namespace: Namespace) -> dict[str, float]:
 
 
 def _uid(namespace: Namespace, pod: str) -> str:
-    found = namespace.get("pod", pod)
-    return "" if found is None else str(found["metadata"]["uid"])
+    current = namespace.get("pod", pod)
+    return "" if current is None else str(current["metadata"]["uid"])
 
 
 def upgrade(namespace: Namespace) -> dict[str, float]:
@@ -83,9 +83,9 @@ def upgrade(namespace: Namespace) -> dict[str, float]:
     namespace.install_chart(values=newer(namespace))
     figures = {"operatorReplaced": time.time() - begun}
     namespace.eventually("all are new", lambda: all(is_newer(namespace.pod(f"{name}-server-0")) for name in STUDIES))
-    seen = time.time()
-    figures["allServersReplaced"] = seen - begun
-    figures["allTrainAgain"] = seen - begun + max(next_commit(namespace, name, seen) for name in STUDIES)
+    replaced_at = time.time()
+    figures["allServersReplaced"] = replaced_at - begun
+    figures["allTrainAgain"] = replaced_at - begun + max(next_commit(namespace, name, replaced_at) for name in STUDIES)
     pauses = [_longest_pause(commits(namespace, name), begun) for name in STUDIES]
     figures["longestBetweenCommits"] = max(pauses)
     namespace.kubectl("delete", "federation", *STUDIES)
@@ -147,11 +147,11 @@ def main() -> None:
         for day in (drain, upgrade, hand_over):
             with Namespace.made(place, "days") as namespace:
                 namespace.install_chart()
-                found = day(namespace)
-            for name, seconds in found.items():
+                durations = day(namespace)
+            for name, seconds in durations.items():
                 target = next((f"   target {most:g}" for part, most in TARGETS.items() if part in name), "")
                 print(f"{name:22} {seconds:7.1f}{target}", flush=True)
-            figures |= found
+            figures |= durations
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2))
 

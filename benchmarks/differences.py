@@ -55,15 +55,15 @@ def packed(update: ModelBytes, received: ModelBytes) -> dict[str, float]:
     begun = time.process_time()
     chunks = [source.chunk(index) for index in range(len(update.chunks))]
     between = time.process_time()
-    arrived = ModelBuffer(lambda nbytes: np.zeros(nbytes, np.uint8))
-    arrived.receive(update.manifest)
-    sink = Restored(arrived, received)
+    receiver = ModelBuffer(lambda nbytes: np.zeros(nbytes, np.uint8))
+    receiver.receive(update.manifest)
+    sink = Restored(receiver, received)
     for index, chunk in enumerate(chunks):
         sink.write(index, chunk)
     ended = time.process_time()
     megabytes = update.layout.nbytes / 1e6
-    left = sum(map(len, chunks)) / update.layout.nbytes
-    return {"left": left, "pack_mb_s": megabytes / (between - begun), "unpack_mb_s": megabytes / (ended - between)}
+    share = sum(map(len, chunks)) / update.layout.nbytes
+    return {"left": share, "pack_mb_s": megabytes / (between - begun), "unpack_mb_s": megabytes / (ended - between)}
 
 
 class Federation:
@@ -94,17 +94,17 @@ class Federation:
 
     def play(self, number: int) -> dict[str, float]:
         """Play a round; return what is left of an update, and its accuracy on the silo's own validation images."""
-        updates = [self._trained(learner, number) for learner in self._learners]
+        updates = [self._train(learner, number) for learner in self._learners]
         row = {**packed(updates[0][0], self.global_model), "accuracy": updates[0][1], "round": number}
         mean = weighted_mean([update for update, _ in updates], [1.0] * SILOS, self.up)
-        self.global_model = self.global_model.replaced(mean)
+        self.global_model = self.global_model.with_tensors(mean)
         return row
 
-    def _trained(self, learner: TorchSiloLearner, number: int) -> tuple[ModelBytes, float]:
+    def _train(self, learner: TorchSiloLearner, number: int) -> tuple[ModelBytes, float]:
         buffer = np.empty(self.up.nbytes, np.uint8)
         task = Task(str(number), TaskKind.TRAIN, number, self.global_model.manifest)
-        said = learner.train(task, self.global_model.buffer(), lambda nbytes: buffer, lambda done, total: 0)
-        right, total = said.auxiliary_data["validation"].tolist()
+        update = learner.train(task, self.global_model.buffer(), lambda nbytes: buffer, lambda done, total: 0)
+        right, total = update.auxiliary_data["validation"].tolist()
         return ModelBytes.of(self.up, buffer), right / total
 
 

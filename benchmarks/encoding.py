@@ -49,9 +49,9 @@ def seconds(work: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def measure(coding: Coding, found: Layout, base: NDArray[np.uint8], update: NDArray[np.uint8]) -> dict[str, float]:
+def measure(coding: Coding, tensors: Layout, base: NDArray[np.uint8], update: NDArray[np.uint8]) -> dict[str, float]:
     """Return share of the bytes, and GB/s of rounding at the silo, encoding, and decoding at the server."""
-    encoding, all_spans = Encoding(coding, found, found), spans(found.nbytes)
+    encoding, all_spans = Encoding(coding, tensors, tensors), spans(tensors.nbytes)
     encoding.round_update(update, base)
     rounding = seconds(lambda: encoding.round_update(update, base))  # rounding twice is rounding once
     codes = [encoding.encode(i, update[a:b].data, base[a:b].data) or b"" for i, (a, b) in enumerate(all_spans)]
@@ -61,9 +61,9 @@ def measure(coding: Coding, found: Layout, base: NDArray[np.uint8], update: NDAr
         lambda: [encoding.encode(i, update[a:b].data, base[a:b].data) for i, (a, b) in enumerate(all_spans)]
     )
     back = seconds(lambda: deque(decoded(encoding, codes, base), maxlen=0))  # a chunk is written away before the next
-    gigabytes = found.nbytes / 1e9
+    gigabytes = tensors.nbytes / 1e9
     return {
-        "share": sum(map(len, codes)) / found.nbytes,
+        "share": sum(map(len, codes)) / tensors.nbytes,
         "round_gb_s": gigabytes / rounding,
         "encode_gb_s": gigabytes / encoded,
         "decode_gb_s": gigabytes / back,
@@ -80,13 +80,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    found, draw = layout(), np.random.default_rng(0)
-    values = draw.standard_normal(found.nbytes // 4, np.float32) * np.float32(0.05)
+    tensors, draw = layout(), np.random.default_rng(0)
+    values = draw.standard_normal(tensors.nbytes // 4, np.float32) * np.float32(0.05)
     change = draw.standard_normal(len(values), np.float32) * np.float32(0.002)
     base, update = values.view(np.uint8), (values + change).view(np.uint8)
-    floor = found.nbytes / 1e9 / seconds(update.copy)
-    rows = {name: measure(coding, found, base, update.copy()) for name, coding in CODINGS.items()}
-    print(f"{found.nbytes / 1e6:.1f} MB; a copy: {floor:.1f} GB/s")
+    floor = tensors.nbytes / 1e9 / seconds(update.copy)
+    rows = {name: measure(coding, tensors, base, update.copy()) for name, coding in CODINGS.items()}
+    print(f"{tensors.nbytes / 1e6:.1f} MB; a copy: {floor:.1f} GB/s")
     for name, row in rows.items():
         speeds = ", ".join(f"{key.removesuffix('_gb_s')} {row[key]:.2f} GB/s" for key in row if key != "share")
         print(f"{name}: {row['share']:.1%} of the bytes, {speeds}")

@@ -41,7 +41,8 @@ class Floor:
     nbytes : int
         Bytes that each of them receives and sends in a round.
     in_one_process : bool
-        Whether the clients are threads of one process, each with a connection of its own.
+        Whether the clients are threads of one process, each with a connection of its own. They keep nothing of what they receive, and all send the
+        same.
     """
 
     def __init__(self, silos: int, nbytes: int = DEFAULT_BYTES, *, in_one_process: bool = False) -> None:
@@ -54,7 +55,7 @@ class Floor:
         port = self._pipe.recv()
         processes, clients = (1, silos) if in_one_process else (silos, 1)
         for _ in range(processes):
-            arguments = (port, self._folder.name, clients)
+            arguments = (port, self._folder.name, clients, nbytes)
             self._processes.append(context.Process(target=_run_clients, args=arguments, daemon=True))
             self._processes[-1].start()
         self._pipe.recv()
@@ -166,23 +167,30 @@ def _serve(pipe: Connection, folder: str, silos: int, nbytes: int) -> None:
         pipe.send(turns.play())
 
 
-def _run_clients(port: int, folder: str, clients: int) -> None:
-    threads = [threading.Thread(target=_run_client, args=(port, folder)) for _ in range(clients)]
+def _run_clients(port: int, folder: str, clients: int, nbytes: int) -> None:
+    chunks = [os.urandom(min(MIB, nbytes - start)) for start in range(0, nbytes, MIB)] if clients > 1 else None
+    threads = [threading.Thread(target=_run_client, args=(port, folder, chunks)) for _ in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def _run_client(port: int, folder: str) -> None:
+def _run_client(port: int, folder: str, chunks: list[bytes] | None) -> None:
     key, certificate, authority = (Path(folder, name).read_bytes() for name in ("key.pem", "cert.pem", "ca.pem"))
     credentials = grpc.ssl_channel_credentials(authority, key, certificate)
-    own = [("grpc.use_local_subchannel_pool", 1)]  # channels of one process would share a connection
-    channel: Any = grpc.secure_channel(f"127.0.0.1:{port}", credentials, own)
+    options = [("grpc.use_local_subchannel_pool", 1)]  # channels of one process would share a connection
+    channel: Any = grpc.secure_channel(f"127.0.0.1:{port}", credentials, options)
     with channel:
         down, up = channel.unary_stream("/Floor/Down"), channel.stream_unary("/Floor/Up")
         while True:
-            up(iter(list(down(b"", wait_for_ready=True))))
+            received = down(b"", wait_for_ready=True)
+            if chunks is None:
+                up(iter(list(received)))
+            else:
+                for _ in received:
+                    pass
+                up(iter(chunks))
 
 
 if __name__ == "__main__":

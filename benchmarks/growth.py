@@ -215,23 +215,23 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=int, help="of the one axis that --only names")
     parser.add_argument("--here", action="store_true", help="measure one size in this process and print JSON")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    if given.sizes and len(given.only) > 1:
+    arguments = parser.parse_args()
+    if arguments.sizes and len(arguments.only) > 1:
         parser.error("--sizes needs --only with one axis")
-    if given.here:
+    if arguments.here:
         with tempfile.TemporaryDirectory(prefix="anchorage-growth-") as name:
-            print(json.dumps(AXES[given.only[0]].measure(given.sizes[0], Path(name))))
+            print(json.dumps(AXES[arguments.only[0]].measure(arguments.sizes[0], Path(name))))
         return
     rows = {}
-    for axis in given.only:
+    for axis in arguments.only:
         if axis == "federations" and "KUBECONFIG" not in os.environ:
             print("federations: not measured; KUBECONFIG names no cluster")
             continue
-        sizes = given.sizes or AXES[axis].sizes
+        sizes = arguments.sizes or AXES[axis].sizes
         rows[axis] = {size: measured(axis, size) for size in sizes}
         show(axis, sizes, list(rows[axis].values()))
-    if given.json:
-        given.json.write_text(json.dumps({"benchmark": "growth", "axes": rows}, indent=2) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"benchmark": "growth", "axes": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -224,32 +224,38 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=32, help="images of a silo")
     parser.add_argument("--repeats", type=int, default=2, help="later rounds of the silo that trains everything")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     rows = []
-    for silos in given.silos:
-        row = measure_rounds(silos, given.rounds, given.images)
+    for silos in arguments.silos:
+        row = measure_rounds(silos, arguments.rounds, arguments.images)
         rows.append(row)
-        beside = row["bytes_up"] - row["trainable_bytes"]
+        overhead = row["bytes_up"] - row["trainable_bytes"]
         print(
             f"{silos} silos, {row['rounds']} rounds: round {row['round_s']:.3f} s, slowest training {row['training_s']:.3f} s\n"
             f"  gap {row['gap_s']:.3f} s, least {row['gap_min_s']:.3f} (target {GAP_SECONDS:.2f}); "
             f"of it aggregation to dispatch {row['server_s']:.4f} s\n"
-            f"  bytes up per silo and round {row['bytes_up']:.0f}: {row['trainable_bytes']} trainable and {beside:.0f} "
+            f"  bytes up per silo and round {row['bytes_up']:.0f}: {row['trainable_bytes']} trainable and {overhead:.0f} "
             f"(target {BYTES_BESIDE}); first task {row['first_bytes_down'] / 1e6:.1f} MB",
             flush=True,
         )
-    first, later, head = measure_silo("Head", given.images, 20)
-    _, everything, whole = measure_silo("All", given.images, given.repeats)
+    first, later, head = measure_silo("Head", arguments.images, 20)
+    _, everything, model_bytes = measure_silo("All", arguments.images, arguments.repeats)
     rows.append(
-        {"images": given.images, "first_s": first, "head_s": later, "all_s": everything, "faster": everything / later}
+        {
+            "images": arguments.images,
+            "first_s": first,
+            "head_s": later,
+            "all_s": everything,
+            "faster": everything / later,
+        }
     )
     print(
-        f"a silo of {given.images} images: head {later:.4f} s a round (the first, which encodes, {first:.2f} s; update {head} bytes), "
-        f"everything {everything:.2f} s ({whole} bytes): {everything / later:.0f} times faster (target {FASTER:.0f}), "
+        f"a silo of {arguments.images} images: head {later:.4f} s a round (the first, which encodes, {first:.2f} s; update {head} bytes), "
+        f"everything {everything:.2f} s ({model_bytes} bytes): {everything / later:.0f} times faster (target {FASTER:.0f}), "
         f"{11 * everything / (first + 10 * later):.0f} times over 11 rounds with the encoding"
     )
-    if given.json:
-        given.json.write_text(json.dumps({"benchmark": "head-rounds", "rows": rows}, indent=2) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"benchmark": "head-rounds", "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -143,13 +143,13 @@ def measure(
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(images)))
     batches = order.split(BATCH)
     input_epoch(views, batches[:1])  # which encodes all, where an encoder is frozen
-    taken = least(partial(input_epoch, views, batches), repeats) / len(batches)
+    seconds = least(partial(input_epoch, views, batches), repeats) / len(batches)
     step = least(partial(step_epoch, network, views, batches[:4]), repeats) / len(batches[:4])
     return {
-        "images_per_second": BATCH / taken,
-        "input_ms": 1e3 * taken,
+        "images_per_second": BATCH / seconds,
+        "input_ms": 1e3 * seconds,
         "step_ms": 1e3 * step,
-        "waiting": taken / (taken + step),
+        "waiting": seconds / (seconds + step),
     }
 
 
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     reading.IN_MEMORY_BYTES = 0  # whatever may lie in the store does
     rows: dict[str, dict[str, Any]] = {}
@@ -177,25 +177,27 @@ def main() -> None:
         }
         for title, (side, channels, write) in sites.items():
             claim = title.lower().replace(" ", "-")
-            write_site(folder / claim, given.images, side, write)
+            write_site(folder / claim, arguments.images, side, write)
             model = ModelDescription(
                 network=NETWORK, task=Classification(classes=CLASSES), image_size=side, channels=channels
             )
             section = SiloData(format="ImageFolder", claim_name=claim)
             pictures = read(section, folder, model, 1, store=PictureStore(folder / "store"))[0].images
             assert isinstance(pictures, StoredPictures), "they are in the store"
-            tell(f"{title}, store", measure(pictures, model, "FedAvg", given.repeats))
-            tell(f"{title}, memory", measure(pictures.read(slice(None)), model, "FedAvg", given.repeats))
+            tell(f"{title}, store", measure(pictures, model, "FedAvg", arguments.repeats))
+            tell(f"{title}, memory", measure(pictures.read(slice(None)), model, "FedAvg", arguments.repeats))
             if title == "JPEG 224":
                 frozen = model.model_copy(update={"trainable": "Head"})
-                tell("embeddings", measure(pictures, frozen, "FedAvg", given.repeats))
+                tell("embeddings", measure(pictures, frozen, "FedAvg", arguments.repeats))
             if channels == 3:
                 files = sorted((folder / claim).rglob("*.jpg"))
                 for workers in (0, 1, 2):
-                    seconds = least(partial(loader_epoch, files, side, workers), given.repeats)
+                    seconds = least(partial(loader_epoch, files, side, workers), arguments.repeats)
                     tell(f"{title}, DataLoader {workers}", {"images_per_second": len(files) / seconds})
-    if given.json:
-        given.json.write_text(json.dumps({"benchmark": "input", "images": given.images, "rows": rows}, indent=2) + "\n")
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps({"benchmark": "input", "images": arguments.images, "rows": rows}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -122,15 +122,15 @@ def _serve(pipe: Connection, folder: Path, silos: int, nbytes: int) -> None:
             continue
         number += 1
         task = Task(f"{number}-train", TaskKind.TRAIN, number, model.manifest)
-        start, arrived = time.perf_counter(), 0
+        start, uploads = time.perf_counter(), 0
         for silo in names:
             link.assign(silo, task)
-        while arrived < silos:
+        while uploads < silos:
             match link.next_event(None):
                 case Announced(silo, Announcement(update=manifest)) if manifest is not None:
                     link.permit(silo, task.id, SpoolFile(folder / f"{silo}.spool", manifest))
                 case Arrived(silo):
-                    arrived += 1
+                    uploads += 1
                     link.dismiss(silo, task.id, "Counted")
         pipe.send(time.perf_counter() - start)
 

@@ -73,9 +73,9 @@ class SlowSite(Site):
         """Start a process; the server listens at every silo's address."""
         if module == "anchorage_server":
             names = [self.address(silo.metadata.name) for silo in self.study.silos]
-            given = yaml.safe_load(config.read_text())
-            given |= {"listen": "0.0.0.0:0", "enrolListen": "0.0.0.0:0", "names": [*given["names"], *names]}
-            config.write_text(yaml.safe_dump(given))
+            settings = yaml.safe_load(config.read_text())
+            settings |= {"listen": "0.0.0.0:0", "enrolListen": "0.0.0.0:0", "names": [*settings["names"], *names]}
+            config.write_text(yaml.safe_dump(settings))
         return super().start(module, config, accident)
 
     def slow_agent(self, silo: str) -> Process:

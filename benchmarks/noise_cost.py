@@ -37,12 +37,12 @@ def figures(study: Study, data_root: Path, ratio: float, decoded: DecodedImages)
     def build(*, run: RunDescription, silo: str, **options: Any) -> SiloLearner:
         learner = build_silo_learner(run=run, silo=silo, **options)
         down, up = Layout.from_json(run.down), Layout.from_json(run.up)
-        own = zlib.crc32(f"{seed} {silo}".encode())
+        noise_seed = zlib.crc32(f"{seed} {silo}".encode())
         return PrivateLearner(
             learner,
             down,
             up,
-            Protection(clip_norm=None, noise_std=None, noise_ratio=ratio or None, noise_seed=own),
+            Protection(clip_norm=None, noise_std=None, noise_ratio=ratio or None, noise_seed=noise_seed),
         )
 
     with (
@@ -76,11 +76,12 @@ def main() -> None:
         for study in cell.wanted.studies()[: options.seeds]:
             for ratio in options.ratios:
                 begun, seed = time.perf_counter(), study.federation.spec.seed
-                found = dict(figures(study, root, ratio, decoded))
-                rows.append({"cell": cell.title, "seed": seed, "ratio": ratio, "rounds": study.federation.spec.rounds, "metrics": found})  # fmt: skip
-                told = "  ".join(f"{name} {found[name]:.3f}" for name in options.metrics if name in found)
+                metrics = dict(figures(study, root, ratio, decoded))
+                rounds = study.federation.spec.rounds
+                rows.append({"cell": cell.title, "seed": seed, "ratio": ratio, "rounds": rounds, "metrics": metrics})
+                scores = "  ".join(f"{name} {metrics[name]:.3f}" for name in options.metrics if name in metrics)
                 print(
-                    f"{cell.title}  seed {seed}  ratio {ratio:g}  {told}  {time.perf_counter() - begun:.0f} s",
+                    f"{cell.title}  seed {seed}  ratio {ratio:g}  {scores}  {time.perf_counter() - begun:.0f} s",
                     flush=True,
                 )
                 if options.json:

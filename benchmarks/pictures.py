@@ -68,18 +68,22 @@ def decoding(files: list[Path]) -> dict[str, float]:
         for file in files:
             decode_content(read_content(file), file.name, Input(SIDE, 3))
 
-    alone, whole = in_turn(pillow, trainer, 3)
-    return {"pillow_per_second": len(files) / alone, "decoded_per_second": len(files) / whole, "ratio": whole / alone}
+    alone, pipeline = in_turn(pillow, trainer, 3)
+    return {
+        "pillow_per_second": len(files) / alone,
+        "decoded_per_second": len(files) / pipeline,
+        "ratio": pipeline / alone,
+    }
 
 
 def in_turn(one: Callable[[], object], other: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Return the least processor seconds of two calls that are made in turn."""
     seconds: tuple[list[float], list[float]] = [], []
     for _ in range(repeats):
-        for work, taken in zip((one, other), seconds, strict=True):
+        for work, durations in zip((one, other), seconds, strict=True):
             start = time.process_time()
             work()
-            taken.append(time.process_time() - start)
+            durations.append(time.process_time() - start)
     return min(seconds[0]), min(seconds[1])
 
 
@@ -187,25 +191,25 @@ def main() -> None:
     parser.add_argument("--decoded", type=int, default=500, help="images by which decoding is measured")
     parser.add_argument("--epoch", type=int, default=512, help="images of the epoch")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        files = make_images(folder, given.images)
+        files = make_images(folder, arguments.images)
         steps = in_process(begin, folder / "steps.bin", {"steps": 2})
         epoch = in_process(begin, folder / "epoch.bin", {"epochs": 1})
         measurements: dict[str, Callable[[], dict[str, float]]] = {
-            "decoding": lambda: decoding(files[: given.decoded]),
+            "decoding": lambda: decoding(files[: arguments.decoded]),
             "first start": lambda: in_process(start_trainer, folder, steps, time.time()),
             "second start": lambda: in_process(start_trainer, folder, steps, time.time()),
-            "epoch": lambda: in_process(epochs, folder, epoch, given.epoch),
+            "epoch": lambda: in_process(epochs, folder, epoch, arguments.epoch),
         }
         rows = {}
         for title, measure in measurements.items():
             rows[title] = measure()
             print(f"{title:>12}: " + ", ".join(f"{key} {value:.4g}" for key, value in rows[title].items()), flush=True)
-    if given.json:
-        given.json.write_text(
-            json.dumps({"benchmark": "pictures", "images": given.images, "rows": rows}, indent=2) + "\n"
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps({"benchmark": "pictures", "images": arguments.images, "rows": rows}, indent=2) + "\n"
         )
 
 

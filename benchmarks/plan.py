@@ -54,10 +54,15 @@ def federation(
     }
     written: list[dict[str, Any]] = [{"kind": "Federation", "metadata": {"name": "plan"}, "spec": described}]
     silos = labels.split()
-    for part, said in enumerate(silos):
+    for part, label_use in enumerate(silos):
         partition = {"recipe": "PerClient", "parts": parts or len(silos), "part": part, "alpha": "2"}
-        data = {**pool, "use": "Part", "partition": partition, **({"labelledPercent": 30} if said == "Partial" else {})}
-        silo = {"federation": "plan", "labels": said, "managed": {"data": data}}
+        data = {
+            **pool,
+            "use": "Part",
+            "partition": partition,
+            **({"labelledPercent": 30} if label_use == "Partial" else {}),
+        }
+        silo = {"federation": "plan", "labels": label_use, "managed": {"data": data}}
         written.append({"kind": "Silo", "metadata": {"name": f"silo-{part}"}, "spec": silo})
     return yaml.safe_dump_all(written, sort_keys=False)
 
@@ -186,8 +191,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", type=int, help="index of one example, from 0")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    names = list(EXAMPLES) if given.only is None else [list(EXAMPLES)[given.only]]
+    arguments = parser.parse_args()
+    names = list(EXAMPLES) if arguments.only is None else [list(EXAMPLES)[arguments.only]]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for index, name in enumerate(names):
@@ -195,13 +200,13 @@ def main() -> None:
             rows.append(row)
             print(f"{name} (load {row['load']:.1f})")
             for figure, forecast in row["forecast"].items():
-                found = row["measured"][figure]
+                measured = row["measured"][figure]
                 print(
-                    f"  {figure:<10} forecast {forecast:>15,.1f}  measured {found:>15,.1f}  {forecast / found:.3f}",
+                    f"  {figure:<10} forecast {forecast:>15,.1f}  measured {measured:>15,.1f}  {forecast / measured:.3f}",
                     flush=True,
                 )
-    if given.json:
-        given.json.write_text(json.dumps({"benchmark": "plan", "rows": rows}, indent=2) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"benchmark": "plan", "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ def write_study(folder: Path, rows: int, silos: int, rounds: int) -> Path:
     for part in range(silos):
         partition = {"recipe": "Iid", "parts": silos, "part": part}
         data = {"format": "ImageFolder", "claimName": "claim", "use": "Part", "partition": partition}
-        own = {"federation": "pool", "labels": "All", "managed": {"data": data}}
-        documents.append({"kind": "Silo", "metadata": {"name": f"silo-{part}"}, "spec": own})
+        silo_spec = {"federation": "pool", "labels": "All", "managed": {"data": data}}
+        documents.append({"kind": "Silo", "metadata": {"name": f"silo-{part}"}, "spec": silo_spec})
     file = folder / "federation.yaml"
     file.write_text(yaml.safe_dump_all(documents))
     return file

@@ -77,9 +77,9 @@ def accuracy(images: ImageSet, protect: dict[str, Any]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         silos: list[Any] = []
         for number in range(SILOS):
-            own = images.select(np.arange(number * PER_SILO, (number + 1) * PER_SILO))
+            silo_images = images.select(np.arange(number * PER_SILO, (number + 1) * PER_SILO))
             learner: Any = build_silo_learner(
-                run=run, silo=f"s{number}", labels="All", images=own, state=Path(folder), device="cpu",
+                run=run, silo=f"s{number}", labels="All", images=silo_images, state=Path(folder), device="cpu",
                 dp_sgd=protect.get("dp_sgd"),
             )  # fmt: skip
             if "noise_std" in protect:
@@ -120,8 +120,8 @@ def main() -> None:
     batches = PoissonBatches.of(PER_SILO, BATCH, EPOCHS)
     cases: list[tuple[str, float | None, float, dict[str, Any]]] = [("nothing", None, 0.0, {})]
     for wanted in SILO_EPSILONS:
-        whole = noise_for(wanted, Mechanism)
-        cases.append(("silo", wanted, whole, {"noise_std": 2 * CLIP * whole}))
+        multiplier = noise_for(wanted, Mechanism)
+        cases.append(("silo", wanted, multiplier, {"noise_std": 2 * CLIP * multiplier}))
     for wanted in IMAGE_EPSILONS:
         image = noise_for(wanted, lambda z: Mechanism(z, batches.rate, batches.steps))
         cases.append(("image", wanted, image, {"dp_sgd": DpSgd(CLIP, image)}))

@@ -73,9 +73,11 @@ def main() -> None:
     parser.add_argument("--classes", type=int, nargs="+", default=[10])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [measure(given.images, given.anchors, given.width, c, given.repeats) for c in given.classes]
+    rows = [
+        measure(arguments.images, arguments.anchors, arguments.width, c, arguments.repeats) for c in arguments.classes
+    ]
     print(
         f"{'images':>8} {'anchors':>8} {'width':>6} {'classes':>8} {'prototypes':>12} {'naive':>10} {'ratio':>7} {'differ':>7}"
     )
@@ -85,8 +87,8 @@ def main() -> None:
             f"{1000 * row['median_s']:>9.2f} ms {row['naive_median_s']:>8.2f} s {row['ratio']:>7.0f} "
             f"{row['labels_differ'] + row['acceptance_differs']:>7}"
         )
-    if given.json:
-        given.json.write_text(json.dumps({"benchmark": "pseudo", "rows": rows}, indent=2) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"benchmark": "pseudo", "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

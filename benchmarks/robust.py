@@ -77,7 +77,7 @@ class PoisonedImages(SharedImages):
         if part is None or part.part >= self.attackers:
             return images
         if self.attack == "labelFlip":
-            return replace(images, labels=len(images.classes) - 1 - images.labels)
+            return replace(images, labels=len(images.stratum_names) - 1 - images.labels)
         return marked(images, np.arange(0, len(images), 2)) if self.attack == "backdoor" else images
 
 
@@ -185,12 +185,12 @@ def main() -> None:
     rows = []
     for attack, attackers in [("none", 0), *((a, n) for a in options.attacks for n in options.attackers)]:
         for aggregation in options.aggregations:
-            begun, found = time.perf_counter(), []
+            begun, results = time.perf_counter(), []
             for seed in options.seeds:
                 with tempfile.TemporaryDirectory(prefix="anchorage-bench-") as folder:
                     study = study_of(aggregation, options.rounds, seed, options.alpha)
-                    found.append(play(study, attack, attackers, Path(folder)))
-            means = {key: statistics.mean(each[key] for each in found) for key in found[0]}
+                    results.append(play(study, attack, attackers, Path(folder)))
+            means = {key: statistics.mean(each[key] for each in results) for key in results[0]}
             rows.append({"attack": attack, "attackers": attackers, "aggregation": aggregation, **means})
             row = f"{attack:10} {attackers} attackers  {aggregation:13} accuracy {means['accuracy']:.3f}"
             seconds = time.perf_counter() - begun

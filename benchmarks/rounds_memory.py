@@ -25,13 +25,13 @@ MIB = 1 << 20
 
 def sizes(server: Process, rounds: int, step: int) -> dict[int, float]:
     """Wait for the rounds, and return the server's resident MiB after every so many."""
-    found: dict[int, float] = {}
+    resident: dict[int, float] = {}
     process = psutil.Process(server.pid)
     with suppress(psutil.NoSuchProcess):
         for number in range(step, rounds, step):
             server.wait_for("round committed", round=number)
-            found[number] = process.memory_info().rss / MIB
-    return found
+            resident[number] = process.memory_info().rss / MIB
+    return resident
 
 
 def main() -> int:
@@ -47,12 +47,12 @@ def main() -> int:
         with Site(study) as site:
             server = site.server()
             agents = [site.null_agent(silo) for silo in SILOS]
-            found = sizes(server, arguments.rounds + 1, arguments.step)
+            resident = sizes(server, arguments.rounds + 1, arguments.step)
             site.finish(server, *agents)
-    for number, size in found.items():
+    for number, size in resident.items():
         print(f"round {number}: {size:.1f} MiB")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"benchmark": "rounds_memory", "mib": found}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps({"benchmark": "rounds_memory", "mib": resident}, indent=2) + "\n")
     return 0
 
 

@@ -63,7 +63,7 @@ class RunningServers(ThreadingHTTPServer):
         names = (f"{federation}-{k}" for k in range(self._silos))
         silos = tuple(SiloStatus(name=each, connected=True, state="Training", last_seen_time=now) for each in names)
         metrics = tuple(Metric(name=name, value="0.91234") for name in ("accuracy", "auc", "balancedAccuracy", "loss"))
-        said = FederationStatus(
+        status = FederationStatus(
             round=committed,
             rounds=self._rounds,
             step="train",
@@ -72,7 +72,7 @@ class RunningServers(ThreadingHTTPServer):
             metrics=metrics if committed else (),
             last_updated_time=now,
         )
-        return said.model_dump_json(by_alias=True, exclude_none=True).encode()
+        return status.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -56,23 +56,23 @@ def in_turn(one: Callable[[], None], other: Callable[[], None], repeats: int) ->
     """Return the least seconds of two calls that are made in turn; GDCM's process counts, so it is no processor time."""
     seconds: tuple[list[float], list[float]] = [], []
     for _ in range(repeats):
-        for work, taken in zip((one, other), seconds, strict=True):
+        for work, durations in zip((one, other), seconds, strict=True):
             start = time.perf_counter()
             work()
-            taken.append(time.perf_counter() - start)
+            durations.append(time.perf_counter() - start)
     return min(seconds[0]), min(seconds[1])
 
 
 def usable(files: list[Path]) -> dict[str, bytes]:
     """Return the files that are images which are read."""
-    found = {}
+    contents = {}
     for file in files:
         try:
             trainer({file.name: file.read_bytes()})
         except RefusedImageError:
             continue
-        found[file.name] = file.read_bytes()
-    return found
+        contents[file.name] = file.read_bytes()
+    return contents
 
 
 def main() -> None:
@@ -86,18 +86,21 @@ def main() -> None:
     warnings.simplefilter("ignore")
     dicom = usable(sorted((DATA / "dicom").glob("*.dcm")))
     volumes = usable(sorted((DATA / "hippocampus" / "images").glob("*.nii.gz"))[:100])
-    found = {}
+    report = {}
     for name, contents, alone in (("DICOM", dicom, by_pydicom), ("NIfTI", volumes, by_nibabel)):
         library, values = in_turn(partial(alone, contents), partial(product, contents), arguments.repeats)
-        _, whole = in_turn(partial(alone, contents), partial(trainer, contents), arguments.repeats)
-        figures = {"library": library, "to_values": values, "to_network_input": whole}
-        found[name] = {"files": len(contents), "per_second": {of: len(contents) / took for of, took in figures.items()}}
+        _, network_input = in_turn(partial(alone, contents), partial(trainer, contents), arguments.repeats)
+        figures = {"library": library, "to_values": values, "to_network_input": network_input}
+        report[name] = {
+            "files": len(contents),
+            "per_second": {of: len(contents) / took for of, took in figures.items()},
+        }
         print(
             f"{name}: {len(contents)} files; per second {len(contents) / library:.0f} by the library alone, {len(contents) / values:.0f} decoded to "
-            f"values ({library / values:.2f}), {len(contents) / whole:.0f} shown and resized to {SIDE} pixels ({library / whole:.2f})"
+            f"values ({library / values:.2f}), {len(contents) / network_input:.0f} shown and resized to {SIDE} pixels ({library / network_input:.2f})"
         )
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=2))
+        arguments.json.write_text(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

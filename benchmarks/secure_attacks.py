@@ -40,15 +40,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    found = Counter[str]()
+    totals = Counter[str]()
     with Hospitals.made() as hospitals:
         for number in range(arguments.first, arguments.first + arguments.federations):
             case = drawn(number, arguments.seed)
             outcome = hospitals.play(case)
             for fault in outcome.faults(case):
                 print(f"{number}: {case}: {fault}", flush=True)
-            told, rounds = unnamed(case) is None and not case.once, len(outcome.counted)
-            found += Counter(
+            attributable, rounds = unnamed(case) is None and not case.once, len(outcome.counted)
+            totals += Counter(
                 federations=1,
                 faulty=bool(outcome.faults(case)),
                 rounds=rounds,
@@ -56,14 +56,14 @@ def main() -> int:
                 wrong_commits=len(outcome.wrong),
                 servers_ended=outcome.ended is not None,
                 honest_left_out=bool(outcome.named - {case.liar}),
-                can_be_told=told,
-                told=told and case.liar in outcome.named,
+                can_be_told=attributable,
+                told=attributable and case.liar in outcome.named,
             )
-    figures = {name: found[name] for name in FIGURES}
+    figures = {name: totals[name] for name in FIGURES}
     print(json.dumps(figures, indent=2))
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2))
-    return 1 if found["faulty"] else 0
+    return 1 if totals["faulty"] else 0
 
 
 FIGURES = (

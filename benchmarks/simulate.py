@@ -116,8 +116,8 @@ class MemoryFloor:
 
     def __init__(self, per_round: int, nbytes: int) -> None:
         self._model = np.ones(nbytes // 4, np.float32)
-        own = [np.ones_like(self._model) for _ in range(min(ARRAYS, per_round))]
-        self._updates = [own[index % len(own)] for index in range(per_round)]
+        buffers = [np.ones_like(self._model) for _ in range(min(ARRAYS, per_round))]
+        self._updates = [buffers[index % len(buffers)] for index in range(per_round)]
 
     def seconds(self) -> float:
         """Write every update from the model, read every update."""

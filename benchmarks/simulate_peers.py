@@ -50,7 +50,7 @@ NAMES = tuple(map(str, range(work.CLASSES)))
 class Unmoved(Augmentation):
     """Views that are the images, as the peers train on them."""
 
-    def _moved(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def _move(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return images
 
 
@@ -106,8 +106,8 @@ def study(rounds: int) -> Study:
     silos = []
     for user in range(work.USERS):
         data = SiloData(format="ImageFolder", claim_name="drawn", path=str(user))
-        own = SiloSpec(federation="peers", labels="All", managed=Managed(data=data))
-        silos.append(Silo(metadata=Metadata(name=f"user-{user:02d}"), spec=own))
+        silo_spec = SiloSpec(federation="peers", labels="All", managed=Managed(data=data))
+        silos.append(Silo(metadata=Metadata(name=f"user-{user:02d}"), spec=silo_spec))
     return Study(Federation(metadata=FederationMetadata(name="peers"), spec=spec), tuple(silos), Path("peers.yaml"), ())
 
 
@@ -133,7 +133,7 @@ def floor_rounds(rounds: int) -> list[float]:
     torch.set_num_threads(1)
     model, (pixels, labels) = work.network(), work.drawn()
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    images, found = work.normalised(pixels), []
+    images, durations = work.normalised(pixels), []
     for _ in range(rounds):
         begun, total = time.perf_counter(), {name: torch.zeros_like(value) for name, value in state.items()}
         for user in range(work.USERS):
@@ -146,8 +146,8 @@ def floor_rounds(rounds: int) -> list[float]:
             for name, value in model.state_dict().items():
                 total[name] += value - state[name]
         state = {name: value + total[name] / work.USERS for name, value in state.items()}
-        found.append(time.perf_counter() - begun)
-    return found
+        durations.append(time.perf_counter() - begun)
+    return durations
 
 
 def own_process(which: str, rounds: int) -> list[float]:
@@ -197,23 +197,23 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=("floor", "anchorage", "anchorage-at-once"), help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     processors = len(os.sched_getaffinity(0))
-    own: Mapping[str, Callable[[int], list[float]]] = {
+    workloads: Mapping[str, Callable[[int], list[float]]] = {
         "floor": floor_rounds,
         "anchorage": lambda rounds: anchorage_rounds(rounds, 1),
         "anchorage-at-once": lambda rounds: anchorage_rounds(rounds, processors),
     }
-    if given.only:
-        print(json.dumps(own[given.only](given.rounds)))
+    if arguments.only:
+        print(json.dumps(workloads[arguments.only](arguments.rounds)))
         return
-    rounds, taken = given.rounds + SKIPPED, {name: list[float]() for name in (*own, *PEERS)}
-    for _ in range(given.repeat):
-        for name in own:
-            taken[name] += own_process(name, rounds)
+    rounds, durations = arguments.rounds + SKIPPED, {name: list[float]() for name in (*workloads, *PEERS)}
+    for _ in range(arguments.repeat):
+        for name in workloads:
+            durations[name] += own_process(name, rounds)
         for name in PEERS:
-            taken[name] += peer_rounds(name, rounds, given.environments.resolve())
-    medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
+            durations[name] += peer_rounds(name, rounds, arguments.environments.resolve())
+    medians = {name: statistics.median(seconds) for name, seconds in durations.items()}
     rows = [
         {
             "name": name,
@@ -221,8 +221,8 @@ def main() -> None:
             "to_floor": median / medians["floor"],
             "to_pfl": median / medians["pfl"],
             "to_flower": median / medians["flower"],
-            "fastest": min(taken[name]),
-            "slowest": max(taken[name]),
+            "fastest": min(durations[name]),
+            "slowest": max(durations[name]),
         }
         for name, median in medians.items()
     ]
@@ -232,9 +232,9 @@ def main() -> None:
     for row in rows:
         figures = f"{row['seconds_per_round']:8.3f} {row['fastest']:8.3f} {row['slowest']:8.3f}"
         print(f"{row['name']:18} {figures} {row['to_floor']:9.2f} {row['to_pfl']:7.2f} {row['to_flower']:10.3f}")
-    if given.json:
+    if arguments.json:
         about = {"benchmark": "simulate-peers", "processors": processors, "torch": torch.__version__}
-        given.json.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

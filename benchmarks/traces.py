@@ -109,12 +109,12 @@ def main() -> None:
             seconds["with"] += play_block(arguments.silos, arguments.rounds, {ENDPOINT: collector.endpoint})
         received = collector.received - alone
         collector.shutdown()
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    medians = {name: statistics.median(durations) for name, durations in seconds.items()}
     result = {
         "silos": arguments.silos,
         "rounds": len(seconds["with"]),
         **{f"median_{name}_s": value for name, value in medians.items()},
-        **{f"min_{name}_s": min(found) for name, found in seconds.items()},
+        **{f"min_{name}_s": min(durations) for name, durations in seconds.items()},
         "ratio": medians["with"] / medians["without"],
         "ratio_of_minima": min(seconds["with"]) / min(seconds["without"]),
         "processor_s": processor,

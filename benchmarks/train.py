@@ -56,16 +56,18 @@ def timed(work: Callable[[], object], device: str, repeats: int) -> tuple[float,
     return min(walls), min(processors)
 
 
-def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
+def measure(arguments: argparse.Namespace) -> dict[str, float | int | str]:
     """Play rounds of one silo."""
     model = ModelDescription(
-        network=given.model, task=Classification(classes=tuple(map(str, range(CLASSES)))), image_size=given.side
+        network=arguments.model, task=Classification(classes=tuple(map(str, range(CLASSES)))), image_size=arguments.side
     )
-    local = {"epochs": given.epochs, "batchSize": given.batch}
+    local = {"epochs": arguments.epochs, "batchSize": arguments.batch}
     spec = {"name": "FedAnchor", "pseudoLabels": {"anchorSimilarity": {"threshold": "0"}}, "local": local}
     method = resolve(MethodSpec.model_validate({**spec, "serverTraining": {"anchors": {"pretrainEpochs": 0}}}))
-    anchors, images = random_images(5 * CLASSES, given.side), random_images(given.images, given.side)
-    server = build_server_learner(model=model, method=method, seed=1, anchors=anchors, device=given.device, rounds=1)
+    anchors, images = random_images(5 * CLASSES, arguments.side), random_images(arguments.images, arguments.side)
+    server = build_server_learner(
+        model=model, method=method, seed=1, anchors=anchors, device=arguments.device, rounds=1
+    )
     initial = server.initialise()
     auxiliary, buffer, out = server.auxiliary_data(initial, 1), initial.buffer(), np.empty(server.up.nbytes, np.uint8)
     run = RunDescription(
@@ -82,7 +84,7 @@ def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
 
     with tempfile.TemporaryDirectory() as state:
         silo = build_silo_learner(
-            run=run, silo="a", labels="None", images=images, state=Path(state), device=given.device
+            run=run, silo="a", labels="None", images=images, state=Path(state), device=arguments.device
         )
         digests = set()
 
@@ -91,13 +93,13 @@ def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
             assert update is not None
             digests.add(update.digest)
 
-        wall, processor = timed(play, given.device, given.repeats)
+        wall, processor = timed(play, arguments.device, arguments.repeats)
     return {
-        "device": given.device,
-        "model": given.model,
-        "images": given.images,
-        "batch": given.batch,
-        "epochs": given.epochs,
+        "device": arguments.device,
+        "model": arguments.model,
+        "images": arguments.images,
+        "batch": arguments.batch,
+        "epochs": arguments.epochs,
         "steps": steps,
         "round_s": wall,
         "round_processor_s": processor,
@@ -118,12 +120,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1, help="5 as published")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    row = measure(given)
+    arguments = parser.parse_args()
+    row = measure(arguments)
     for name, value in row.items():
         print(f"{name:>18} {value:.3f}" if isinstance(value, float) else f"{name:>18} {value}")
-    if given.json:
-        given.json.write_text(json.dumps({"benchmark": "train", "rows": [row]}, indent=2) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"benchmark": "train", "rows": [row]}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -51,19 +51,19 @@ def draw(folder: Path, series: int, slices: int) -> None:
 
 
 def _slice(file: Path, series: str, height: int, pixels: np.ndarray) -> None:
-    found = Dataset()
-    found.SOPClassUID, found.SOPInstanceUID, found.SeriesInstanceUID = CTImageStorage, generate_uid(), series
-    found.Modality, found.PatientID, found.ImageType = "CT", "1", ["ORIGINAL", "PRIMARY", "AXIAL"]
-    found.ImagePositionPatient = [0, 0, height * SPACING[2]]
-    found.ImageOrientationPatient, found.PixelSpacing = [1, 0, 0, 0, 1, 0], [SPACING[1], SPACING[0]]
-    found.Rows = found.Columns = SIDE
-    found.SamplesPerPixel, found.PhotometricInterpretation = 1, "MONOCHROME2"
-    found.BitsAllocated, found.BitsStored, found.HighBit, found.PixelRepresentation = 16, 16, 15, 1
-    found.RescaleSlope, found.RescaleIntercept = 1, 0
-    found.PixelData = pixels.astype("<i2").tobytes()
-    found.file_meta = FileMetaDataset()
-    found.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    found.save_as(file, enforce_file_format=True)
+    dataset = Dataset()
+    dataset.SOPClassUID, dataset.SOPInstanceUID, dataset.SeriesInstanceUID = CTImageStorage, generate_uid(), series
+    dataset.Modality, dataset.PatientID, dataset.ImageType = "CT", "1", ["ORIGINAL", "PRIMARY", "AXIAL"]
+    dataset.ImagePositionPatient = [0, 0, height * SPACING[2]]
+    dataset.ImageOrientationPatient, dataset.PixelSpacing = [1, 0, 0, 0, 1, 0], [SPACING[1], SPACING[0]]
+    dataset.Rows = dataset.Columns = SIDE
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 16, 15, 1
+    dataset.RescaleSlope, dataset.RescaleIntercept = 1, 0
+    dataset.PixelData = pixels.astype("<i2").tobytes()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.save_as(file, enforce_file_format=True)
 
 
 def work(folder: Path, steps: int) -> None:
@@ -129,21 +129,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.work is not None:
-        work(given.work, given.steps)
+    arguments = parser.parse_args()
+    if arguments.work is not None:
+        work(arguments.work, arguments.steps)
         return
-    found: dict[str, object] = {"series": given.series, "slices": given.slices}
+    report: dict[str, object] = {"series": arguments.series, "slices": arguments.slices}
     with tempfile.TemporaryDirectory(prefix="anchorage-bench-volumes-") as folder:
         claim = Path(folder) / "claim"
-        draw(claim, given.series, given.slices)
-        for name, steps in (("first start", given.steps), ("second start", given.steps), ("imports alone", 0)):
+        draw(claim, arguments.series, arguments.slices)
+        for name, steps in (("first start", arguments.steps), ("second start", arguments.steps), ("imports alone", 0)):
             command = [sys.executable, __file__, "--work", str(claim), "--steps", str(steps)]
-            told = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ).stdout
-            found[name] = json.loads(told.splitlines()[-1])
-            print(name, found[name])
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2))
+            output = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ).stdout
+            report[name] = json.loads(output.splitlines()[-1])
+            print(name, report[name])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

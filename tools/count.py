@@ -7,7 +7,8 @@ Prints JSON with four numbers:
 - ``class_words``: names in code that say classes, outside the pieces of tasks and methods and their calculations.
 - ``crd_bytes``: size of the Federation's CustomResourceDefinition.
 
-With ``--words`` it prints instead how often each name that does not say what it holds stands in the product, see `dialect`.
+With ``--words`` it prints instead how often each name that does not say what it holds stands in the product, its tests
+and programs, see `dialect`; names that `dialect.EXPLAINED` gives a reason for do not count.
 
 Source is read and never imported, so it works in a checkout without any package installed.
 """
@@ -28,6 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # where Python is run 
 import dialect
 
 PRODUCT = ("core", "server", "silo_agent", "operator", "cli")
+PROGRAMS = ("benchmarks", "tests", "tools")
+"""Folders of which variables and attributes count, too; names of functions there do not."""
 CRD = "crds/federations.yaml"
 SLOTS = ("core/anchorage/api/method.py", "core/anchorage/api/model.py")
 """Documents that hold slots whose alternatives are values of a field."""
@@ -94,14 +97,18 @@ def count(root: Path) -> tuple[dict[str, int], list[str]]:
 
 
 def count_words(root: Path) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """Return how often each name of the dialect stands in a checkout, and the places as ``path:line: kind name``."""
-    names = dialect.collect({place: ast.parse(source) for place, source in _sources(root).items()})
+    """Return how often each unexplained name of the dialect stands in a checkout, and the places as ``path:line: kind name``."""
+    product, programs = (
+        dialect.collect({place: ast.parse(source) for place, source in _sources(root, folders).items()})
+        for folders in (PRODUCT, PROGRAMS)
+    )
+    names = dialect.unexplained(product) + [name for name in programs if name.kind in ("variable", "attribute")]
     return dialect.totals(names), [f"{each.place}:{each.line}: {each.kind} {each.name}" for each in names]
 
 
-def _sources(root: Path) -> dict[str, str]:
-    """Return the product's Python by path below the root, with forward slashes, without generated files."""
-    paths = (path for part in PRODUCT for path in sorted((root / part).rglob("*.py")) if "_pb2" not in path.name)
+def _sources(root: Path, folders: Sequence[str] = PRODUCT) -> dict[str, str]:
+    """Return the Python of folders by path below the root, with forward slashes, without generated files."""
+    paths = (path for part in folders for path in sorted((root / part).rglob("*.py")) if "_pb2" not in path.name)
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
@@ -163,13 +170,13 @@ def collect_names(trees: Trees) -> Names:
 
 def _literals(tree: ast.Module) -> dict[str, set[str]]:
     """Return what each field annotated with ``Literal`` may hold."""
-    found: dict[str, set[str]] = {}
+    literals: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             for part in ast.walk(node.annotation):
                 if isinstance(part, ast.Subscript) and getattr(part.value, "id", "") == "Literal":
-                    found.setdefault(node.target.id, set()).update(_strings(part.slice))
-    return {key: words for key, words in found.items() if words}
+                    literals.setdefault(node.target.id, set()).update(_strings(part.slice))
+    return {key: words for key, words in literals.items() if words}
 
 
 def _strings(node: ast.AST) -> set[str]:
@@ -186,14 +193,14 @@ def _members(node: ast.AST) -> set[str]:
 
 def _preset_names(tree: ast.Module) -> set[str]:
     """Return what a module calls the presets it makes: a call's first argument or ``name``, or the key ``name`` of changes."""
-    given: list[ast.expr] = []
+    expressions: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            given += [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
+            expressions += [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
         elif isinstance(node, ast.Dict):
             pairs = zip(node.keys, node.values, strict=True)
-            given += [value for key, value in pairs if isinstance(key, ast.Constant) and key.value == "name"]
-    words = {one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+            expressions += [value for key, value in pairs if isinstance(key, ast.Constant) and key.value == "name"]
+    words = {one.value for one in expressions if isinstance(one, ast.Constant) and isinstance(one.value, str)}
     return {word for word in words if word.isalnum() and word[0].isupper()}
 
 
@@ -231,31 +238,31 @@ def comparisons(tree: ast.Module, names: Names, place: str) -> list[int]:
     for target, value in _assignments(nodes):
         if isinstance(value, ast.Attribute) and value.attr in fields:
             bound.setdefault(target, set()).update(fields[value.attr])
-    distinct, own = names.distinct(), names.owned.get(place, set())
+    distinct, piece_names = names.distinct(), names.owned.get(place, set())
 
     def decides(subject: ast.expr, words: set[str]) -> bool:
         """Tell whether one of the words is a name that the subject may hold."""
         key = _key(subject)
         known = fields.get(key, set()) | bound.get(key, set()) if isinstance(key, str) else set()
-        return bool(words & (known | distinct) - own)
+        return bool(words & (known | distinct) - piece_names)
 
-    found: set[int] = set()
+    lines: set[int] = set()
     for node in nodes:
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             pairs = (pair for left, right in pairwise(sides) for pair in ((left, right), (right, left)))
             if any(decides(subject, _words(other, names)) for subject, other in pairs):
-                found.add(node.lineno)
+                lines.add(node.lineno)
         elif isinstance(node, ast.Match):
             for case in node.cases:
                 values = [part.value for part in ast.walk(case.pattern) if isinstance(part, ast.MatchValue)]
                 if any(decides(node.subject, _words(value, names)) for value in values):
-                    found.add(case.pattern.lineno)
+                    lines.add(case.pattern.lineno)
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
             kinds = {getattr(one, "id", getattr(one, "attr", "")) for one in ast.walk(node.args[1])}
             if any(names.classes.get(kind, place) != place for kind in kinds):
-                found.add(node.lineno)
-    return sorted(found)
+                lines.add(node.lineno)
+    return sorted(lines)
 
 
 def _key(subject: ast.expr) -> str | None:

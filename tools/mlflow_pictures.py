@@ -74,14 +74,19 @@ def answers(address: str) -> bool:
 
 def views(run_id: str, experiment: str) -> Iterator[tuple[str, str, str, int]]:
     """Yield each picture's name, the address, what shows that it is there, and its height in pixels."""
-    run, told = f"experiments/{experiment}/runs/{run_id}", "document.body.innerText"
+    run, page_text = f"experiments/{experiment}/runs/{run_id}", "document.body.innerText"
     figure = "[...document.images].some(image => image.src.startsWith('blob:') && image.naturalWidth > 100)"
     drawn = "document.querySelectorAll('.js-plotly-plot .main-svg path.js-line').length > 2"
-    yield "experiment", f"experiments/{experiment}?{TRAINING}", f"{told}.includes('FedAnchor seed')", 520
-    yield "run", f"{run}?{TRAINING}", f"{told}.includes('labels alone') && {told}.includes('method.pseudoLabels')", 1300
+    yield "experiment", f"experiments/{experiment}?{TRAINING}", f"{page_text}.includes('FedAnchor seed')", 520
+    yield (
+        "run",
+        f"{run}?{TRAINING}",
+        f"{page_text}.includes('labels alone') && {page_text}.includes('method.pseudoLabels')",
+        1300,
+    )
     for name, section in (("silo-curves", "silo/silo-a"), ("model-curves", "Model metrics")):
         yield name, f"{run}/model-metrics?{TRAINING}", f"{drawn} && {SCROLLED % section}", 900
-    yield "results", f"{run}/artifacts/0-results.md?{TRAINING}", f"{told}.includes('labels alone')", 560
+    yield "results", f"{run}/artifacts/0-results.md?{TRAINING}", f"{page_text}.includes('labels alone')", 560
     for name in ("confusion", "reliability", "roc", "embeddings"):
         yield name, f"{run}/artifacts/figures/final/{name}.png?{TRAINING}", figure, 800
 
@@ -100,10 +105,10 @@ def main() -> None:
         uri = f"sqlite:///{run / 'mlflow.db'}"
         client = MlflowClient(uri)
         (experiment,) = client.search_experiments(filter_string="name = 'digits'")
-        (found,) = client.search_runs([experiment.experiment_id])
+        (recorded,) = client.search_runs([experiment.experiment_id])
         options.out.mkdir(exist_ok=True)
         with interface(uri) as address, browser() as page:
-            for name, path, condition, height in views(found.info.run_id, experiment.experiment_id):
+            for name, path, condition, height in views(recorded.info.run_id, experiment.experiment_id):
                 picture = Image.open(BytesIO(show(page, f"{address}/#/{path}", condition, height)))
                 file = options.out / f"{name}.png"
                 picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(file, optimize=True)

@@ -48,9 +48,9 @@ class Watched(FedAvg):
         """Note a round's end."""
         if failures:
             raise SystemExit(f"{len(failures)} clients failed: {failures[0]}")
-        found = super().aggregate_fit(server_round, results, failures)
+        aggregated = super().aggregate_fit(server_round, results, failures)
         ENDS.append(time.perf_counter())
-        return found
+        return aggregated
 
 
 def client(context):

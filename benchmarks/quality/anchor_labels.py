@@ -46,13 +46,13 @@ def labelled(study: Study, root: Path) -> tuple[float, float] | None:
         assert silo.spec.managed is not None, "a study's silos are managed"
         images, _ = read(silo.spec.managed.data, root, described, seed)
         views = Views(images.images, augmentation_of(spec.model.augmentation), torch.device("cpu"))
-        scores = views.mapped(
+        scores = views.map_batches(
             np.arange(len(images.labels)),
             lambda i, views=views: anchor_scores(network.anchor(views.plain(i)), prototypes.nan_to_num(), present),
         )
-        labels, taken = accept(scores, float(method.pseudo_labels.threshold))
-        accepted += int(taken.sum())
-        right += int((labels.numpy() == images.labels)[taken.numpy()].sum())
+        labels, mask = accept(scores, float(method.pseudo_labels.threshold))
+        accepted += int(mask.sum())
+        right += int((labels.numpy() == images.labels)[mask.numpy()].sum())
         count += len(images.labels)
     return accepted / count, right / max(accepted, 1)
 
@@ -65,12 +65,12 @@ def main() -> int:
     arguments = parser.parse_args()
     file, root = arguments.file, arguments.data_root
     for cell in cells_of(read_document(file, StudyFile), file, Path(), root, "cpu"):
-        found = [labelled(study, root) for study in cell.wanted.studies()]
-        shares, right = ([100 * value[part] for value in found if value is not None] for part in (0, 1))
+        counts = [labelled(study, root) for study in cell.wanted.studies()]
+        shares, right = ([100 * value[part] for value in counts if value is not None] for part in (0, 1))
         if shares:
             spreads = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (shares, right)]
-            told = f"accepted {statistics.mean(shares):.1f} ± {spreads[0]:.1f} %"
-            print(f"{cell.title}: {told}, right {statistics.mean(right):.1f} ± {spreads[1]:.1f} %", flush=True)
+            acceptance = f"accepted {statistics.mean(shares):.1f} ± {spreads[0]:.1f} %"
+            print(f"{cell.title}: {acceptance}, right {statistics.mean(right):.1f} ± {spreads[1]:.1f} %", flush=True)
     return 0
 
 

@@ -20,7 +20,7 @@ from anchorage.methods import resolve
 from fedctl.anchors_alone import scored_part
 from fedctl.research.results import SimulationFolder
 
-KEPT = "anchors-alone.json"
+CACHE_FILE = "anchors-alone.json"
 
 
 def measure(spec: FederationSpec, root: Path, seed: int, device: str) -> dict[str, float]:
@@ -44,13 +44,13 @@ def measured(cell: Path, root: Path, device: str) -> dict[str, dict[str, float]]
     spec = folder.study().federation.spec
     if spec.anchor_data is None or spec.evaluation is None or Fact.SERVER_TRAINING not in resolve(spec.method).facts():
         return {}
-    kept = cell / KEPT
-    found: dict[str, dict[str, float]] = json.loads(kept.read_text()) if kept.exists() else {}
-    for result in folder.finished():
-        if str(result.seed) not in found:
-            found[str(result.seed)] = measure(spec, root, result.seed, device)
-            kept.write_text(json.dumps(found, indent=1) + "\n")
-    return found
+    cache = cell / CACHE_FILE
+    scores: dict[str, dict[str, float]] = json.loads(cache.read_text()) if cache.exists() else {}
+    for result in folder.read_finished():
+        if str(result.seed) not in scores:
+            scores[str(result.seed)] = measure(spec, root, result.seed, device)
+            cache.write_text(json.dumps(scores, indent=1) + "\n")
+    return scores
 
 
 def main() -> int:

@@ -47,10 +47,10 @@ def assessed(spec: FederationSpec, model: Path, root: Path, table: str) -> Asses
     section = spec.server_data[part].model_copy(update={"manifest": table})
     images = read(section, root, spec.model_description, spec.seed)[0]
     learner = build_learners(spec, {part: images}, device="cpu", initial=model)[-1]
-    found = learner.assess(learner.initialise(), 0)
-    if found is None:
+    assessment = learner.assess(learner.initialise(), 0)
+    if assessment is None:
         raise SystemExit(f"{table} has no labels to score by")
-    return found
+    return assessment
 
 
 def scored(study: Study, folder: SimulationFolder, root: Path, sites: Sequence[str]) -> Figures:
@@ -59,12 +59,12 @@ def scored(study: Study, folder: SimulationFolder, root: Path, sites: Sequence[s
     table = Path((spec.server_data.get("test") or spec.server_data["validation"]).manifest or "")
     model = folder.models(spec.seed) / "final.safetensors"
     tables = {ALL: table.name, **({s: f"{table.stem}-{s}.csv" for s in sites} if "test" in spec.server_data else {})}
-    found = {site: assessed(spec, model, root, name) for site, name in tables.items()}
-    if not found[ALL].findings:
-        return {site: assessment.metrics["dice"] for site, assessment in found.items()}
-    counted = {finding.name for finding in found[ALL].findings if finding.positives >= LEAST}
+    assessments = {site: assessed(spec, model, root, name) for site, name in tables.items()}
+    if not assessments[ALL].findings:
+        return {site: assessment.metrics["dice"] for site, assessment in assessments.items()}
+    counted = {finding.name for finding in assessments[ALL].findings if finding.positives >= LEAST}
     figures: dict[str, float] = {}
-    for site, assessment in found.items():
+    for site, assessment in assessments.items():
         areas = {finding.name: finding.auroc.value for finding in assessment.findings if finding.auroc}
         figures[site] = statistics.mean(area for name, area in areas.items() if name in counted)
         figures |= {f"{site}/{name}": area for name, area in areas.items()}
@@ -73,15 +73,15 @@ def scored(study: Study, folder: SimulationFolder, root: Path, sites: Sequence[s
 
 def played(cell: Cell, root: Path, sites: Sequence[str]) -> list[Figures]:
     """Return the figures of every seed of a cell, after playing and scoring those that are missing."""
-    studies, kept = cell.wanted.studies(), cell.folder.root / "by-site.json"
+    studies, cache = cell.wanted.studies(), cell.folder.root / "by-site.json"
     with view_for(sys.stderr, terminal=False) as view:
         simulate_seeds(cell.wanted, studies, cell.folder, view, 0, [])
-    known: dict[str, Figures] = json.loads(kept.read_text()) if kept.exists() else {}
+    known: dict[str, Figures] = json.loads(cache.read_text()) if cache.exists() else {}
     for study in studies:
         seed = str(study.federation.spec.seed)
         if seed not in known:
             known[seed] = scored(study, cell.folder, root, sites)
-            kept.write_text(json.dumps(known, indent=1) + "\n")
+            cache.write_text(json.dumps(known, indent=1) + "\n")
     return [known[str(study.federation.spec.seed)] for study in studies]
 
 
@@ -102,15 +102,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="as many seeds; default: the study's")
     parser.add_argument("--set", action="append", default=[], help="override, as fedctl study takes it")
     parser.add_argument("--details", action="store_true", help="print the area of every finding, too")
-    given = parser.parse_args()
-    root, sites = given.data_root.resolve(), given.sites.split(",")
-    selection = Selection(given.set, given.seeds, given.method)
+    arguments = parser.parse_args()
+    root, sites = arguments.data_root.resolve(), arguments.sites.split(",")
+    selection = Selection(arguments.set, arguments.seeds, arguments.method)
     for cell in cells_of(
-        read_document(given.file, StudyFile), given.file, given.workdir.resolve(), root, "cpu", selection
+        read_document(arguments.file, StudyFile), arguments.file, arguments.workdir.resolve(), root, "cpu", selection
     ):
         one = replace(cell, wanted=replace(cell.wanted, keep=True, at_once=1))
         seeds = played(one, root, sites)
-        names = [name for name in seeds[0] if given.details or "/" not in name]
+        names = [name for name in seeds[0] if arguments.details or "/" not in name]
         figures = "; ".join(f"{name} {row([seed[name] for seed in seeds])}" for name in names)
         print(f"{cell.title} ({len(seeds)}): {figures}", flush=True)
     return 0

@@ -179,7 +179,7 @@ def simulated(folder: Path, name: str, file: Path, draw: int) -> Figures:
     )
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         simulate_federation(wanted, work, Format.JSON)
-    (result,) = SimulationFolder(work).finished()
+    (result,) = SimulationFolder(work).read_finished()
     last = result.rounds[-1]
     print(
         f"{folder.name} {name}: {last.test['final']['balanced_accuracy']:.3f}, {result.seconds:.0f} s", file=sys.stderr

@@ -153,10 +153,13 @@ DRAWN: Mapping[str, DrawnSet] = {
 
 def write_ham10000(folder: Path) -> None:
     """Write skin lesions of three sites of HAM10000, four diagnoses, lesions apart; needs ``isic18/train_200x150.npz``."""
-    found = np.load(DATA / "isic18" / "train_200x150.npz")
-    data, offsets, split = found["jpeg_bytes"], found["offsets"], found["split_lesion_grouped"].astype(str)
-    labels, sites = found["classes"][found["labels"]].astype(str), found["site_names"][found["site"]].astype(str)
-    rng, kept = np.random.default_rng(1), ("bcc", "bkl", "mel", "nv")
+    archive = np.load(DATA / "isic18" / "train_200x150.npz")
+    data, offsets, split = archive["jpeg_bytes"], archive["offsets"], archive["split_lesion_grouped"].astype(str)
+    labels, sites = (
+        archive["classes"][archive["labels"]].astype(str),
+        archive["site_names"][archive["site"]].astype(str),
+    )
+    rng, classes = np.random.default_rng(1), ("bcc", "bkl", "mel", "nv")
     silos = dict(zip(("vidir_modern", "rosendahl", "vidir_molemax"), SILOS, strict=True))
 
     def take(where: NDArray[np.bool_], count: int, place: str, name: str) -> None:
@@ -172,7 +175,7 @@ def write_ham10000(folder: Path) -> None:
 
     train = rng.permutation(np.flatnonzero(split == "train"))
     anchors = np.isin(np.arange(len(labels)), train[: len(train) // 5])
-    for name in kept:
+    for name in classes:
         take((split == "train") & anchors, 20, "server/anchors", name)
         take(split == "val", 40, "server/validation", name)
         take(split == "test", 100, "server/test", name)
@@ -183,22 +186,22 @@ def write_ham10000(folder: Path) -> None:
 
 def write_cifar10(folder: Path) -> None:
     """Write five classes of JPEG CIFAR-10, three silos by Dirichlet 0.5; needs ``cifar10/cifar10_jpeg.npz``."""
-    found = np.load(DATA / "cifar10" / "cifar10_jpeg.npz")
-    classes, rng = found["classes"].astype(str), np.random.default_rng(2)
-    kept = ("airplane", "automobile", "frog", "horse", "ship")
-    shares = rng.dirichlet([0.5] * len(SILOS), len(kept))
+    archive = np.load(DATA / "cifar10" / "cifar10_jpeg.npz")
+    classes, rng = archive["classes"].astype(str), np.random.default_rng(2)
+    chosen_classes = ("airplane", "automobile", "frog", "horse", "ship")
+    shares = rng.dirichlet([0.5] * len(SILOS), len(chosen_classes))
 
     def save(prefix: str, rows: NDArray[np.int64], place: str, name: str) -> None:
         (folder / place / name).mkdir(parents=True, exist_ok=True)
-        data, offsets = found[f"{prefix}_bytes"], found[f"{prefix}_offsets"]
+        data, offsets = archive[f"{prefix}_bytes"], archive[f"{prefix}_offsets"]
         for row in rows:
             image = Image.open(io.BytesIO(data[offsets[row] : offsets[row + 1]].tobytes())).convert("RGB")
             image.resize((STORED, STORED), Image.Resampling.LANCZOS).save(folder / place / name / f"{row:05d}.png")
 
-    for kind, name in enumerate(kept):
+    for kind, name in enumerate(chosen_classes):
         number = int(np.flatnonzero(classes == name)[0])
-        rows = rng.permutation(np.flatnonzero(found["y_train"] == number))
-        tests = rng.permutation(np.flatnonzero(found["y_test"] == number))
+        rows = rng.permutation(np.flatnonzero(archive["y_train"] == number))
+        tests = rng.permutation(np.flatnonzero(archive["y_test"] == number))
         save("train", rows[:20], "server/anchors", name)
         save("train", rows[20:60], "server/validation", name)
         save("test", tests[:100], "server/test", name)

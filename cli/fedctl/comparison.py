@@ -9,7 +9,7 @@ from anchorage.api.files import Study
 from anchorage.api.text import list_some
 from anchorage.methods.alone import measured_alone
 from fedctl.processes import Child, ProcessEvent, end_all
-from fedctl.sites_alone import AloneScores, trainings, unmeasured
+from fedctl.sites_alone import AloneScores, remaining_trainings, trainings
 from fedctl.workdir import Workdir, read_json
 
 
@@ -83,7 +83,7 @@ class Comparison:
         """Say where or on what is still to be trained; empty: nothing is."""
         if self._anchors:
             return "" if self._run.anchors_alone.exists() else "on the anchors alone"
-        remaining = unmeasured(self._trainings, AloneScores.read(self._run.sites_alone))
+        remaining = remaining_trainings(self._trainings, AloneScores.read(self._run.sites_alone))
         sites = [each.site for each in remaining if each.site]
         parts = [f"at {'each of ' if len(sites) > 1 else ''}{list_some(sites)} alone"] if sites else []
         parts += ["on the labels alone"] if len(sites) < len(remaining) else []

@@ -25,7 +25,7 @@ from anchorage.learning.data.overlap import Contents
 from anchorage.learning.data.report import FindingCount
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import initial_of
-from fedctl.output import Format, counted, emit, people, plain_table, warn
+from fedctl.output import Format, emit, format_count, people, plain_table, warn
 from fedctl.site_folders import GREY
 from fedctl.validation import warn_about
 from fedctl.workdir import choose_data_root
@@ -118,7 +118,7 @@ def _held_out(contents: Mapping[str, Contents]) -> Iterator[tuple[tuple[str, str
 
 def _leakage(name: str, part: str, shared_images: Overlap) -> AnchorageError:
     one, other = shared_images.identical[0]
-    message = f"found {counted(len(shared_images.identical), f'{part} image')} among the images of {name}, such as {one} ({other} there)"
+    message = f"found {format_count(len(shared_images.identical), f'{part} image')} among the images of {name}, such as {one} ({other} there)"
     return AnchorageError(HELD_OUT_TRAINED, f"{message}; remove them, or set spec.evaluation.onLeakage")
 
 
@@ -140,17 +140,17 @@ def _overlap_lines(shared: Mapping[tuple[str, str], Overlap]) -> Iterator[Render
         if shared_images.identical:
             pair = " = ".join(shared_images.identical[0])
             yield Text(
-                f"{name} and {part}: {counted(len(shared_images.identical), 'equal image')}, such as {pair}",
+                f"{name} and {part}: {format_count(len(shared_images.identical), 'equal image')}, such as {pair}",
                 style="red",
             )
         if shared_images.near:
             pair = " and ".join(shared_images.near[0])
             yield Text(
-                f"{name} and {part}: {counted(len(shared_images.near), 'pair')} of images that look the same, such as {pair}",
+                f"{name} and {part}: {format_count(len(shared_images.near), 'pair')} of images that look the same, such as {pair}",
                 style="yellow",
             )
         if shared_images.groups:
-            who = counted(len(shared_images.groups), "name")
+            who = format_count(len(shared_images.groups), "name")
             text = f"{name} and {part}: {who} of patients or lesions in both, such as {shared_images.groups[0]}"
             text += " (at different sites perhaps by chance)"
             yield Text(text, style="yellow")

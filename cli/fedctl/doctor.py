@@ -9,7 +9,7 @@ from rich.text import Text
 from anchorage.api.errors import AnchorageError, cluster
 from fedctl.address_checks import Expectation, address_checks, read_expectation
 from fedctl.arguments import Site
-from fedctl.checkup import Check, Level, guarded
+from fedctl.checkup import Check, Level, guard
 from fedctl.choice import Place, connect
 from fedctl.output import Format, emit, people, plain_table
 
@@ -64,7 +64,7 @@ def _of_cluster(place: Place, site: Site) -> Iterator[Check]:
         yield Check("context", Level.OK, f"{api.access.context}, {api.access.server}, namespace {api.namespace}")
         yield from cluster_checks(api, site)
 
-    return guarded("context", look)
+    return guard("context", look)
 
 
 def _print(checks: Sequence[Check]) -> None:

@@ -29,6 +29,6 @@ def explain_failure(code: str, output: Format) -> None:
         )
         raise AnchorageError(UNKNOWN_CHOICE, detail)
     if output.for_people:
-        typer.echo(entry.explained(), nl=False)
+        typer.echo(entry.explanation(), nl=False)
     else:
         emit({to_camel(name): value for name, value in asdict(entry).items()}, output)

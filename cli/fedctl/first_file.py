@@ -10,7 +10,7 @@ from typing import Any
 from anchorage.api.fact import Fact
 from anchorage.api.text import printable
 from anchorage.methods import PRESETS
-from fedctl.output import counted
+from fedctl.output import format_count
 from fedctl.recipe import ENCODER_SIDES, Labels, Recipe, Weights, recipe_of, recipe_of_volumes
 from fedctl.site_folders import SiteFolder, image_size
 
@@ -57,7 +57,7 @@ class FirstFile:
             validated="validation" in self.server,
         )
 
-    def written(self) -> str:
+    def to_yaml(self) -> str:
         """Return the documents as YAML with comments."""
         return "\n".join([*self._federation(), *(line for name in self.silos for line in self._silo(name))]) + "\n"
 
@@ -195,17 +195,17 @@ class FirstFile:
         )
         yield _entry("federation", self.name, 2)
         unread = (
-            f" What its folders or table say ({_shown(site.names)}) is not read; with All or Partial it is."
+            f" What its folders or table say ({_format_names(site.names)}) is not read; with All or Partial it is."
             if site.names
             else ""
         )
         meaning = {
-            "None": f"Its {counted(site.images, 'image')} are used without labels." + unread,
+            "None": f"Its {format_count(site.images, 'image')} are used without labels." + unread,
             "All": f"All of its images have labels: {self._contents(site)}.",
             "Partial": f"Some of its images have labels: {self._contents(site)}.",
         }
         if self.volume is not None:
-            held = counted(site.images, "volume")
+            held = format_count(site.images, "volume")
             alone = f"{self.recipe.method} learns of masks alone"
             meaning = {
                 "None": f"No mask of its {held} is read. {alone}, so that this silo adds nothing to the model: give it masks, choose "
@@ -226,10 +226,12 @@ class FirstFile:
     def _contents(self, site: SiteFolder) -> str:
         """Write what a folder holds, such as ``60 images, 12 without label; MEL 20, NV 28``."""
         if self.volume is not None:
-            return counted(site.images, "volume") + (f", {site.unlabelled} without mask" if site.unlabelled else "")
+            return format_count(site.images, "volume") + (
+                f", {site.unlabelled} without mask" if site.unlabelled else ""
+            )
         without = f", {site.unlabelled} without label" if site.unlabelled else ""
         counts = "; " + ", ".join(f"{name} {count}" for name, count in site.names.items()) if site.names else ""
-        return f"{counted(site.images, 'image')}{without}{counts}"
+        return f"{format_count(site.images, 'image')}{without}{counts}"
 
     def _section(self, field: str, site: SiteFolder, indent: int, labelled: bool = True) -> Iterator[str]:
         values: dict[str, Any] = site.section.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -260,7 +262,7 @@ def _of_volumes(facts: Collection[str]) -> str:
     return "MR: values have no unit and differ between scanners, so each volume is shown by its own mean and deviation (docs/data.md)."
 
 
-def _shown(names: Mapping[str, int]) -> str:
+def _format_names(names: Mapping[str, int]) -> str:
     return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 

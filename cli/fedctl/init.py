@@ -19,7 +19,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER, TASK_UNSUPPORTED
 from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.api.slot import read_piece, write_piece
 from anchorage.learning.data.label_kinds import SEVERAL, refuse_several, several_findings
 from anchorage.learning.hooks import expect
@@ -28,11 +28,11 @@ from anchorage.methods import validate_study
 from anchorage.methods.pretrained import WeightsFolder
 from fedctl.first_file import FirstFile
 from fedctl.masked_folders import classes_of, named_values, values_at
-from fedctl.output import Format, counted, warn
+from fedctl.output import Format, format_count, warn
 from fedctl.pretrained import encoder_width
 from fedctl.recipe import Labels, Weights
-from fedctl.several_findings import recognised
-from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look, plain_section, relisted
+from fedctl.several_findings import recognise
+from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look, plain_section, relist
 from fedctl.validation import validate_file
 from fedctl.volume_folders import masked_volumes, tell_of_volumes, volume_of, with_channels
 from fedctl.writing import writing
@@ -122,9 +122,9 @@ def begin_study(wanted: InitRequest) -> None:
         tell_of_volumes([sites[role] for role in places], wanting_masks, values, task.outputs)
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
-    if task is None and not (request.classes or request.class_maps or columns) and (several := recognised(read, root)):
+    if task is None and not (request.classes or request.class_maps or columns) and (several := recognise(read, root)):
         findings, fields = several
-        relisted_sites = {site.role: relisted(site, root, findings, fields.get(site.role, {})) for site in read}
+        relisted_sites = {site.role: relist(site, root, findings, fields.get(site.role, {})) for site in read}
         if all(site.names for site in relisted_sites.values()):  # else some are of other labels, and are refused below
             task = findings
             typer.echo(f"images have several findings each, so the task is multiLabel: {', '.join(task.outputs)}")
@@ -134,6 +134,7 @@ def begin_study(wanted: InitRequest) -> None:
     if not any(site.names for site in read if site.role not in ("validation", "test")):
         raise AnchorageError(LABELS_MISSING, _no_labels(read))
     server = {role: sites[role] for role in request.server}
+    _refuse_unlabelled(server)
     members = {name: (sites[name], labels[name]) for name in silos}
     class_maps: dict[str, dict[str, str]] = {}
     if task is not None:
@@ -149,7 +150,7 @@ def begin_study(wanted: InitRequest) -> None:
     name = name if name[0].isalpha() else f"study-{name}"[:LONGEST_NAME].strip("-")
     volume = volume_of([*volumes.values()]) if volumes else None
     weights = None if volumes else _weights_below(root, measured="validation" in server)
-    text = FirstFile(name, document, server, members, class_maps, weights, task_name, volume).written()
+    text = FirstFile(name, document, server, members, class_maps, weights, task_name, volume).to_yaml()
     _require_valid(text, out)
     _write(out, text)
     validate_file(out, (), Format.TABLE)
@@ -280,9 +281,7 @@ def _refuse_several(
         ones = {name: count for name, count in site.names.items() if not class_names or name in class_names}
         if sum(ones.values()) > site.images:
             columns = ", ".join(list(ones)[:5])
-            message = (
-                f"{place}: the columns {columns} hold {sum(ones.values())} ones for {counted(site.images, 'image')}"
-            )
+            message = f"{place}: the columns {columns} hold {sum(ones.values())} ones for {format_count(site.images, 'image')}"
             way = f"name the column of one finding, such as --label-column {site.role}:{next(iter(ones))}"
             raise AnchorageError(TASK_UNSUPPORTED, f"{message}: {SEVERAL}; {way}")
 
@@ -354,6 +353,21 @@ def _labels_of(site: SiteFolder, labelled: bool) -> Labels:
     return "Partial" if site.unlabelled else "All"
 
 
+def _refuse_unlabelled(server: Mapping[str, SiteFolder]) -> None:
+    """Refuse images of the server of which none has a label: most likely a table's column of labels was not recognised.
+
+    Raises
+    ------
+    AnchorageError
+        LABELS_MISSING.
+    """
+    for role, site in server.items():
+        if not site.names:
+            raise AnchorageError(
+                LABELS_MISSING, f"none of the {site.images} images of {role} has a label; {_remedy(site)}"
+            )
+
+
 def _remedy(site: SiteFolder) -> str:
     if not site.columns:
         return "put them in a folder per class, or in a table with a column of labels"
@@ -382,7 +396,7 @@ def _warn_missing(
 
 def _weights_below(root: Path, *, measured: bool) -> Weights | None:
     """Return the pretrained weights below the data root, the first of several; None where there are none. `measured`: with the encoder's width."""
-    listed = [Weights(entry.network, entry.name) for entry in WeightsFolder(root).listed()]
+    listed = [Weights(entry.network, entry.name) for entry in WeightsFolder(root).entries()]
     if len(listed) > 1:
         others = ", ".join(f"{each.name} of {each.network}" for each in listed[1:])
         warn(
@@ -427,7 +441,7 @@ def _require_valid(text: str, out: Path) -> None:
         try:
             validate_study(draft)
         except DocumentError as error:
-            mistakes = "; ".join(f"{dotted(mistake.path)}: {mistake.message}" for mistake in error.mistakes)
+            mistakes = "; ".join(f"{format_path(mistake.path)}: {mistake.message}" for mistake in error.mistakes)
             raise AnchorageError(
                 error.failure, f"{out} is not written, as it would not be valid: {mistakes}"
             ) from error

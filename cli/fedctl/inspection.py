@@ -18,13 +18,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.metrics import ordered, shown_first
+from anchorage.api.metrics import shown_first, sort_metrics
 from anchorage.api.silo_state import SiloState
 from anchorage.api.status import find_condition, is_true, seconds_of
 from anchorage.api.text import in_percent, printable
 from fedctl.output import Format, amount, duration, people, plain_table, show
 from fedctl.source import Event, Observation, Source
-from fedctl.view import metrics_line, moved
+from fedctl.view import format_transferred, metrics_line
 
 TOGETHER_SECONDS = 0.2
 """Lines of several followed logs that come within this time are put in order."""
@@ -60,7 +60,12 @@ def _status_table(observation: Observation, wide: bool) -> RenderableType:
     ]
     if wide:
         columns += ["step", "moved", "model", "tracking run"]
-        cells += [status.step, moved(status), status.model.path if status.model else "", status.tracking.run_id]
+        cells += [
+            status.step,
+            format_transferred(status),
+            status.model.path if status.model else "",
+            status.tracking.run_id,
+        ]
     table = plain_table(*columns)
     table.add_row(*cells)
     lines: list[RenderableType] = [table]
@@ -143,7 +148,7 @@ def show_rounds(source: Source, output: Format, watch: bool) -> None:
 
 
 def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
-    names_by_order = ordered(dict.fromkeys(name for record in rounds for name in record["metrics"]))
+    names_by_order = sort_metrics(dict.fromkeys(name for record in rounds for name in record["metrics"]))
     names = names_by_order if wide else shown_first(names_by_order)[: 3 if people().width < ROOMY else None]
     table = plain_table(
         "round",

@@ -106,7 +106,7 @@ class RunWatcher:
                 status=self.status,
                 processes=processes,
                 elapsed_seconds=now - self.begun,
-                remaining_seconds=self.pace.seen(self.status, now),
+                remaining_seconds=self.pace.update(self.status, now),
             )
         )
 
@@ -284,7 +284,7 @@ def local_silos(study: Study, root: Path) -> list[LocalSilo]:
             "labels": silo.spec.labels,
             "data": silo.spec.managed.data.model_dump(mode="json", by_alias=True, exclude_unset=True),
         }
-        settings |= silo.spec.managed.stated()
+        settings |= silo.spec.managed.changed_options()
         if silo.spec.managed.policy:
             settings["policy"] = str(root / silo.spec.managed.policy)
         silos.append(LocalSilo(silo.metadata.name, settings))

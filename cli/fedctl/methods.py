@@ -19,7 +19,7 @@ from anchorage.methods.resolution import unknown_method
 from anchorage.methods.snippet import snippet
 from anchorage.methods.variants import variants_of
 from fedctl.output import Format, emit, people, plain_table
-from fedctl.pieces import described, document, pieces_called
+from fedctl.pieces import document, draw_pieces, pieces_called
 from fedctl.published import PublishedResult, published_of
 
 NARROW = 160
@@ -61,7 +61,7 @@ def describe_method(name: str, output: Format) -> None:
     """
     if name not in PRESETS and (pieces := pieces_called(name)):
         if output.for_people:
-            people().print(described(pieces))
+            people().print(draw_pieces(pieces))
         else:
             emit([document(piece) for piece in pieces], output)
         return

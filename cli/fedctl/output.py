@@ -212,7 +212,7 @@ def warn(text: str) -> None:
     typer.echo(f"warning: {text}", err=True)
 
 
-def counted(number: int, thing: str) -> str:
+def format_count(number: int, thing: str) -> str:
     """Format a count, such as ``1 round`` or ``2 rounds``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 

@@ -7,7 +7,7 @@ from pydantic.alias_generators import to_camel
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorage.api.allowed import allowed, fields
+from anchorage.api.allowed import describe_allowed, fields
 from anchorage.api.piece import PIECES, Piece
 from fedctl.output import plain_table
 
@@ -25,7 +25,7 @@ def pieces_called(name: str) -> list[type[Piece]]:
     ]
 
 
-def described(pieces: Sequence[type[Piece]]) -> RenderableType:
+def draw_pieces(pieces: Sequence[type[Piece]]) -> RenderableType:
     """Draw pieces for people."""
     return Group(*(part for piece in pieces for part in _parts(piece)))
 
@@ -37,7 +37,7 @@ def document(piece: type[Piece]) -> dict[str, Any]:
         "name": piece.name,
         "summary": _summary(piece),
         "options": {
-            name: {"takes": allowed(piece, (name,)), "default": default, "description": text}
+            name: {"takes": describe_allowed(piece, (name,)), "default": default, "description": text}
             for name, default, text in _options(piece)
         },
         "needs": [need.message for need in _plain(piece).needs()],

@@ -15,7 +15,7 @@ from anchorage.methods.composition import parts_of, strategies_of
 from anchorage.simulation.forecast import Forecast, RoundsForecast, forecast
 from fedctl.output import Format, emit, people
 from fedctl.plan_view import draw
-from fedctl.plan_words import learnt, leaving
+from fedctl.plan_words import describe_disclosure, leaving
 from fedctl.validation import warn_about
 
 CHECKPOINTS = 5
@@ -96,7 +96,7 @@ def plan_document(study: Study, expected_cost: Forecast, *, trial: bool, link: f
         "memory": _memory(expected_cost) if trial else None,
         "disk": _disk(study, expected_cost),
         "leaves": leaving(study, expected_cost.up),
-        "learnt": learnt(resolve(spec.method, spec.task)),
+        "learnt": describe_disclosure(resolve(spec.method, spec.task)),
         "imagesUnknown": list(expected_cost.unknown),
         "notes": list(reservations(study, expected_cost)),
     }

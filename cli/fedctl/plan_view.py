@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from anchorage.api.text import list_some
-from fedctl.output import amount, counted, duration, plain_table
+from fedctl.output import amount, duration, format_count, plain_table
 
 KINDS = {"first": "first round", "scored": "scored rounds", "other": "other rounds"}
 
@@ -19,7 +19,7 @@ def draw(document: Mapping[str, Any]) -> RenderableType:
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    heading = f"{document['method']} on {document['network']}, {counted(document['rounds'], 'round')}, {counted(document['silos'], 'silo')}"
+    heading = f"{document['method']} on {document['network']}, {format_count(document['rounds'], 'round')}, {format_count(document['silos'], 'silo')}"
     yield Text(f"{document['federation']}: {heading}", style="bold")
     yield Text()
     yield from _bytes(document)
@@ -72,7 +72,9 @@ def _time(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     table.add_row("a round of the server", duration(times["serverSecondsPerRound"]))
     table.add_row("the server before round 1", duration(times["secondsBeforeRound1"]))
     at_once = times["silosAtOnce"]
-    table.add_row(f"all rounds, {counted(at_once, 'silo')} at a time (fedctl run)", duration(times["onThisMachine"]))
+    table.add_row(
+        f"all rounds, {format_count(at_once, 'silo')} at a time (fedctl run)", duration(times["onThisMachine"])
+    )
     table.add_row("all rounds, one silo after another", duration(times["oneAfterAnother"]))
     table.add_row("all rounds, every silo on such a machine", duration(times["machineForEverySilo"]))
     yield table

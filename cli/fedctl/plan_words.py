@@ -52,7 +52,7 @@ def _sentences(study: Study, silo: Silo, update_bytes: int) -> Iterator[str]:
         yield f"of all this, only what its policy allows ({silo.spec.managed.policy})"
 
 
-def learnt(method: ResolvedMethod) -> dict[str, str]:
+def describe_disclosure(method: ResolvedMethod) -> dict[str, str]:
     """Return what the server and what other silos can learn through a method, as its preset says."""
     preset = PRESETS[method.name]
     return {"server": preset.reveals_to_server, "silos": preset.reveals_to_silos}

@@ -11,7 +11,7 @@ from rich.table import Table
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.data import NO_IMAGES
 from anchorage.api.task import OutputKind
-from fedctl.output import Format, counted, emit, people, plain_table
+from fedctl.output import Format, emit, format_count, people, plain_table
 from fedctl.trained_model import open_model
 from fedctl.volume_prediction import predicted_volumes, volumes_table
 from fedctl.writing import writing
@@ -90,7 +90,7 @@ def predict_images(
         raise typer.BadParameter(f"--masks is of segmentations; the model's task is {trained.described.task.name}")
     channels = trained.described.channels if trained.described.volume is not None else 0
     if channel_files and len(channel_files) != channels:
-        what = f"volumes of {counted(channels, 'channel')}" if channels else "flat images"
+        what = f"volumes of {format_count(channels, 'channel')}" if channels else "flat images"
         raise typer.BadParameter(f"--channel-files names {len(channel_files)} channels; the model takes {what}")
     predictions: list[Mapping[str, Any]] = []
     unusable: list[dict[str, str]] = []
@@ -129,7 +129,7 @@ def predict_images(
         )
     if unusable:
         raise AnchorageError(
-            commands.IMAGES_UNUSABLE, f"{len(unusable)} of {counted(len(names), 'image')} cannot be used"
+            commands.IMAGES_UNUSABLE, f"{len(unusable)} of {format_count(len(names), 'image')} cannot be used"
         )
 
 

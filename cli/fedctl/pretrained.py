@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from anchorage.api.base import FORMS, WEIGHTS_PATTERN
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import WEIGHTS_UNUSABLE
-from anchorage.api.mistakes import meant
+from anchorage.api.mistakes import suggest
 from anchorage.api.model import REGISTERED, ModelSpec, WeightsName, network_called, require_package
 from anchorage.methods.pretrained import WeightsFolder, not_fetched
 from anchorage.transport.tensors.safetensors_file import read_description
@@ -67,8 +67,8 @@ def import_file(file: Path, network: str, name: str, data_root: Path, output: Fo
 
 
 def list_weights(data_root: Path, output: Format) -> None:
-    """Print what is there. Raises as `WeightsFolder.listed`."""
-    listed = WeightsFolder(data_root).listed()
+    """Print what is there. Raises as `WeightsFolder.entries`."""
+    listed = WeightsFolder(data_root).entries()
     if not output.for_people:
         emit([entry.model_dump(by_alias=True) for entry in listed], output)
         return
@@ -150,7 +150,7 @@ def _of_torchvision(member: str, name: str, file: Path) -> str:
     from torchvision.models import get_model_weights, list_models
 
     if member not in list_models():
-        raise AnchorageError(WEIGHTS_UNUSABLE, f"torchvision has no network {member}, {meant(member, list_models())}")
+        raise AnchorageError(WEIGHTS_UNUSABLE, f"torchvision has no network {member}, {suggest(member, list_models())}")
     known = {one.name: one for one in get_model_weights(member)}  # not DEFAULT, which changes with the library
     if name not in known:
         raise AnchorageError(

@@ -199,7 +199,7 @@ def recipe_of(
             rounds=250,
             warm_up=(),
             warm_up_reason="",
-            method=_supervised(labels, task),
+            method=_choose_supervised(labels, task),
             method_reason="learns from the images with labels alone; docs/methods/README.md says which methods learn from the others with this task",
             choices=[Choice("localLoss", {"taskLoss": {}}, _TASK_LOSS), Choice("local", supervised, _SHORT), *norm],
         )
@@ -281,7 +281,7 @@ def _closed_form(weights: Weights, side: int) -> Recipe:
 def recipe_of_volumes(labels: Sequence[Labels]) -> Recipe:
     """Choose what a study of volumes with masks begins with; `labels` and errors as of `recipe_of`."""
     local = {"steps": 36, "batchSize": 2, "optimiser": {"adamW": {"learningRate": "0.003", "schedule": "Cosine"}}}
-    method = _supervised(labels, "segmentation")
+    method = _choose_supervised(labels, "segmentation")
     reasons = {
         "FedAvg": "masks at every silo; where silos differ strongly compare FedProx, SCAFFOLD",
         "LowerBound": "FedAvg of the volumes with masks alone; to compare once it finds something: FedAvgFixMatch, which learns the confident "
@@ -301,7 +301,7 @@ def recipe_of_volumes(labels: Sequence[Labels]) -> Recipe:
     )
 
 
-def _supervised(labels: Sequence[Labels], task: str) -> str:
+def _choose_supervised(labels: Sequence[Labels], task: str) -> str:
     if all(each == "None" for each in labels):
         message = f"fedctl init knows no method for the task {task} where no silo has labels"
         raise AnchorageError(LABELS_MISSING, f"{message}; use those of a silo with --silo NAME=DIR:labels")

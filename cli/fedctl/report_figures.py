@@ -128,7 +128,7 @@ def _lines(axes: Axes, lines: _Lines) -> None:
     for place, (name, points) in enumerate(lines.items()):
         at, values = zip(*points, strict=True)
         style = figures.line_style(place, len(lines), len(points))
-        axes.plot(at, values, label=figures.shortened(name, figures.LEGEND_NAME), **style)
+        axes.plot(at, values, label=figures.shorten(name, figures.LEGEND_NAME), **style)
     _label(axes)
 
 

@@ -22,7 +22,7 @@ _FACT = re.compile(
 """Columns of zeros and ones that tell something else of an image."""
 
 
-def recognised(sites: Sequence[SiteFolder], root: Path) -> tuple[MultiLabel, Mapping[str, Mapping[str, Any]]] | None:
+def recognise(sites: Sequence[SiteFolder], root: Path) -> tuple[MultiLabel, Mapping[str, Mapping[str, Any]]] | None:
     """Return the task of sites of which one has images with several findings, and, by role, the fields that their sections need.
 
     Parameters

@@ -35,7 +35,7 @@ from anchorage.learning.data.table_columns import split_column
 from anchorage.learning.data.tables import IMAGE_COLUMNS, read_table
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import ReaderHooks, TaskHooks
-from fedctl.output import counted, warn
+from fedctl.output import format_count, warn
 
 SAMPLED = 40
 """Images of a folder that are opened to see their size and colours."""
@@ -254,7 +254,7 @@ def _refuse_unmatched(
         if not asked and not (cells and _names_images(column, cells)):
             continue
         first = f" (first: {cells[0][:60]})" if cells else ""
-        message = f'{file} ({role}): none of its {counted(len(cells), "name")} in the column "{column}" is an image below {file.parent}{first}'
+        message = f'{file} ({role}): none of its {format_count(len(cells), "name")} in the column "{column}" is an image below {file.parent}{first}'
         if asked or len(classes) < 2:
             raise AnchorageError(DATA_MISSING, f"{message}; {_REMEDY}")
         warn(f"{message}; the folders' names are taken as labels")
@@ -289,7 +289,7 @@ def _list_section(
     return listing, Counter(listing.stratum_names[stratum] for stratum in listing.strata if stratum >= 0)
 
 
-def relisted(site: SiteFolder, root: Path, task: TaskHooks, fields: Mapping[str, Any]) -> SiteFolder:
+def relist(site: SiteFolder, root: Path, task: TaskHooks, fields: Mapping[str, Any]) -> SiteFolder:
     """Return a site whose labels another task reads, with these further fields of its section."""
     section = site.section.model_copy(update=fields)
     names = _list_section(section, root, task)[1]

@@ -80,7 +80,7 @@ def trainings(federation: Federation, silos: Sequence[Silo]) -> list[Training]:
     return [*single_sites, Training("", names)] if joined else single_sites
 
 
-def unmeasured(wanted: Sequence[Training], scores: AloneScores) -> list[Training]:
+def remaining_trainings(wanted: Sequence[Training], scores: AloneScores) -> list[Training]:
     """Return the trainings that are left."""
     return [each for each in wanted if (each.site not in scores.sites if each.site else scores.labels is None)]
 
@@ -152,7 +152,7 @@ def main() -> int:
     options = parser.parse_args()
     os.nice(LEAST_PRIORITY)
     study, scores, status = load_federation(options.federation), AloneScores.read(options.out), 0
-    for training in unmeasured(trainings(study.federation, study.silos), scores):
+    for training in remaining_trainings(trainings(study.federation, study.silos), scores):
         try:
             metrics = measure(study, training.silos, options.data_root)
         except AnchorageError as error:

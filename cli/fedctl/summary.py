@@ -15,9 +15,9 @@ from anchorage.api.verdict import judge
 from anchorage.engine.tracking import Progress
 from fedctl.diagnosis import diagnose
 from fedctl.local_source import LocalSource
-from fedctl.output import counted, duration, people
+from fedctl.output import duration, format_count, people
 from fedctl.source import Round
-from fedctl.view import moved
+from fedctl.view import format_transferred
 from fedctl.workdir import Workdir
 
 WORST_SILO = "worst_silo_"
@@ -59,7 +59,7 @@ def print_summary(
     console = people()
     name = federation.metadata.name
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
-    console.print(Text(f"\n{name}: {counted(status.round, 'round')}, {how}", style="bold"))
+    console.print(Text(f"\n{name}: {format_count(status.round, 'round')}, {how}", style="bold"))
     card = card_of(run)
     for line in verdict_lines(card) if card is not None else ():
         console.print(line, soft_wrap=True)
@@ -106,7 +106,7 @@ def _alone(card: ModelCard | None) -> dict[str, Mapping[str, float]]:
 
 
 def _models(federation: Federation, status: FederationStatus) -> Iterator[tuple[str, str]]:
-    yield "moved", moved(status)
+    yield "moved", format_transferred(status)
     if status.model is not None:
         yield "model", status.model.path
     worst = {metric.name: metric.value for metric in status.metrics if metric.name.startswith(WORST_SILO)}

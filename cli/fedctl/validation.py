@@ -6,10 +6,10 @@ from pathlib import Path
 import typer
 
 from anchorage.api.files import Study
-from anchorage.api.mistakes import DocumentError, Mistake, dotted
+from anchorage.api.mistakes import DocumentError, Mistake, format_path
 from anchorage.api.text import list_some
 from anchorage.methods import idle_silos, validate_study
-from fedctl.output import Format, counted, emit, warn
+from fedctl.output import Format, emit, format_count, warn
 
 
 def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
@@ -32,7 +32,7 @@ def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
         spec = federation.spec
         typer.echo(
             f"{file}: valid: federation {federation.metadata.name}, {spec.method.name} on {spec.model.network}, "
-            f"{counted(spec.rounds, 'round')}, {counted(len(names), 'silo')} ({', '.join(names)})"
+            f"{format_count(spec.rounds, 'round')}, {format_count(len(names), 'silo')} ({', '.join(names)})"
         )
     else:
         emit(
@@ -65,6 +65,6 @@ def _values(mistake: Mistake) -> dict[str, object]:
         "code": mistake.code,
         "reason": mistake.failure.reason,
         "where": mistake.where,
-        "field": dotted(mistake.path),
+        "field": format_path(mistake.path),
         "message": mistake.message,
     }

@@ -223,7 +223,7 @@ class Pace:
     last_round: int = 0
     last_time: float = 0.0
 
-    def seen(self, status: FederationStatus, now: float) -> float | None:
+    def update(self, status: FederationStatus, now: float) -> float | None:
         """Record the round and return the remaining seconds, None if unknown."""
         if status.last_checkpoint is None:
             return None
@@ -238,6 +238,6 @@ class Pace:
         return max(0.0, per_round * (status.rounds - status.round) - (now - self.last_time))
 
 
-def moved(status: FederationStatus) -> str:
+def format_transferred(status: FederationStatus) -> str:
     """Format the number of transferred model bytes."""
     return f"{amount(status.bytes_up)} up, {amount(status.bytes_down)} down"

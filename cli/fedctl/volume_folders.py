@@ -16,7 +16,7 @@ from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.cases import read_scan
 from anchorage.learning.data.decoding import RefusedImageError
-from anchorage.learning.data.grids import Grid, spaced
+from anchorage.learning.data.grids import Grid, respace
 from anchorage.learning.data.header_rows import may_have_header
 from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.listing import Listing, Series
@@ -26,7 +26,7 @@ from anchorage.learning.data.med_mnist import is_med_mnist
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import ReaderHooks
 from fedctl.masked_folders import SAMPLED, class_folders, named_values, values_at
-from fedctl.output import counted, warn
+from fedctl.output import format_count, warn
 from fedctl.site_folders import SiteFolder, is_volume, plain_section, site_of_volumes, table_sections
 
 LONGEST_PATCH = 64
@@ -101,7 +101,7 @@ def volume_of(masked_volumes: Sequence[MaskedVolumes]) -> Mapping[str, Any]:
     The spacing is the median, in steps of 0.05 mm, but coarser where the usual volume would have more than `LONGEST_SIDE` voxels along an axis. A
     patch is as large as the usual volume at that spacing, at most `LONGEST_PATCH`, in multiples of 8.
     """
-    grids = [grid.turned() for volumes in masked_volumes for grid in volumes.grids]
+    grids = [grid.turn() for volumes in masked_volumes for grid in volumes.grids]
     spacing: list[float] = []
     for axis in range(3):
         usual = median(grid.spacing[axis] for grid in grids)
@@ -109,7 +109,7 @@ def volume_of(masked_volumes: Sequence[MaskedVolumes]) -> Mapping[str, Any]:
         steps = max(round(usual / _STEP_MM), ceil(round(extent / LONGEST_SIDE / _STEP_MM, 6)), 1)
         spacing.append(min(50.0, round(steps * _STEP_MM, 2)))
     x, y, z = spacing
-    sizes = [spaced(grid, (x, y, z)).shape for grid in grids]
+    sizes = [respace(grid, (x, y, z)).shape for grid in grids]
     usual_size = [int(median(shape[axis] for shape in sizes)) for axis in range(3)]
     return {
         "spacing": [f"{each:g}" for each in spacing],
@@ -163,13 +163,13 @@ def tell_of_volumes(
     for site in sites:
         if site.role in wanting and not site.names:
             option = f"--{site.role}" if site.role in _OF_SERVER else ":labels"
-            message = f"{site.role}: none of its {counted(site.images, 'volume')} has a mask"
+            message = f"{site.role}: none of its {format_count(site.images, 'volume')} has a mask"
             remedy = f"put masks where docs/volumes.md says, or leave {option} out"
             raise AnchorageError(IMAGES_UNLABELLED, f"{message}; {remedy}")
         without = site.unlabelled if site.role in wanting else site.images
         if without and site.role not in _OF_SERVER:
             learns = "the method in the file learns of masks alone (FedAvgFixMatch: of the others, too)"
-            warn(f"{site.role}: {counted(without, 'volume')} without masks that are read; {learns}")
+            warn(f"{site.role}: {format_count(without, 'volume')} without masks that are read; {learns}")
         mask_labels = values.get(site.role, ())
         if not named_values(mask_labels, classes) and (
             unnamed := [value for value in mask_labels if value >= len(classes)]
@@ -178,7 +178,7 @@ def tell_of_volumes(
             remedy = "say which class each is by maskValues in the file, or name all classes with --classes"
             warn(f"{site.role}: masks have the values {shown}, which are none of the {len(classes)} classes; {remedy}")
         if site.flat:
-            message = f"{site.flat} of {counted(site.images, 'image')} are no volumes of three slices or more"
+            message = f"{site.flat} of {format_count(site.images, 'image')} are no volumes of three slices or more"
             warn(f"{site.role}: {message}; take them out: `fedctl data check` names them")
 
 

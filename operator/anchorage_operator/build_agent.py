@@ -70,7 +70,7 @@ def agent_objects(
                 build_pod.config_mount("authority", names.AUTHORITY_FOLDER, names.authority_name(federation)),
             ],
             claims=permitted_claims(managed_claims(managed).values(), situation.observed, settings),
-            asked=build_pod.asked(silo.spec, situation.agents_wanted, authority_hash, queue),
+            asked=build_pod.hash_spec(silo.spec, situation.agents_wanted, authority_hash, queue),
             queue=queue,
         )
         yield build_pod.stateful_set(parts, settings)
@@ -95,7 +95,7 @@ def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) 
         "probesListen": f"[::]:{names.PROBES_PORT}",
         "stay": True,
         "patienceSeconds": 0,
-        **managed.stated(),
+        **managed.changed_options(),
         "policy": policy_path or f"{names.CONFIG_FOLDER}/{names.POLICY_FILE}",
     }
 

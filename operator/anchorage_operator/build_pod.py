@@ -148,7 +148,7 @@ def _pod_spec(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
     }
 
 
-def asked(spec: Document, *more: object) -> str:
+def hash_spec(spec: Document, *more: object) -> str:
     """Return the hash of a spec and more that a pod depends on; without defaults, which newer versions and definitions add."""
     return digest([spec.model_dump(mode="json", exclude_defaults=True, exclude={"admission"}), *more])
 

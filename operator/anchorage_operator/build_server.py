@@ -122,7 +122,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls)],
         claims=permitted_claims(federation_claims(spec).values(), situation.observed, settings),
         secret_env=dict.fromkeys((USER, PASSWORD, TOKEN), secret) if secret else {},
-        asked=build_pod.asked(spec, situation.server_wanted, situation.results_only),
+        asked=build_pod.hash_spec(spec, situation.server_wanted, situation.results_only),
         grace_seconds=60,
         queue=None if situation.results_only else spec.queue_name,  # results are at hand without a device
     )

@@ -7,7 +7,7 @@ from anchorage_operator import reasons
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.conditions import clip_message, find
 from anchorage_operator.events import EventPoster
-from anchorage_operator.names import involved
+from anchorage_operator.names import involved_object
 from anchorage_operator.planned import Event
 
 
@@ -50,4 +50,4 @@ def tell_failed_reconcile(
     written = {**status, "conditions": [*other_conditions, ready], "lastUpdatedTime": timestamp(now)}
     cache.add_answer(api.apply_status(kube_object("Federation", metadata, status=written)))
     if before is None or before.reason != reasons.RECONCILE_FAILED:
-        events.post(Event(involved(federation), "Warning", reasons.RECONCILE_FAILED, message))
+        events.post(Event(involved_object(federation), "Warning", reasons.RECONCILE_FAILED, message))

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             field_manager=FIELD_MANAGER,
             connections=CONNECTIONS,
             read_seconds=READ_SECONDS,
-            count=metrics.requested,
+            count=metrics.count_request,
             before_write=elected.require if elected else lambda: None,
         )
         operator = Operator(settings, api, metrics, pod=pod, leadership=elected)
@@ -77,7 +77,7 @@ def _leadership(lease: str | None, pod: Json | None, access: ClusterAccess, metr
         field_manager=FIELD_MANAGER,
         connections=1,
         read_seconds=LEASE_READ_SECONDS,
-        count=metrics.requested,
+        count=metrics.count_request,
     )
     identity = f"{pod['name']}_{pod['uid']}"
     return Leadership(api, pod["namespace"], lease, identity, time.monotonic, time.time)

@@ -90,16 +90,16 @@ class Metrics:
         """Register the figures of every federation and silo."""
         self._registry.register(FederationCollector(objects))
 
-    def reconciled(self, result: str, seconds: float) -> None:
+    def count_reconcile(self, result: str, seconds: float) -> None:
         """Count one reconcile; `result` is ``success``, ``error`` (of the API server or a federation's server) or ``defect``."""
         self._reconciles.labels(result).inc()
         self._seconds.observe(seconds)
 
-    def requested(self, method: str, status: int) -> None:
+    def count_request(self, method: str, status: int) -> None:
         """Count one request to the API server."""
         self._requests.labels(method, str(status)).inc()
 
-    def resynced(self, now: float, corrected: int) -> None:
+    def record_resync(self, now: float, corrected: int) -> None:
         """Record a resync."""
         self._resync.set(now)
         self._corrected.inc(corrected)
@@ -112,7 +112,7 @@ class Metrics:
         """Say nothing more about a namespace."""
         self._namespaces.remove(name)
 
-    def contested(self, kind: str) -> None:
+    def count_contested(self, kind: str) -> None:
         """Count one write of an object that somebody else keeps changing back."""
         self._contested.labels(kind).inc()
 

@@ -123,7 +123,7 @@ def owner_reference(owner: Json) -> dict[str, Any]:
     return {**_reference(owner, "name", "uid"), "controller": True}
 
 
-def involved(owner: Json) -> dict[str, Any]:
+def involved_object(owner: Json) -> dict[str, Any]:
     """Return the ``involvedObject`` of an Event about an object."""
     return _reference(owner, "name", "namespace", "uid")
 

@@ -41,7 +41,7 @@ def claim_limits(observed: Observed, settings: OperatorSettings) -> ClaimLimits:
 
 def permitted_pod(pod: PodOverrides, observed: Observed, settings: OperatorSettings) -> PodOverrides:
     """Return the part of a document's pod that it may set."""
-    overrides, limits = settings.pod_overrides.permitted(pod), claim_limits(observed, settings)
+    overrides, limits = settings.pod_overrides.restrict(pod), claim_limits(observed, settings)
     volumes = tuple(mount for mount in overrides.volumes if not limits.why_not(mount.claim_name))
     return overrides.model_copy(update={"volumes": volumes})
 

@@ -101,7 +101,7 @@ class Operator:
             settings=settings,
             now=time.time,
             turns=turns,
-            contested=metrics.contested,
+            contested=metrics.count_contested,
             installation=f"{pod['namespace']}/{settings.lease}" if pod and settings.lease else "",
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock, settings.watch_labels)
@@ -190,7 +190,7 @@ class Operator:
             try:
                 corrected = self._resync.run()
                 if self._resync.readable:
-                    self._metrics.resynced(time.time(), corrected)
+                    self._metrics.record_resync(time.time(), corrected)
                 self._look_after_namespaces()
                 failures = 0
                 pause = self._settings.resync_seconds * (0.8 + 0.2 * RANDOM.random())
@@ -278,19 +278,19 @@ class Operator:
             try:
                 requeue_after = self._reconciler.reconcile(key)
             except (ApiError, IncompleteError) as error:
-                self._metrics.reconciled("error", time.monotonic() - begun)
+                self._metrics.count_reconcile("error", time.monotonic() - begun)
                 pause = self._queue.failed(key, error.retry_after)
                 _log.warning(
                     "reconcile failed", extra={"federation": key, "error": str(error), "again": round(pause, 1)}
                 )
             except Exception as error:  # noqa: BLE001 logged; of one object or turn, and the others go on
-                self._metrics.reconciled("defect", time.monotonic() - begun)
+                self._metrics.count_reconcile("defect", time.monotonic() - begun)
                 self._metrics.defect("reconcile")
                 self._queue.failed(key)
                 _log.exception("internal error of the operator", extra={"federation": key})
                 self._reconciler.tell_failure(key, error)
             else:
-                self._metrics.reconciled("success", time.monotonic() - begun)
+                self._metrics.count_reconcile("success", time.monotonic() - begun)
                 self._queue.done(key, requeue_after)
 
     def _poll(self) -> None:

@@ -20,7 +20,7 @@ from anchorage_operator.names import (
     MANAGED_BY_LABEL,
     OPERATED_BY,
     authority_name,
-    involved,
+    involved_object,
 )
 from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
@@ -284,7 +284,7 @@ class Reconciler:
             where = first_difference({part: value for part, value in body.items() if part != "metadata"}, live)
             what = f"{where or 'metadata'} of {kind} {name} back whenever the operator writes it"
             message = f"{self._rival(live)} changes {what}"
-            events.append(Event(involved(observed.federation), "Warning", "ApplyContested", message))
+            events.append(Event(involved_object(observed.federation), "Warning", "ApplyContested", message))
         return True
 
     def _rival(self, live: Json | None) -> str:
@@ -408,4 +408,4 @@ def _longest_secret_age(answer: Answer | None) -> float:
 
 def _refusal_event(federation: Json, body: Json, error: ApiError) -> Event:
     message = f"{body['kind']} {body['metadata']['name']} was refused: {error.message}"
-    return Event(involved(federation), "Warning", "ApplyRefused", message)
+    return Event(involved_object(federation), "Warning", "ApplyRefused", message)

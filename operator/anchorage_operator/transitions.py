@@ -8,7 +8,7 @@ from anchorage.api.errors.rounds import QUORUM_LOST
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, clip_message, find, join_names
-from anchorage_operator.names import involved
+from anchorage_operator.names import involved_object
 from anchorage_operator.planned import Event
 
 SINGLE_SILOS = 5
@@ -51,7 +51,7 @@ def federation_events(federation: Json, before: Json, after: Json) -> Iterator[E
     before, after : Json
         Its status as it is and as it becomes.
     """
-    about = involved(federation)
+    about = involved_object(federation)
     for kind in ("Accepted", "CertificatesValid", "ServerAvailable", "QuorumMet"):
         yield from _of_condition(about, kind, find(before, kind), find(after, kind))
     yield from _suspension(about, find(before, "Ready"), find(after, "Ready"))
@@ -68,7 +68,7 @@ def federation_events(federation: Json, before: Json, after: Json) -> Iterator[E
 
 def silo_events(silo: Json, before: Json, after: Json) -> Iterator[Event]:
     """Yield the Events for a change of a Silo's status: admission, connection, and problems of its agent's pod."""
-    about = involved(silo)
+    about = involved_object(silo)
     for kind, reason in _OF_SILO.items():
         old, new = find(before, kind), find(after, kind)
         if new is not None and new.holds and new.reason != reasons.MANAGED and not (old is not None and old.holds):

@@ -7,7 +7,7 @@ from anchorage.api.changes import find_changes, refusals, silo_changes
 from anchorage.api.errors.documents import LABELS_MISSING, OUT_OF_RANGE, TOO_FEW_SILOS
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import Mistake
-from anchorage.api.objects import named, read_objects
+from anchorage.api.objects import add_silo_name, read_objects
 from anchorage.api.status import FederationStatus
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
@@ -118,7 +118,7 @@ def _check_documents(
     mistakes = [*reading.mistakes, *_long_names(federation, silos)]
     members = [silo for silo in reading.silos if silo is not None]
     if reading.federation is not None and len(members) == len(silos):
-        mistakes += [named(mistake, silos) for mistake in check(reading.federation, members)]
+        mistakes += [add_silo_name(mistake, silos) for mistake in check(reading.federation, members)]
     return reading.federation, mistakes, reading.silos
 
 

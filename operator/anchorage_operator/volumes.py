@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from anchorage.api.pod import Storage
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.drift import parse_quantity
-from anchorage_operator.names import STATE_VOLUME, agent_name, involved, server_name
+from anchorage_operator.names import STATE_VOLUME, agent_name, involved_object, server_name
 from anchorage_operator.observed import Observed
 from anchorage_operator.planned import GrowClaim
 from anchorage_operator.situation import Situation
@@ -28,7 +28,7 @@ def volume_effects(situation: Situation) -> Iterator[GrowClaim]:
             parse_quantity(storage.size),
         )
         if current_size is not None and asked is not None and asked > current_size:
-            yield GrowClaim(claim, storage.size, involved(owner))
+            yield GrowClaim(claim, storage.size, involved_object(owner))
 
 
 def volume_note(situation: Situation, name: str, storage: Storage, path: str) -> str:

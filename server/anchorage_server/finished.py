@@ -79,11 +79,11 @@ class FinishedRun(Document):
 
     def send_again(self, state: Path, tracking: Tracking, statuses: StatusStore) -> AnchorageError | None:
         """Do as `send`, after the end was noted."""
-        statuses.tracked(tracking.under_way())
+        statuses.note_tracking(tracking.under_way())
         result = tracking.send()
         update = {"tracking": result.place, "tracked": result.complete, "reported": True}
         self.model_copy(update=update).keep(state)
-        statuses.succeeded(result)
+        statuses.note_success(result)
         return result.missing
 
 
@@ -128,9 +128,9 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
         config, study, clock, started=start.first, history=history, silos=access.admission.names
     )
     statuses(RunEnded("", f"{finished.run.rounds} rounds committed"))
-    statuses.stored(finished.model, finished.best_model)
+    statuses.note_models(finished.model, finished.best_model)
     complete = finished.tracked and finished.tracking.uri == place_of(config.state, study).uri
-    report = statuses.succeeded if finished.reported else statuses.tracked
+    report = statuses.note_success if finished.reported else statuses.note_tracking
     report(Tracked(finished.tracking, complete))
     welcome = finished.run.to_json()
     idle_timeout = study.federation.spec.protocol.idle_timeout_seconds

@@ -55,7 +55,7 @@ class StatusServer(ProbeServer):
         super().__init__(listen, probes if probes_only else {**probes, **reports(statuses)})
 
     def _healthz(self) -> Answer:
-        wrong = self._statuses.stuck() or ("" if self._alive() else "the engine's thread has ended")
+        wrong = self._statuses.describe_stall() or ("" if self._alive() else "the engine's thread has ended")
         return verdict(not wrong, wrong or "ok")
 
     def _readyz(self) -> Answer:

@@ -174,14 +174,14 @@ class Listening:
         members, requests, statuses, state = admission.members, admission.requests, self._statuses, self._state
         statuses.change_members(members.names)
 
-        def changed(change: Change) -> None:
+        def apply_change(change: Change) -> None:
             for silo in change.rekeyed:
                 self.link.expel(silo, "it enrolled again with another key")
             if not change.same:
                 self._change_members(change.names)
 
         def put_members(body: bytes) -> tuple[int, str, bytes]:
-            members.replace(MemberList.model_validate_json(body), changed)
+            members.replace(MemberList.model_validate_json(body), apply_change)
             return show_members()
 
         def show_members() -> tuple[int, str, bytes]:

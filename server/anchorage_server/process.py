@@ -224,7 +224,7 @@ class _Server:
             images = read_images(state)
         what = (self._study, self._run, self._store, self._composition.learners[-1], images)
         model, best = write_models(state / "model", *what, initial=self._start.initial)
-        self._statuses.stored(model, best)
+        self._statuses.note_models(model, best)
         finished = FinishedRun(
             run=self._run,
             study=dict(self._composition.frozen()),
@@ -252,10 +252,10 @@ class _Server:
         if failure is None:
             self._statuses(RunEnded(INTERNAL_CODE, "the engine broke; its traceback is in the server's log"))
         elif failure.failure is STOPPED:
-            self._start.stopped(self._clock.now())
+            self._start.note_stop(self._clock.now())
         tracking.observer.finish(failure.code if failure else INTERNAL_CODE, None)
         stopped = failure is not None and failure.failure is STOPPED
-        self._statuses.tracked(tracking.send(LEAVE_SECONDS if stopped else math.inf))
+        self._statuses.note_tracking(tracking.send(LEAVE_SECONDS if stopped else math.inf))
         if failure is not None:
             raise failure
         return INTERNAL
@@ -273,7 +273,7 @@ class _Server:
 
         def note(event: RunEvent) -> None:
             if isinstance(event, RoundCommitted):
-                self._statuses.tracked(tracking.under_way())
+                self._statuses.note_tracking(tracking.under_way())
 
         return note
 

@@ -51,7 +51,7 @@ class RunStart:
         """The first start, moved by the time for which the run was stopped; seconds since the epoch."""
         return self.first + self._paused
 
-    def stopped(self, now: float) -> None:
+    def note_stop(self, now: float) -> None:
         """Note a stop that was asked for.
 
         Raises

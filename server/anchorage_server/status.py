@@ -196,7 +196,7 @@ class StatusStore:
         with self._lock:
             return self._records[-1] if self._records else None
 
-    def stuck(self) -> str:
+    def describe_stall(self) -> str:
         """Return why the engine counts as stuck, empty where it does not."""
         with self._lock:
             silent = self._clock.now() - self._last_event_time
@@ -210,13 +210,13 @@ class StatusStore:
             self._travels = travels
             self._set("Ready", "True", "Listening", self._notice)
 
-    def stored(self, model: StoredModel, best: StoredModel) -> None:
+    def note_models(self, model: StoredModel, best: StoredModel) -> None:
         """Note where the final and the best model lie."""
         with self._lock:
             self._model, self._best_model = model, best
             self._write()
 
-    def tracked(self, result: Tracked) -> None:
+    def note_tracking(self, result: Tracked) -> None:
         """Note what MLflow has of the results, and where."""
         with self._lock:
             before = self._tracking, self._conditions["Tracked"]
@@ -224,7 +224,7 @@ class StatusStore:
             if before != (self._tracking, self._conditions["Tracked"]):
                 self._write()
 
-    def succeeded(self, result: Tracked) -> None:
+    def note_success(self, result: Tracked) -> None:
         """Note that the results of a run that has ended are stored: `result` is what MLflow has of them in the end."""
         with self._lock:
             self._track(result)

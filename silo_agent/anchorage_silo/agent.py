@@ -210,9 +210,9 @@ def _run_once(
         judge(policy, Request(RequestKind.JOIN, terms, fewest=samples), Past(audit)).enforce()
         guard = BudgetGuard.of(policy, run, config.state)
         if guard is not None:  # a digest of the images is of every single one
-            fingerprint, state.epsilon = "", guard.ledger.spent()
+            fingerprint, state.epsilon = "", guard.ledger.spent_epsilon()
         approvals = Approvals(config.state)
-        if approvals.given(review):
+        if approvals.is_given(review):
             audit.record("approval", digest=review.digest)
         facts = {"terms": terms.entry(), "fewest": samples, "packages": review.outside}
         audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest(), facts=facts)
@@ -235,7 +235,7 @@ def _run_once(
             terms,
             state,
             check_approval=partial(_check_approval, approvals, review),
-            approved=partial(approvals.given, review),
+            approved=partial(approvals.is_given, review),
             guard=guard,
             audit_head=witness.head,
             scored_by=run.model.task,
@@ -308,9 +308,9 @@ def carry_out_tasks(
     link: ServerLink = gate
     learner: SiloLearner = trainer
     if spans is not None:
-        from anchorage_silo.spans import spanned
+        from anchorage_silo.spans import with_spans
 
-        link, learner = spanned(gate, trainer, spans)
+        link, learner = with_spans(gate, trainer, spans)
     worker = SiloWorker(link, learner, buffers, threads=True, admit=gate.admit, secure=secure, feedback=feedback)
     try:
         why = worker.run() or "the connection was closed"

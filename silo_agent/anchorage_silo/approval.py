@@ -27,11 +27,11 @@ class Approvals:
         AnchorageError
             It has not; the message names the command that approves it.
         """
-        if not self.given(review):
+        if not self.is_given(review):
             detail = f"federation {review.federation} waits for this hospital: anchorage-silo approve {review.digest} --config FILE"
             raise AnchorageError(silo.APPROVAL_NEEDED, detail)
 
-    def given(self, review: Review) -> bool:
+    def is_given(self, review: Review) -> bool:
         """Return whether the hospital has approved exactly this."""
         return self._file(review.digest).exists()
 

@@ -33,7 +33,7 @@ class SentMessages:
         self.missing_run = ""
         """The run that segments which are not here any more ended with; empty where none are missing."""
 
-    def sent(self, kind: str, *, all_runs: bool) -> frozenset[tuple[str, str]]:
+    def read_sent(self, kind: str, *, all_runs: bool) -> frozenset[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
         return frozenset((task, digest) for run, task, digest in self._sent[kind] if all_runs or run == self._run)
 
@@ -99,10 +99,10 @@ class AuditLog:
         with self._lock:
             return self._log.head
 
-    def sent(self, kind: str, *, all_runs: bool) -> frozenset[tuple[str, str]]:
+    def read_sent(self, kind: str, *, all_runs: bool) -> frozenset[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
         with self._lock:
-            return self._messages.sent(kind, all_runs=all_runs)
+            return self._messages.read_sent(kind, all_runs=all_runs)
 
     def missing(self, kind: str) -> int:
         """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
@@ -171,7 +171,7 @@ class AuditLog:
             self._messages.note(entry)
 
 
-def verified(path: Path) -> Reading:
+def verify(path: Path) -> Reading:
     """Return a reading of a log, which checks it."""
     return Reading(_file(path))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.transport.pki.keys import PrivateKey
 from anchorage.transport.signed_head import SignedHead
-from anchorage_silo.audit import ROLLBACK, AuditLog, verified
+from anchorage_silo.audit import ROLLBACK, AuditLog, verify
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class AuditWitness:
             detail += "; this agent's key did not sign that head: the silo enrolled with another one before, or the server made it up"
         _log.warning("%s", AnchorageError(silo.AUDIT_ROLLED_BACK, detail))
         digest = held.digest.hex()
-        if not any(digest == known for _, known in self.audit.sent(ROLLBACK, all_runs=True)):
+        if not any(digest == known for _, known in self.audit.read_sent(ROLLBACK, all_runs=True)):
             self.audit.record(ROLLBACK, digest=digest, code=silo.AUDIT_ROLLED_BACK.code)
 
 
@@ -65,7 +65,7 @@ def missing_lines(log: Path, held: SignedHead | None) -> str:
     """
     if held is None:
         return ""
-    reading, line_hash = verified(log), ""
+    reading, line_hash = verify(log), ""
     for entry in reading:
         if reading.lines == held.lines:
             line_hash = entry["hash"]

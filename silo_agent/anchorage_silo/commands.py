@@ -13,7 +13,7 @@ from anchorage.transport.grpc.single_calls import describe, held_head
 from anchorage.transport.pki import Credentials, key_fingerprint
 from anchorage_silo.agent import lock_state_folder, renewal_of
 from anchorage_silo.approval import Approvals
-from anchorage_silo.audit import AUDIT_FILE, ROLLBACK, AuditLog, verified
+from anchorage_silo.audit import AUDIT_FILE, ROLLBACK, AuditLog, verify
 from anchorage_silo.audit_witness import missing_lines
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of
@@ -128,7 +128,7 @@ def describe_log(log: Path) -> tuple[str, str]:
     AnchorageError
         It is not as it was written, or cannot be read.
     """
-    kinds, times, reading, earlier = Counter[str](), list[float](), verified(log), ""
+    kinds, times, reading, earlier = Counter[str](), list[float](), verify(log), ""
     for entry in reading:
         kinds[entry["kind"]] += 1
         times = [*times[:1], entry["time"]]

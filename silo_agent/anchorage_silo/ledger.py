@@ -39,7 +39,7 @@ class PrivacyLedger:
     def _file(self) -> ChainedFile:
         return ChainedFile(self.folder / LEDGER_FILE, silo.LEDGER_BROKEN, silo.LEDGER_UNWRITABLE, _FIELDS)
 
-    def spent(self) -> float:
+    def spent_epsilon(self) -> float:
         """Return the ε that was spent so far.
 
         Raises

@@ -76,7 +76,7 @@ class MappedBuffers:
         except OSError as error:
             raise state_unusable(self._announced, error) from error
 
-    def kept(self, task: str) -> Announcement | None:
+    def find_announcement(self, task: str) -> Announcement | None:
         """Return the stored announcement of a task if its update is still complete in the file, else None."""
         try:
             sealed = read_regular(self._announced)

@@ -98,7 +98,7 @@ class OutboundGate:
         except ProtocolError as error:
             raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, f"{task.id}: {error}") from error
         name, digest = f"{task.round}.reveal", hashlib.sha256(" ".join(survivors).encode()).hexdigest()
-        if any(known == name and other != digest for known, other in self.audit.sent("reveal", all_runs=False)):
+        if any(known == name and other != digest for known, other in self.audit.read_sent("reveal", all_runs=False)):
             reason = f"{task.id}: the sum of round {task.round} was revealed for other silos"
             raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, reason)
         self._steps[task.id] = ("reveal", name, digest)
@@ -178,7 +178,7 @@ class OutboundGate:
             return
         task, fewest = evaluation.task, evaluation.images
         asked = self._tasks.pop(task, None) or Request(RequestKind.SCORES, self.terms, task, digest="")
-        evaluation = self._suppressed(evaluation, asked.round)
+        evaluation = self._suppress(evaluation, asked.round)
         tally = evaluation.tally
         request = replace(asked, auxiliary=frozenset(tally), fewest=fewest)
         self._judge(request)
@@ -189,7 +189,7 @@ class OutboundGate:
         self.link.report(replace(evaluation, audit_head=self.audit_head()))
         self.state.count("evaluated")
 
-    def _suppressed(self, evaluation: Evaluation, round_number: int | None) -> Evaluation:
+    def _suppress(self, evaluation: Evaluation, round_number: int | None) -> Evaluation:
         """Return an evaluation without those parts of a tally that are of fewer images than the policy demands."""
         task, minimum = self.scored_by, self.policy.minimum_samples
         if task is None or minimum is None or set(evaluation.tally) != {array.name for array in task.tally_arrays()}:

@@ -11,7 +11,7 @@ from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.text import printable
 from anchorage.engine.accounting import Mechanism
-from anchorage_silo.audit import SentMessages, verified
+from anchorage_silo.audit import SentMessages, verify
 from anchorage_silo.chained_log import Entry
 from anchorage_silo.ledger import epsilon_after
 from anchorage_silo.policy import Policy, PrivacyBudget
@@ -59,7 +59,7 @@ class PolicyCheck(Document):
         AnchorageError
             The log is not as it was written, or cannot be read; or dp-accounting, which a privacy budget needs, is not installed.
         """
-        reading, replay = verified(log), _Replay(policy, log)
+        reading, replay = verify(log), _Replay(policy, log)
         requests = tuple(filter(None, (replay.judge(entry, reading.lines) for entry in reading)))
         verdicts = [each.verdict for each in requests]
         return cls(

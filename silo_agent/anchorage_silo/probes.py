@@ -21,7 +21,7 @@ def serve_probes(listen: str | None, state: AgentState) -> Iterator[None]:
     """
 
     def healthz() -> Answer:
-        stuck = state.liveness.stuck()
+        stuck = state.liveness.describe_overdue()
         return verdict(not stuck, stuck or "ok")
 
     def metrics() -> Answer:

@@ -328,9 +328,7 @@ def _privacy(guard: BudgetGuard | None, updates: int) -> str:
         return ""
     ledger, image = guard.ledger, guard.budget.dp_sgd is not None
     unit = "one image more or less" if image else "all images of the silo exchanged for others"
-    spent_budget = (
-        f"epsilon {ledger.spent():.4g} of {ledger.epsilon:g} is spent, at delta {ledger.delta:g}; protected: {unit}"
-    )
+    spent_budget = f"epsilon {ledger.spent_epsilon():.4g} of {ledger.epsilon:g} is spent, at delta {ledger.delta:g}; protected: {unit}"
     if image:
         return f"{spent_budget}; what an update costs depends on the number of images, and one beyond the budget is refused before training"
     each = guard.mechanism(1, 0)

@@ -159,7 +159,7 @@ class SpannedLearner:
         return self._learner.evaluate(task, model)
 
 
-def spanned(link: ServerLink, learner: SiloLearner, spans: RoundSpans) -> tuple[SpannedLink, SpannedLearner]:
+def with_spans(link: ServerLink, learner: SiloLearner, spans: RoundSpans) -> tuple[SpannedLink, SpannedLearner]:
     """Return a link and a learner that span the same tasks."""
     part = SiloPart(spans)
     return SpannedLink(link, part), SpannedLearner(learner, part)

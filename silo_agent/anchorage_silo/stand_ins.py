@@ -109,13 +109,13 @@ class StandIn(Piece):
         made._options, made._questions, made._declared = dict(options), questions, says
         return made
 
-    def asked(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return what a question says of it."""
         return {"slot": self.slot, "name": self.name, "options": self.model_dump()}
 
     def ask(self, call: str, arrays: Mapping[str, NDArray[Any]], **more: Any) -> tuple[Any, Mapping[str, NDArray[Any]]]:
         """Ask it; errors as of `PieceQuestions.ask`."""
-        return self._questions.ask(call, {**self.asked(), **more}, arrays)
+        return self._questions.ask(call, {**self.describe(), **more}, arrays)
 
 
 @lru_cache(MOST_KNOWN)
@@ -188,7 +188,7 @@ class StandInEncoding(StandIn, EncodingHooks):
         coding = self._declared.coding
         if coding is None:
             return None
-        piece = json.dumps(self.asked(), sort_keys=True)
+        piece = json.dumps(self.describe(), sort_keys=True)
         return _StandInCoding(feedback=coding.feedback, declared_words=coding.words, piece=piece, encoding=self)
 
 

@@ -187,7 +187,7 @@ def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Finge
         trainer = setup.plain["trainer"]
         return _null_learner(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"], None
     from anchorage.api.run import RunDescription
-    from anchorage.engine.stages import staged
+    from anchorage.engine.stages import stage_learner
     from anchorage.learning.data.fingerprints import Fingerprint
     from anchorage_silo.config import SiloConfig
     from anchorage_silo.wrong_documents import told_in_one_line
@@ -205,7 +205,7 @@ def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Finge
         learner = _build_silo_learner(setup, config, run, images, devices)
         return _with_protection(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
 
-    return staged(run, build), len(images.ids), fingerprint
+    return stage_learner(run, build), len(images.ids), fingerprint
 
 
 def _is_usage_reported(setup: Setup) -> bool:
@@ -229,9 +229,9 @@ def _null_learner(setup: Setup, step: float, samples: int) -> "SiloLearner":
     if not run.get("warmUp") and not weighting.keys() & {"subConsensus", "plugin"}:
         return build(run["down"], run["up"])
     from anchorage.api.run import RunDescription
-    from anchorage.engine.stages import staged
+    from anchorage.engine.stages import stage_learner
 
-    return staged(RunDescription.model_validate_json(setup.run), lambda stage: build(stage.down, stage.up))
+    return stage_learner(RunDescription.model_validate_json(setup.run), lambda stage: build(stage.down, stage.up))
 
 
 def _with_protection(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> "SiloLearner":
@@ -297,7 +297,7 @@ def read_images(
     images, _ = read(
         config.data, config.data_root, run.model, run.seed, labelled=labelled, store=store, pseudonyms=pseudonyms
     )
-    return trainable(images, config.labels, config.silo, run, pseudonyms).renamed(pseudonyms.digest)
+    return trainable(images, config.labels, config.silo, run, pseudonyms).rename(pseudonyms.digest)
 
 
 def _devices(setup: Setup, config: "SiloConfig", rank: int) -> "DeviceGroup":

@@ -123,7 +123,7 @@ class Request:
 class Sent(Protocol):
     """What was sent before, by which limits are counted: an audit log, or entries of one."""
 
-    def sent(self, kind: str, *, all_runs: bool) -> Collection[tuple[str, str]]:
+    def read_sent(self, kind: str, *, all_runs: bool) -> Collection[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind: of the whole log that is here, or of the last run."""
 
     def missing(self, kind: str) -> int:
@@ -263,13 +263,15 @@ def _count(stated: int | None, rule: str, what: str, policy: Policy, request: Re
 
 def _would_exceed(most: float, request: Request, past: Past, *, all_runs: bool) -> bool:
     """Return whether it would be one too many; a server may give two tasks the same name, but what is sent for them differs."""
-    sent, known = past.sent.sent(request.kind, all_runs=all_runs), request.digest is not None
+    sent, known = past.sent.read_sent(request.kind, all_runs=all_runs), request.digest is not None
     is_repetition = (request.task, request.digest) in sent if known else any(request.task == name for name, _ in sent)
     return _number_sent(request, past, all_runs=all_runs) + 1 > most and not is_repetition
 
 
 def _number_sent(request: Request, past: Past, *, all_runs: bool) -> int:
-    return len(past.sent.sent(request.kind, all_runs=all_runs)) + (past.sent.missing(request.kind) if all_runs else 0)
+    return len(past.sent.read_sent(request.kind, all_runs=all_runs)) + (
+        past.sent.missing(request.kind) if all_runs else 0
+    )
 
 
 def _reported_images(policy: Policy, request: Request, past: Past) -> Verdict:

@@ -34,14 +34,14 @@ FEDERATIONS = {Place.SHARED: Federation, Place.SUMMED: SummedFederation}
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """What came of one attack."""
 
     script: str
     who: str
     attempt: str
     held: bool
-    seen: str
+    observation: str
     seconds: float
 
 
@@ -58,7 +58,7 @@ def main() -> int:
         if each.name in (options.only or SCRIPTS) and (each.quick or not options.quick)
     ]
     table = {row.script: row for row in rows()}
-    found = []
+    outcomes = []
     folder = Path(tempfile.mkdtemp(prefix="anchorage-attacks-"))
     try:
         for place, scripts in groupby(sorted(chosen, key=lambda each: each.place), key=lambda each: each.place):
@@ -68,31 +68,31 @@ def main() -> int:
                     federation = stack.enter_context(FEDERATIONS[place](folder / place.name.lower()))
                     federation.begin()
                 for each in scripts:
-                    own = folder / each.name
-                    own.mkdir()
-                    found.append(_played(each, table[each.name], federation or own))
+                    script_folder = folder / each.name
+                    script_folder.mkdir()
+                    outcomes.append(_played(each, table[each.name], federation or script_folder))
     finally:
         shutil.rmtree(folder)
     if options.json is not None:
-        options.json.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n")
-    lost = [each.script for each in found if not each.held]
-    sys.stdout.write(f"{len(found) - len(lost)} of {len(found)} held\n")
+        options.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=2) + "\n")
+    lost = [each.script for each in outcomes if not each.held]
+    sys.stdout.write(f"{len(outcomes) - len(lost)} of {len(outcomes)} held\n")
     return 1 if lost else 0
 
 
-def _played(script: Script, row: Row, place: Federation | Path) -> Seen:
+def _played(script: Script, row: Row, place: Federation | Path) -> Observation:
     began = time.monotonic()
     try:
-        said, holds = script.play(place), True
+        answer, holds = script.play(place), True
     except (NotHeldError, AssertionError, queue.Empty, TimeoutError, subprocess.TimeoutExpired) as error:
-        said, holds = f"{type(error).__name__}: {error}", False
-    seen = Seen(script.name, row.who, row.attempt, holds, said, round(time.monotonic() - began, 1))
+        answer, holds = f"{type(error).__name__}: {error}", False
+    outcome = Observation(script.name, row.who, row.attempt, holds, answer, round(time.monotonic() - began, 1))
     sys.stdout.write(
-        f"{'held' if holds else 'NOT HELD':8}  {seen.seconds:5.1f} s  {script.name}: {row.who} {row.attempt}\n"
+        f"{'held' if holds else 'NOT HELD':8}  {outcome.seconds:5.1f} s  {script.name}: {row.who} {row.attempt}\n"
     )
-    sys.stdout.write(f"{'':20}{said}\n")
+    sys.stdout.write(f"{'':20}{answer}\n")
     sys.stdout.flush()
-    return seen
+    return outcome
 
 
 if __name__ == "__main__":

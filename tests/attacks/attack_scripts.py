@@ -17,7 +17,7 @@ class Place(IntEnum):
     """On the one federation that goes on through all of these."""
     SUMMED = 1
     """On one with secure aggregation, the same for all of these."""
-    OWN = 2
+    SEPARATE = 2
     """In an empty folder."""
 
 
@@ -50,7 +50,7 @@ def script(
     return register
 
 
-def held(holds: bool, what: str, seen: object) -> None:
+def held(holds: bool, what: str, observation: object) -> None:
     """Check what must hold.
 
     Raises
@@ -59,10 +59,10 @@ def held(holds: bool, what: str, seen: object) -> None:
         It does not.
     """
     if not holds:
-        raise NotHeldError(f"{what}; seen: {seen}")
+        raise NotHeldError(f"{what}; seen: {observation}")
 
 
-def refused(found: str, *codes: str) -> str:
+def refused(code: str, *codes: str) -> str:
     """Check that a code is one of those that are expected, and return it."""
-    held(found in codes, f"the answer should be {' or '.join(codes)}", found)
-    return found
+    held(code in codes, f"the answer should be {' or '.join(codes)}", code)
+    return code

@@ -62,9 +62,9 @@ class Federation(Site):
     honest, hostile = HONEST, HOSTILE
 
     def __init__(self, folder: Path, *, silos: int = 0, **spec: Any) -> None:
-        given = {"protocol": {"minSilos": len(self.honest), "roundDeadlineSeconds": 3600}, **spec}
+        fields = {"protocol": {"minSilos": len(self.honest), "roundDeadlineSeconds": 3600}, **spec}
         count = silos or len(self.honest) + len(self.hostile)
-        super().__init__(small_study(folder / "federation", silos=count, **given))
+        super().__init__(small_study(folder / "federation", silos=count, **fields))
         self.folder = folder
         self._alone = small_study(folder / "alone", silos=len(self.honest))
         self._expected: list[str] = []
@@ -157,9 +157,9 @@ class Federation(Site):
         path = max((self.workdir.server / "checkpoints").glob("round-*.safetensors"))
         record = self.await_round(int(path.stem.removeprefix("round-")))
         with suppress(AnchorageError):
-            found = read_safetensors(path, self.layout)
-            if found.model.digest == record.digest:
-                return record.round, found.model.arrays()
+            arrays = read_safetensors(path, self.layout)
+            if arrays.model.digest == record.digest:
+                return record.round, arrays.model.arrays()
         return None
 
     def check_logs(self) -> None:
@@ -167,13 +167,13 @@ class Federation(Site):
         for process in self.processes:
             news = process.lines[self._read_to.get(process.pid, 0) :]
             self._read_to[process.pid] = len(process.lines)
-            found = [line for line in news if any(defect in line for defect in DEFECTS)]
-            held(not found, "no process has a defect", found[:3])
+            defects = [line for line in news if any(defect in line for defect in DEFECTS)]
+            held(not defects, "no process has a defect", defects[:3])
 
     def part_of(self, record: RoundRecord, silo: str) -> Any:
         """Return a silo's part in a round."""
-        (found,) = [part for part in record.silos if part.name == silo]
-        return found
+        (silo_record,) = [part for part in record.silos if part.name == silo]
+        return silo_record
 
     def log(self) -> list[str]:
         """Return the server's log."""

@@ -12,7 +12,7 @@ from fuzz_member import BrokenPlayError, FuzzedFederation
 SEED, PLAYS = 1, 30
 
 
-@script(quick=False, place=Place.OWN)
+@script(quick=False, place=Place.SEPARATE)
 def messages_at_random(folder: Path) -> str:
     """Members play a fixed part of ``make fuzz ARGS="--only member"``."""
     federation = FuzzedFederation(folder)

@@ -139,7 +139,7 @@ def _within(ended: Ended, base: Ended) -> str:
     return f"{max(beyond, 0):.0f} MB above {base.memory:.0f} MB"
 
 
-@script(quick=False, place=Place.OWN)
+@script(quick=False, place=Place.SEPARATE)
 def bombs_to_predict(folder: Path) -> str:
     """In a folder for `fedctl predict` they are named, and the good picture is predicted."""
     images = folder / "images"
@@ -174,7 +174,7 @@ spec: {federation: tiny, labels: All, managed: {data: {format: ImageFolder, clai
 """
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def bombs_at_a_site(folder: Path) -> str:
     """In a hospital's folder they are counted and named by `fedctl data check`."""
     (folder / "site.yaml").write_text(SITE)
@@ -219,23 +219,23 @@ def _refused_by(folder: Path, *arguments: object) -> str:
     return next((line.partition(" ")[0] for line in done.stderr.splitlines() if line.startswith("ANC-")), "none")
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def pickles_to_commands(folder: Path) -> str:
     """Pickles in the place of a model's weights, of weights to import and of arrays: none is unpickled."""
     content, mark = _payload(folder)
     model = Path(shutil.copytree(MODEL, folder / "model"))
     (model / "model.safetensors").write_bytes(content)
     (folder / "weights.pt").write_bytes(content)
-    found = [
+    defects = [
         _refused_by(folder, "predict", "-m", model, MODEL / "images"),
         _refused_by(folder, "weights", "import", "weights.pt", "LeafCnn", "own", "--data-root", folder),
     ]
     held(not mark.exists(), "nothing is unpickled", mark)
-    held(set(found) == {UNUSABLE}, f"each is refused with {UNUSABLE}", found)
+    held(set(defects) == {UNUSABLE}, f"each is refused with {UNUSABLE}", defects)
     return f"{UNUSABLE} each; not unpickled"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def pickle_for_the_initial_model(folder: Path) -> str:
     """The file that spec.model.initial names is a pickle: the server ends before it listens."""
     content, mark = _payload(folder)
@@ -243,6 +243,6 @@ def pickle_for_the_initial_model(folder: Path) -> str:
         (site.root / "initial.safetensors").write_bytes(content)
         process = site.start("anchorage_server", write_server_config(site.workdir, site.root, None), ())
         process.end()
-        found = process.last_line.partition(" ")[0]
+        code = process.last_line.partition(" ")[0]
     held(not mark.exists(), "nothing is unpickled", mark)
-    return f"{refused(found, UNUSABLE)}; not unpickled"
+    return f"{refused(code, UNUSABLE)}; not unpickled"

@@ -43,38 +43,38 @@ def wrong_layout(federation: Federation) -> str:
     member.announce(task.id, filled(OTHER, 1.0))
     why = member.order("dismiss").why
     member.park()
-    found = _code_in_round(federation, task, rounds.WRONG_LAYOUT.code)
-    held(found in why, "the member is told why", why)
-    return f"{found}; {federation.goes_on()}"
+    actual = _code_in_round(federation, task, rounds.WRONG_LAYOUT.code)
+    held(actual in why, "the member is told why", why)
+    return f"{actual}; {federation.goes_on()}"
 
 
 @script()
 def update_of_nan(federation: Federation) -> str:
     task = _uploaded(federation, filled(federation.layout, float("nan")))
-    found = _code_in_round(federation, task, rounds.NON_FINITE_UPDATE.code)
+    actual = _code_in_round(federation, task, rounds.NON_FINITE_UPDATE.code)
     federation.member("c").park()
-    return f"{found}; {federation.goes_on()}"
+    return f"{actual}; {federation.goes_on()}"
 
 
 @script()
 def update_of_huge_norm(federation: Federation) -> str:
     task = _uploaded(federation, filled(federation.layout, 1e30))
-    found = _code_in_round(federation, task, rounds.OUTLYING_UPDATE.code)
+    actual = _code_in_round(federation, task, rounds.OUTLYING_UPDATE.code)
     federation.member("c").park()
-    return f"{found}; {federation.goes_on()}"
+    return f"{actual}; {federation.goes_on()}"
 
 
 @script()
 def more_images_than_joined_with(federation: Federation) -> str:
     member, bounds = federation.member("c"), transfer.OUT_OF_BOUNDS.code
-    found = [refused(member.join(MOST_IMAGES + 1).code, bounds)]
+    codes = [refused(member.join(MOST_IMAGES + 1).code, bounds)]
     for count in (IMAGES + 1, 10**12, -1):
         member.join(IMAGES)
         task = member.task()
-        found.append(refused(member.announce(task.id, filled(federation.layout, 1.0), samples=count).code, bounds))
+        codes.append(refused(member.announce(task.id, filled(federation.layout, 1.0), samples=count).code, bounds))
         _code_in_round(federation, task, bounds)
     member.park()
-    return f"{', '.join(found)}; {federation.goes_on()}"
+    return f"{', '.join(codes)}; {federation.goes_on()}"
 
 
 @script()
@@ -82,20 +82,25 @@ def wrong_task(federation: Federation) -> str:
     """C speaks of tasks that it has not: of another silo's, of a later round, of none."""
     member, unknown = federation.member("c"), transfer.UNKNOWN_TASK.code
     member.join(IMAGES)
-    own = member.task()
-    update, found = filled(federation.layout, 1.0), list[str]()
-    for task in (f"{own.round + 7}.train.{'0' * 16}", own.id + "x", f"{own.round}.reveal-shares"):
-        said = (
+    member_task = member.task()
+    update, codes = filled(federation.layout, 1.0), list[str]()
+    for task in (
+        f"{member_task.round + 7}.train.{'0' * 16}",
+        member_task.id + "x",
+        f"{member_task.round}.reveal-shares",
+    ):
+        evaluation_answer = (
             pb.Evaluation(task=task),
             pb.Failure(task=task, code="ANC-1301", message="x"),
             pb.Offer(task=task, update="0"),
         )
-        found += [
-            member.say(call, message).code for call, message in zip(("Report", "Fail", "Lacking"), said, strict=True)
+        codes += [
+            member.say(call, message).code
+            for call, message in zip(("Report", "Fail", "Lacking"), evaluation_answer, strict=True)
         ]
-        found.append(member.upload(task, update).code)
-    found.append(member.upload(own.id, update).code)  # it has no permit yet
-    held(set(found) == {unknown}, f"each is refused with {unknown}", found)
+        codes.append(member.upload(task, update).code)
+    codes.append(member.upload(member_task.id, update).code)  # it has no permit yet
+    held(set(codes) == {unknown}, f"each is refused with {unknown}", codes)
     for number in range(40):
         member.announce(f"1.train.{number:016x}", update)
     member.park()
@@ -115,10 +120,10 @@ def replayed_update(federation: Federation) -> str:
     member.announce(old.id, update)
     dismissed = member.order("dismiss")
     held(dismissed.task == old.id, "the old announcement is dismissed", dismissed.task)
-    found = refused(member.upload(old.id, update).code, transfer.UNKNOWN_TASK.code)
+    code = refused(member.upload(old.id, update).code, transfer.UNKNOWN_TASK.code)
     member.say("Fail", pb.Failure(task=new.id, code="ANC-1301", message="not now"))
     member.park()
-    return f"dismissed, upload {found}; {federation.goes_on()}"
+    return f"dismissed, upload {code}; {federation.goes_on()}"
 
 
 @script()
@@ -131,7 +136,7 @@ def other_bytes_than_announced(federation: Federation) -> str:
     count = len(update.manifest.digests)
     first = pb.ChunkList(model=update.digest, chunks=[0]).SerializeToString()
     beyond = pb.ChunkList(model=update.digest, chunks=[count]).SerializeToString()
-    found = [
+    codes = [
         refused(member.push(task.id, [first, other.chunk(0)]).code, transfer.CHUNK_MISMATCH.code),
         refused(member.upload(task.id, other).code, transfer.UNEXPECTED_UPDATE.code),
         refused(member.push(task.id, [first, update.chunk(0)[:-1]]).code, transfer.UNEXPECTED_UPDATE.code),
@@ -139,7 +144,7 @@ def other_bytes_than_announced(federation: Federation) -> str:
     ]
     member.say("Fail", pb.Failure(task=task.id, code="ANC-1301", message="x"))
     member.park()
-    return f"{', '.join(found)}; {federation.goes_on()}"
+    return f"{', '.join(codes)}; {federation.goes_on()}"
 
 
 @script()
@@ -190,7 +195,7 @@ def deadlined(folder: Path, seconds: int) -> Federation:
     return Federation(folder, silos=len(HONEST) + 1, protocol=protocol)
 
 
-@script(quick=False, place=Place.OWN)
+@script(quick=False, place=Place.SEPARATE)
 def stalled_upload(folder: Path) -> str:
     """C stops in the middle of its upload: the round ends at its deadline without it."""
     with deadlined(folder, 45) as federation:
@@ -207,7 +212,7 @@ def stalled_upload(folder: Path) -> str:
         assert member.connection is not None
         member.connection.push(task.id, stalled)
         record = federation.await_round(task.round)
-        found = refused(federation.part_of(record, "c").code, rounds.SILO_LATE.code)
+        code = refused(federation.part_of(record, "c").code, rounds.SILO_LATE.code)
         stalled.over.set()
         member.park()
-        return f"{found}, others counted; {federation.goes_on()}"
+        return f"{code}, others counted; {federation.goes_on()}"

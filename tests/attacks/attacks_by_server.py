@@ -79,8 +79,8 @@ class HostileServer(Site):
 
     def check_logs(self) -> None:
         """See that no agent has a defect."""
-        found = [line for agent in self.agents for line in agent.lines if any(defect in line for defect in DEFECTS)]
-        held(not found, "the agent has no defect", found[:3])
+        defects = [line for agent in self.agents for line in agent.lines if any(defect in line for defect in DEFECTS)]
+        held(not defects, "the agent has no defect", defects[:3])
 
     def kinds(self) -> list[str]:
         """Return what left the hospital, as its audit log has it."""
@@ -101,29 +101,29 @@ class HostileServer(Site):
         self.close()
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def model_of_another_length(folder: Path) -> str:
     """Of nothing, of less and more than the run has, and of the right length but for what comes behind it: no byte of them is received."""
     with HostileServer(folder) as server:
         server.agent()
         server.joined()
-        found = []
+        codes = []
         for number, floats in enumerate((0, 1, 699_999, 700_001, 7_000_000), 1):
             model = model_of(1, Layout.of([("count", "I64", (2,)), ("weight", "F32", (floats,))]))
             server.link.offer(model)
-            found.append(server.code_of(server.task(model, number)))
+            codes.append(server.code_of(server.task(model, number)))
         behind = Layout.of([("pool", "U8", (1 << 20,))])
-        whole = model_of(
+        full_model = model_of(
             1, Layout.of([*((t.name, t.dtype, t.shape) for t in LAYOUT.tensors), ("pool", "F32", (1 << 18,))])
         )
-        server.link.offer(whole)
-        found.append(server.code_of(replace(server.task(whole, 9), behind=behind)))
-        held(set(found) == {transfer.MALFORMED_MESSAGE.code}, "each is refused", found)
+        server.link.offer(full_model)
+        codes.append(server.code_of(replace(server.task(full_model, 9), behind=behind)))
+        held(set(codes) == {transfer.MALFORMED_MESSAGE.code}, "each is refused", codes)
         held(server.link.traffic() == (0, 0), "nothing is received or sent", server.link.traffic())
-        return f"{found[0]}, 0 bytes received; {server.goes_on(10)}"
+        return f"{codes[0]}, 0 bytes received; {server.goes_on(10)}"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def model_of_no_numbers(folder: Path) -> str:
     """A model of NaN, to have an update that noise does not change."""
     with HostileServer(folder, 'clipNorm: "1"\nnoiseStd: "0.1"\nminimumSamples: 1\n') as server:
@@ -131,19 +131,19 @@ def model_of_no_numbers(folder: Path) -> str:
         server.joined()
         model = model_of(float("nan"))
         server.link.offer(model)
-        found = refused(server.code_of(server.task(model, 1)), rounds.NON_FINITE_UPDATE.code)
+        code = refused(server.code_of(server.task(model, 1)), rounds.NON_FINITE_UPDATE.code)
         held("update" not in server.kinds() and "announce" not in server.kinds(), "nothing left", server.kinds())
         server.check_logs()
-        return f"{found}, nothing left"
+        return f"{code}, nothing left"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def tasks_that_were_not_reviewed(folder: Path) -> str:
     """Scores of models, steps of secure aggregation, a hundred trainings for one update: the run's description has none of them."""
     with HostileServer(folder) as server:
         server.agent()
         server.joined()
-        model, found = model_of(1), []
+        model, codes = model_of(1), []
         server.link.offer(model)
         question = server.task(model, 1, TaskKind.EVALUATE)
         asked = [question, replace(question, id="1.score", held_out=True)]
@@ -151,14 +151,14 @@ def tasks_that_were_not_reviewed(folder: Path) -> str:
         asked += [replace(server.task(model, 1), id="1.often", repetitions=100)]
         asked += [replace(server.task(model, 1), id="1.encoded", model_encoded=True)]
         for task in asked:
-            found.append(server.code_of(task))
+            codes.append(server.code_of(task))
         expected = {silo.ROUNDS_USED_UP.code, silo.SECURE_AGGREGATION_REFUSED.code, transfer.MALFORMED_MESSAGE.code}
-        held(set(found) == expected, "each is refused", found)
+        held(set(codes) == expected, "each is refused", codes)
         held(set(server.kinds()) == {"enrol", "join", "failure"}, "nothing left", server.kinds())
         return f"{', '.join(sorted(expected))}; {server.goes_on(2)}"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def more_updates_than_reviewed(folder: Path) -> str:
     """Under new names of tasks, over models that hardly change, and again after the agent's end."""
     with HostileServer(folder) as server:
@@ -170,19 +170,19 @@ def more_updates_than_reviewed(folder: Path) -> str:
         most = 1 + PLAYED_AGAIN
         for number in range(most):
             server.goes_on(1 + number)
-        found = [server.code_of(replace(server.task(model_of(1), 1), id="1.again"))]
+        codes = [server.code_of(replace(server.task(model_of(1), 1), id="1.again"))]
         server.agents[-1].signal(signal.SIGKILL)
         server.agents[-1].wait()
         server.agent()
         server.joined()
-        found.append(server.code_of(replace(server.task(model_of(2), 2), id="2.again")))
+        codes.append(server.code_of(replace(server.task(model_of(2), 2), id="2.again")))
         held(server.kinds().count("update") == most, f"{most} updates left", server.kinds())
         server.check_logs()
-        held(set(found) == {silo.ROUNDS_USED_UP.code}, "further ones are refused", found)
-        return f"{found[0]} after {most} updates, also after a restart"
+        held(set(codes) == {silo.ROUNDS_USED_UP.code}, "further ones are refused", codes)
+        return f"{codes[0]} after {most} updates, also after a restart"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def run_changed_after_approval(folder: Path) -> str:
     """The hospital approved one run; the server comes back with others: one that scores models, one that is no description at all."""
     with HostileServer(folder, 'requireApproval: true\nrelativeNoise: "0"\n') as server:
@@ -194,25 +194,25 @@ def run_changed_after_approval(folder: Path) -> str:
         command("anchorage_silo", "approve", digest[1], "--config", server.config, folder=folder)
         server.joined()
         on = server.goes_on(1)
-        found = []
+        codes = []
         for number, text in enumerate(
             (server.run.model_copy(update={"rounds": 10**6, "silo_percent": 50}).to_json(), "{"), 2
         ):
             server.restart(text)
             server.joined()
             server.link.offer(model_of(number))
-            found.append(server.code_of(server.task(model_of(number), number, TaskKind.EVALUATE)))
-            found.append(server.code_of(replace(server.task(model_of(number), number), model_encoded=True)))
+            codes.append(server.code_of(server.task(model_of(number), number, TaskKind.EVALUATE)))
+            codes.append(server.code_of(replace(server.task(model_of(number), number), model_encoded=True)))
             on = server.goes_on(number)
             held(
-                found == [silo.ROUNDS_USED_UP.code, transfer.MALFORMED_MESSAGE.code] * (number - 1),
+                codes == [silo.ROUNDS_USED_UP.code, transfer.MALFORMED_MESSAGE.code] * (number - 1),
                 "each is refused",
-                found,
+                codes,
             )
-        return f"{', '.join(found[:2])}; {on}"
+        return f"{', '.join(codes[:2])}; {on}"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def permits_without_an_update(folder: Path) -> str:
     """For tasks that there are not, or not any more: nothing is sent."""
     with HostileServer(folder) as server:
@@ -228,7 +228,7 @@ def permits_without_an_update(folder: Path) -> str:
         return f"nothing is sent; {on}"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def flood_of_orders(folder: Path) -> str:
     """Many orders about nothing, and many models to score: each is refused, and the agent does not grow."""
     with HostileServer(folder) as server:
@@ -250,13 +250,13 @@ def flood_of_orders(folder: Path) -> str:
         return f"{', '.join(sorted(codes))}, {grown:.0f} MB; {on}"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def escapes_to_a_hospital(folder: Path) -> str:
     """Escape sequences and ends of lines in names of tasks and in reasons, for who reads the agent's log."""
     with HostileServer(folder) as server:
         agent = server.agent()
         server.joined()
-        found = server.code_of(replace(server.task(model_of(1), 1, TaskKind.EVALUATE), id="1." + _EVIL))
+        code = server.code_of(replace(server.task(model_of(1), 1, TaskKind.EVALUATE), id="1." + _EVIL))
         server.order(Dismissed("1." + _EVIL, _EVIL))
         server.link.expel("a", _EVIL)
         agent.wait()
@@ -267,10 +267,10 @@ def escapes_to_a_hospital(folder: Path) -> str:
             agent.lines[-3:],
         )
         held(not any(line.startswith("ANC-9999") for line in agent.lines), "no line of the server's", agent.lines[-3:])
-        return f"{found}, shown as text"
+        return f"{code}, shown as text"
 
 
-@script(place=Place.OWN)
+@script(place=Place.SEPARATE)
 def orders_of_no_kind(folder: Path) -> str:
     """A task of a kind that does not exist: the agent ends, and says why."""
     with HostileServer(folder) as server:
@@ -278,7 +278,7 @@ def orders_of_no_kind(folder: Path) -> str:
         server.joined()
         server.link.assign("a", replace(server.task(model_of(1), 1), kind="SendImages"))  # type: ignore[arg-type]
         status = agent.wait()
-        found = refused(agent.lines[-1].partition(" ")[0], transfer.MALFORMED_MESSAGE.code)
+        code = refused(agent.lines[-1].partition(" ")[0], transfer.MALFORMED_MESSAGE.code)
         server.check_logs()
         held(set(server.kinds()) == {"enrol", "join"}, "nothing left", server.kinds())
-        return f"{found}, exit status {status}"
+        return f"{code}, exit status {status}"

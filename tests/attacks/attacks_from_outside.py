@@ -30,13 +30,13 @@ STRANGER = grpc.StatusCode.UNAVAILABLE.name
 def _answers(channel: grpc.Channel) -> set[str]:
     """Return how calls of a stranger end."""
     with channel:
-        found = set()
+        answers = set()
         for call in ("Describe", "Announce", "Report", "Trust"):
             try:
-                found.add(Answer(grpc.StatusCode.OK, content=channel.unary_unary(path(call))(b"", 60.0)).code)
+                answers.add(Answer(grpc.StatusCode.OK, content=channel.unary_unary(path(call))(b"", 60.0)).code)
             except grpc.RpcError as error:
-                found.add(ended(error).code)
-        return found
+                answers.add(ended(error).code)
+        return answers
 
 
 @script()
@@ -44,8 +44,8 @@ def stranger_without_certificate(federation: Federation) -> str:
     server = federation.endpoints["silos"]
     root = (federation.workdir.authority / "ca.pem").read_bytes()
     for channel in (grpc.secure_channel(server, grpc.ssl_channel_credentials(root)), grpc.insecure_channel(server)):
-        found = _answers(channel)
-        held(found == {STRANGER}, "no call reaches the server", found)
+        answers = _answers(channel)
+        held(answers == {STRANGER}, "no call reaches the server", answers)
     return f"no TLS, no answer; {federation.goes_on()}"
 
 
@@ -57,8 +57,8 @@ def certificate_of_another_authority(federation: Federation) -> str:
     certificate = other.issue_silo(SigningRequest.make(key, silo_uri(federation.federation, "a")), "a")
     root = (federation.workdir.authority / "ca.pem").read_bytes()
     credentials = grpc.ssl_channel_credentials(root, (folder / "a.key").read_bytes(), certificate)
-    found = _answers(grpc.secure_channel(federation.endpoints["silos"], credentials))
-    held(found == {STRANGER}, "no call reaches the server", found)
+    answers = _answers(grpc.secure_channel(federation.endpoints["silos"], credentials))
+    held(answers == {STRANGER}, "no call reaches the server", answers)
     return f"no TLS, no answer; {federation.goes_on()}"
 
 
@@ -79,9 +79,9 @@ def _token_code(federation: Federation, token: str, silo: str = "d") -> str:
 @script()
 def wrong_token(federation: Federation) -> str:
     tokens = Tokens(federation.workdir.authority / "tokens")
-    found = refused(_token_code(federation, "x" * 43), identity.TOKEN_UNKNOWN.code)
+    code = refused(_token_code(federation, "x" * 43), identity.TOKEN_UNKNOWN.code)
     other = refused(_token_code(federation, tokens.create("a")), identity.TOKEN_OF_ANOTHER_SILO.code)
-    return f"{found}, another silo's {other}; {federation.goes_on()}"
+    return f"{code}, another silo's {other}; {federation.goes_on()}"
 
 
 @script()
@@ -90,17 +90,17 @@ def used_token(federation: Federation) -> str:
     request = SigningRequest.make(make_key(), silo_uri(federation.federation, "f"))
     authority = federation.workdir.authority / "ca.pem"
     enrol(federation.endpoints["enrolment"], authority, "f", token, request)
-    found = refused(_token_code(federation, token, "f"), identity.TOKEN_USED.code)
-    return f"{found}; {federation.goes_on()}"
+    code = refused(_token_code(federation, token, "f"), identity.TOKEN_USED.code)
+    return f"{code}; {federation.goes_on()}"
 
 
 @script()
 def expired_token(federation: Federation) -> str:
     tokens = Tokens(federation.workdir.authority / "tokens")
-    found = refused(
+    code = refused(
         _token_code(federation, tokens.create("d", valid=timedelta(seconds=-1))), identity.TOKEN_EXPIRED.code
     )
-    return f"{found}; {federation.goes_on()}"
+    return f"{code}; {federation.goes_on()}"
 
 
 @script()
@@ -111,7 +111,7 @@ def member_under_another_name(federation: Federation) -> str:
     task = member.task()
     held(member.connection is not None, "it has joined", "no connection")
     member.connection.session = "0" * 16
-    guessed = refused(
+    pseudo_labelled = refused(
         member.say("Fail", pb.Failure(task=task.id, code="ANC-1301", message="x")).code, transfer.STALE_SESSION.code
     )
     request = SigningRequest.make(make_key(), silo_uri(federation.federation, "a"))
@@ -126,7 +126,7 @@ def member_under_another_name(federation: Federation) -> str:
     shown = uris_of(read_certificate(member.credentials.certificate))
     held(shown == [silo_uri(federation.federation, "c")], "its certificate names c alone", shown)
     member.park()
-    return f"session {guessed}, certificates {', '.join(got)}; {federation.goes_on()}"
+    return f"session {pseudo_labelled}, certificates {', '.join(got)}; {federation.goes_on()}"
 
 
 def _code_of(ask: Callable[[], object]) -> str:
@@ -148,9 +148,9 @@ def denied_silo(federation: Federation) -> str:
     done = command("fedctl.main", "silo", "deny", federation.federation, "d", folder=federation.root)
     held(done.returncode == 0, "fedctl silo deny works", done.stderr)
     member.await_end()
-    found = {member.join(IMAGES).code, member.say("Describe", b"").code, member.say("Announce", b"").code}
-    held(found == {transfer.SILO_NOT_ADMITTED.code}, "every call is refused", found)
-    return f"session ended, then {found.pop()}; {federation.goes_on()}"
+    codes = {member.join(IMAGES).code, member.say("Describe", b"").code, member.say("Announce", b"").code}
+    held(codes == {transfer.SILO_NOT_ADMITTED.code}, "every call is refused", codes)
+    return f"session ended, then {codes.pop()}; {federation.goes_on()}"
 
 
 @script()
@@ -166,23 +166,23 @@ def old_key(federation: Federation) -> str:
     federation.members["e"], federation.members["e-thief"] = HostileSilo(member.server, new), thief
     held(federation.members["e"].park().status is grpc.StatusCode.OK, "the new key is good", "refused")
     member.await_end()
-    found = refused(thief.join(IMAGES).code, transfer.SILO_NOT_ADMITTED.code)
+    code = refused(thief.join(IMAGES).code, transfer.SILO_NOT_ADMITTED.code)
     member.close()
-    return f"{found}; {federation.goes_on()}"
+    return f"{code}; {federation.goes_on()}"
 
 
 @script()
 def oversized_message(federation: Federation) -> str:
     large = grpc.StatusCode.RESOURCE_EXHAUSTED.name
     member = federation.member("c")
-    found = [member.say(call, bytes(MAX_UP_BYTES + 1)).code for call in ("Announce", "Report", "Fail", "Progress")]
+    codes = [member.say(call, bytes(MAX_UP_BYTES + 1)).code for call in ("Announce", "Report", "Fail", "Progress")]
     root = grpc.ssl_channel_credentials(member.credentials.authority.read_bytes())
     with grpc.secure_channel(federation.endpoints["enrolment"], root) as channel:
         try:
             channel.unary_unary(path("Enrol", ENROLMENT))(bytes(MAX_REQUEST_BYTES + 1), 60.0)
         except grpc.RpcError as error:
-            found.append(ended(error).code)
-    held(found == [large] * 5, "each is refused", found)
+            codes.append(ended(error).code)
+    held(codes == [large] * 5, "each is refused", codes)
     return f"{large}; {federation.goes_on()}"
 
 

@@ -81,9 +81,9 @@ class SummedFederation(Federation):
         files = sorted((self.workdir.server / "checkpoints").glob("round-*.safetensors"))
         number = int(files[-1].stem.partition("-")[2])
         with suppress(Exception):
-            found = read_safetensors(files[-1])
-            if len(self.rounds()) > number and found.model.digest == self.rounds()[number].digest:
-                return number, dict(found.model.arrays())
+            arrays = read_safetensors(files[-1])
+            if len(self.rounds()) > number and arrays.model.digest == self.rounds()[number].digest:
+                return number, dict(arrays.model.arrays())
         return None
 
     @contextmanager
@@ -117,9 +117,9 @@ class SummedFederation(Federation):
             self.left_out = {entry["silo"]: entry["code"] for entry in entries}
             return self.left_out.get(silo, "")
 
-        found = eventually(told, f"{silo} is not named")
+        named_silo = eventually(told, f"{silo} is not named")
         held(self.left_out.keys() <= set(self.hostile), "nobody else is named", self.left_out)
-        return found
+        return named_silo
 
 
 def _name_after(
@@ -127,8 +127,8 @@ def _name_after(
 ) -> str:
     """Play a lie until its member is named."""
     with federation.liar(silo, kind, lie):
-        found = refused(federation.named(silo), failure.code)
-    return f"{found} names it; {federation.goes_on()}"
+        code = refused(federation.named(silo), failure.code)
+    return f"{code} names it; {federation.goes_on()}"
 
 
 @script(place=Place.SUMMED)

@@ -41,7 +41,7 @@ BROKEN = (
     "unexplained_ends", "tracebacks", "stray_processes", "stray_files", "lost_results", "repeated_results",
 )  # fmt: skip
 """What is counted and must be 0."""
-Found = tuple[Counter[str], list[str]]
+Findings = tuple[Counter[str], list[str]]
 """What an episode counted, and what did not hold in it."""
 
 
@@ -63,12 +63,12 @@ def main() -> int:
         )
     signal.signal(signal.SIGTERM, _end)
     began = time.monotonic()
-    found: Counter[str] = Counter(dict.fromkeys(BROKEN, 0))
+    findings: Counter[str] = Counter(dict.fromkeys(BROKEN, 0))
     broken: list[str] = []
     for counted, lines in _side_by_side(_episodes(plan(options.faults, options.seed, options.long))):
-        found.update(counted)
+        findings.update(counted)
         broken += lines
-    document = _document(found, broken, options.seed, time.monotonic() - began)
+    document = _document(findings, broken, options.seed, time.monotonic() - began)
     text = json.dumps(document, indent=2)
     if options.json is not None:
         options.json.write_text(text + "\n")
@@ -82,7 +82,7 @@ def _end(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def _side_by_side(episodes: list[list[list[Fault]]]) -> Iterator[Found]:
+def _side_by_side(episodes: list[list[list[Fault]]]) -> Iterator[Findings]:
     """Play the episodes, each in a process of its own and `AT_ONCE` at once, and yield what each found."""
     fork = multiprocessing.get_context("fork")  # before any thread starts
     waiting, running = list(enumerate(episodes)), dict[Connection, ForkProcess]()
@@ -107,18 +107,18 @@ def _side_by_side(episodes: list[list[list[Fault]]]) -> Iterator[Found]:
 
 def _alone(number: int, episode: list[list[Fault]], results: Connection) -> None:
     """Play an episode in a folder and a network of its own; what does not come back is noted."""
-    found: Counter[str] = Counter()
+    findings: Counter[str] = Counter()
     broken: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="anchorage-chaos-"))
     try:
         network = Network.enter(folder)
-        with Federation(folder, found, broken, network, tracked=episode[0][0].kind in TRACKED) as federation:
+        with Federation(folder, findings, broken, network, tracked=episode[0][0].kind in TRACKED) as federation:
             _play(federation, number, episode)
     except (BrokenError, TimeoutError, queue.Empty, subprocess.TimeoutExpired) as error:
         broken.append(f"{type(error).__name__}: {error}")
     finally:
         shutil.rmtree(folder)
-    results.send((found, broken))
+    results.send((findings, broken))
 
 
 def _play(federation: Federation, number: int, episode: list[list[Fault]]) -> None:
@@ -148,18 +148,18 @@ def _episodes(waves: list[list[Fault]]) -> list[list[list[Fault]]]:
     return [episode for episode in (tracked, *episodes) if episode]
 
 
-def _document(found: Counter[str], broken: list[str], seed: int, seconds: float) -> dict[str, object]:
+def _document(findings: Counter[str], broken: list[str], seed: int, seconds: float) -> dict[str, object]:
     def group(prefix: str) -> dict[str, int]:
-        return {name.removeprefix(prefix): count for name, count in sorted(found.items()) if name.startswith(prefix)}
+        return {name.removeprefix(prefix): count for name, count in sorted(findings.items()) if name.startswith(prefix)}
 
     kinds, used = group("injected "), resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "faults": sum(kinds.values()),
         "seed": seed,
-        **{name: found[name] for name in BROKEN},
-        "rounds": found["rounds"],
-        "played_again": found["played_again"],
-        "restored_files": found["restored_files"],
+        **{name: findings[name] for name in BROKEN},
+        "rounds": findings["rounds"],
+        "played_again": findings["played_again"],
+        "restored_files": findings["restored_files"],
         "seconds": round(seconds, 1),
         "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
         "load": [round(load, 1) for load in os.getloadavg()],

@@ -13,15 +13,15 @@ PATIENCE_SECONDS = 900.0
 
 def check_end(federation: "Federation", rounds: int) -> None:
     """Compare a run with one that nothing disturbed, and see that MLflow has all of it and that nothing is left behind."""
-    found, broken = federation.found, federation.broken
-    found["rounds"] += rounds
+    findings, broken = federation.findings, federation.broken
+    findings["rounds"] += rounds
     for number, digest in enumerate(null_digests(federation.study, rounds)):
         if federation.digests.get(number) != digest:
-            found["wrong_digests"] += 1
+            findings["wrong_digests"] += 1
             broken.append(f"round {number} has another digest than undisturbed")
     if federation.tracking is not None:
         lost, runs = set(range(rounds + 1)) - federation.tracking.rounds().keys(), federation.tracking.runs()
-        found["lost_results"] += len(lost)
+        findings["lost_results"] += len(lost)
         if lost or runs != ["FINISHED"]:
             broken.append(f"MLflow has the runs {runs} and lacks rounds {sorted(lost)}")
         check_repeated(federation)
@@ -41,16 +41,16 @@ def check_repeated(federation: "Federation") -> None:
     """See that MLflow has nothing twice."""
     assert federation.tracking is not None
     twice = [number for number, times in federation.tracking.rounds().items() if times > 1]
-    federation.found["repeated_results"] += len(twice)
+    federation.findings["repeated_results"] += len(twice)
     federation.broken += [f"MLflow has round {number} more than once" for number in twice]
 
 
 def _check_left_over(federation: "Federation") -> None:
     if not federation.holds(lambda: not list(federation.left_over()), PATIENCE_SECONDS):
-        federation.found["stray_processes"] += 1
+        federation.findings["stray_processes"] += 1
         federation.broken.append(f"still there: {[' '.join(each.cmdline()) for each in federation.left_over()]}")
     stray = [path for path in federation.workdir.root.rglob("*") if ".partial" in path.name or path.name[0] == "."]
     stray += list(federation.scratch.iterdir())
     if stray:
-        federation.found["stray_files"] += len(stray)
+        federation.findings["stray_files"] += len(stray)
         federation.broken.append(f"left behind: {[str(path.relative_to(federation.folder)) for path in stray]}")

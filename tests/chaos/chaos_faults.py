@@ -36,7 +36,7 @@ def play(federation: Federation, wave: list[Fault]) -> None:
     lacking = (() if federation.disk else NEED_DISKS) + (() if federation.network else NEED_NETWORK)
     lacking += () if federation.memory else ("memory-limit",)
     for fault in wave:
-        federation.found[f"{'skipped' if fault.kind in lacking else 'injected'} {fault.kind}"] += 1
+        federation.findings[f"{'skipped' if fault.kind in lacking else 'injected'} {fault.kind}"] += 1
     wave = [fault for fault in wave if fault.kind not in lacking]
     if not wave:
         return
@@ -169,7 +169,7 @@ def _flip_byte(federation: Federation, fault: Fault) -> None:
             kinds.setdefault(re.sub("[0-9a-f]*[0-9][0-9a-f]*", "N", path.name), []).append(path)
     kind = sorted(kinds)[int(fault.share * len(kinds))]
     chance = int(fault.seconds * 1e6)
-    federation.found[f"flipped in {kind}"] += 1
+    federation.findings[f"flipped in {kind}"] += 1
     _flip(federation, fault, kinds[kind][chance % len(kinds[kind])])
 
 
@@ -287,7 +287,7 @@ def _limit_memory(federation: Federation, fault: Fault) -> None:
             federation.start_agent(fault.silo)
         over = lambda: memory.killed() > 0 or federation.last_round() >= goal
         federation.holds(over, PATIENCE_SECONDS / 30)
-    federation.found["ended with the limit of memory"] += memory.killed()
+    federation.findings["ended with the limit of memory"] += memory.killed()
     federation.limited = ""
 
 
@@ -298,12 +298,12 @@ def _certificate_ends(federation: Federation, fault: Fault) -> None:
     if not over:
         federation.kill(agent)
     request = SigningRequest.make(load_key(state / "silo.key"), silo_uri(federation.federation, fault.silo))
-    left = fault.seconds if over else HOUR
+    duration = fault.seconds if over else HOUR
     made = Authority.load(federation.authority.folder, now=lambda: time.time() - (0 if over else 4 * HOUR))
-    valid = timedelta(seconds=left if over else 5 * HOUR)
+    valid = timedelta(seconds=duration if over else 5 * HOUR)
     write_atomically(state / "silo.crt", made.issue_silo(request, fault.silo, valid=valid), mode=0o600, durable=True)
     if over:
-        time.sleep(left)
+        time.sleep(duration)
         federation.links[fault.silo].cut(0)
 
     def renewed() -> bool:

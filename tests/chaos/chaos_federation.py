@@ -70,14 +70,14 @@ class Federation(Site):
     """
 
     def __init__(
-        self, folder: Path, found: Counter[str], broken: list[str], network: Network | None, *, tracked: bool
+        self, folder: Path, findings: Counter[str], broken: list[str], network: Network | None, *, tracked: bool
     ) -> None:
         self.tracking = Tracking(folder / "mlflow") if tracked else None
         where = {"tracking": {"uri": self.tracking.uri}} if self.tracking is not None else {}
         super().__init__(null_study(folder, silos=len(SILOS), rounds=ENDLESS, **where))
         if tracked:
             shutil.rmtree(self.root / "no-mlflow" / "mlflow")
-        self.folder, self.found, self.broken, self.network = folder, found, broken, network
+        self.folder, self.findings, self.broken, self.network = folder, findings, broken, network
         scratch = folder / "tmp"
         scratch.mkdir()
         self.scratch = scratch
@@ -235,7 +235,7 @@ class Federation(Site):
         path, content = self.backup
         path.write_bytes(content)
         self.backup = None
-        self.found["restored_files"] += 1
+        self.findings["restored_files"] += 1
 
     def tend(self) -> None:
         """Start again what has ended, as a cluster would."""
@@ -289,15 +289,15 @@ class Federation(Site):
         rounds = {entry.record.round: entry.record for entry in entries}
         lost = self.digests.keys() - rounds.keys()
         if len(lost) > may_lose:
-            self.found["lost_rounds"] += len(lost)
+            self.findings["lost_rounds"] += len(lost)
             self.broken.append(f"rounds {sorted(lost)} are lost")
         for number, record in rounds.items():
             if self.digests.setdefault(number, record.digest) != record.digest:
-                self.found["changed_rounds"] += 1
+                self.findings["changed_rounds"] += 1
                 self.broken.append(f"round {number} is another one than it was")
             counted = [part.name for part in record.silos if part.state == "Counted"]
             if number and sorted(counted) != sorted(SILOS):
-                self.found["double_counted"] += 1
+                self.findings["double_counted"] += 1
                 self.broken.append(f"round {number} counts {counted}")
 
     def check_status(self) -> None:
@@ -320,7 +320,7 @@ class Federation(Site):
             return answers >= STATUS_ANSWERS
 
         if not self.holds(told_or_late, PATIENCE_SECONDS) or answers >= STATUS_ANSWERS:
-            self.found["late_status"] += 1
+            self.findings["late_status"] += 1
             self.broken.append(f"the status did not tell {what} in {answers} answers")
 
     def check_logs(self) -> None:
@@ -328,10 +328,10 @@ class Federation(Site):
         for process in self.processes:
             lines = process.lines[self._read_to.get(process.pid, 0) :]
             self._read_to[process.pid] = len(process.lines)
-            self.found["played_again"] += sum("is played again" in line for line in lines)
+            self.findings["played_again"] += sum("is played again" in line for line in lines)
             defects = ("Traceback (most recent", "an exception in the trainer process")
             if any(defect in line for line in lines for defect in defects):
-                self.found["tracebacks"] += 1
+                self.findings["tracebacks"] += 1
                 self.broken.append("traceback: " + " | ".join(lines[-12:]))
 
     def conclude(self) -> None:
@@ -378,9 +378,9 @@ class Federation(Site):
         if status == KILLED and process.pid in self.killable:
             return True
         if line.startswith("ANC-"):
-            self.found[f"ended with {line[:8]}"] += 1
+            self.findings[f"ended with {line[:8]}"] += 1
         else:
-            self.found["unexplained_ends"] += 1
+            self.findings["unexplained_ends"] += 1
             self.broken.append(f"{who} ended with {status}: {' | '.join(process.lines[-12:])}")
         return True
 

@@ -19,7 +19,7 @@ class Link:
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
         self._rate = 0
-        self._left: int | None = None
+        self._bytes_left: int | None = None
         self._pairs: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -36,11 +36,11 @@ class Link:
 
     def cut(self, after: int) -> None:
         """End the connection that passes the byte `after` from now on, in the middle of what it sends."""
-        self._left = after
+        self._bytes_left = after
 
-    def half_open(self, told: str = "server") -> None:
+    def half_open(self, silent_end: str = "server") -> None:
         """End every connection at one end only, the ``server``'s or the ``agent``'s: the other is told nothing, and nothing answers it."""
-        self._wait(self._drop(told))
+        self._wait(self._drop(silent_end))
 
     def slow(self, rate: int = SLOW) -> None:
         """Let so many bytes pass in a second, each way; 0 for all."""
@@ -52,7 +52,7 @@ class Link:
 
     def mend(self) -> None:
         """Let everything pass."""
-        self._rate, self._left = 0, None
+        self._rate, self._bytes_left = 0, None
         self._loop.call_soon_threadsafe(self._flows.set)
 
     def close(self) -> None:
@@ -75,10 +75,10 @@ class Link:
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_SECONDS)
 
-    async def _drop(self, told: str) -> None:
+    async def _drop(self, silent_end: str) -> None:
         pairs, self._pairs = self._pairs, []
         for near, far in pairs:
-            (far if told == "server" else near).transport.abort()
+            (far if silent_end == "server" else near).transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -106,12 +106,12 @@ class Link:
                 if self._rate:
                     await asyncio.sleep(len(data) / self._rate)
                 await self._flows.wait()
-                if self._left is not None and self._left < len(data):
-                    writer.write(data[: self._left])
-                    self._left = None
+                if self._bytes_left is not None and self._bytes_left < len(data):
+                    writer.write(data[: self._bytes_left])
+                    self._bytes_left = None
                     break
-                if self._left is not None:
-                    self._left -= len(data)
+                if self._bytes_left is not None:
+                    self._bytes_left -= len(data)
                 writer.write(data)
                 await writer.drain()
         if pair in self._pairs:  # else it is half open: the agent is told nothing

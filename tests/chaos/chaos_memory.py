@@ -12,19 +12,19 @@ from chaos_waits import holds_within
 END_SECONDS = 120.0
 """Time in which a trainer ends with its agent."""
 _HIERARCHY = Path("/sys/fs/cgroup/memory")
-_OWN = re.compile("^[0-9]+:memory:(/.*)$", re.MULTILINE)
+_OWN_CGROUP = re.compile("^[0-9]+:memory:(/.*)$", re.MULTILINE)
 
 
 class Memory:
     """Control groups (cgroup v1), each of processes that together may not take more memory than it says."""
 
-    def __init__(self, own: Path) -> None:
-        self._own = own
+    def __init__(self, cgroup: Path) -> None:
+        self._cgroup = cgroup
         self._groups: list[Path] = []
         self._add()
 
     def _add(self) -> Path:
-        group = self._own / f"anchorage-chaos-{os.getpid()}-{len(self._groups)}"
+        group = self._cgroup / f"anchorage-chaos-{os.getpid()}-{len(self._groups)}"
         group.mkdir()
         self._groups.append(group)
         return group / "memory.limit_in_bytes"
@@ -32,11 +32,11 @@ class Memory:
     @classmethod
     def enter(cls) -> "Memory | None":
         """Make the first group; None where this may not be done."""
-        found = _OWN.search(Path("/proc/self/cgroup").read_text())
-        if found is None:
+        actual = _OWN_CGROUP.search(Path("/proc/self/cgroup").read_text())
+        if actual is None:
             return None
         with suppress(OSError):
-            return cls(_HIERARCHY / found[1].lstrip("/"))
+            return cls(_HIERARCHY / actual[1].lstrip("/"))
         return None
 
     @property

@@ -63,8 +63,8 @@ class Tracking:
 
     def rounds(self) -> Counter[int]:
         """Return how often it has each round."""
-        found = self._ask(f"SELECT step FROM metrics WHERE key = '{EVERY_ROUND}'")
-        return Counter(step for (step,) in found)
+        steps = self._ask(f"SELECT step FROM metrics WHERE key = '{EVERY_ROUND}'")
+        return Counter(step for (step,) in steps)
 
     def runs(self) -> list[str]:
         """Return the states of the runs that it has."""

@@ -23,9 +23,9 @@ def holds_at_last(
     within: Callable[[Callable[[], bool], float], bool] = holds_within,
 ) -> bool:
     """Wait as `holds_within`, and again as long as there was progress meanwhile."""
-    seen = progress()
+    progress_now = progress()
     while not within(holds, seconds):
-        before, seen = seen, progress()
-        if seen == before:
+        before, progress_now = progress_now, progress()
+        if progress_now == before:
             return False
     return True

@@ -84,15 +84,15 @@ def test_a_link_passes_bytes_and_ends_a_connection_in_the_middle(echo: Link) -> 
         assert near.recv(5, socket.MSG_WAITALL) == b"again"
 
 
-@pytest.mark.parametrize("told", ["server", "agent"])
-def test_a_half_open_connection_says_nothing_and_another_one_works(told: str, echo: Link) -> None:
+@pytest.mark.parametrize("silent_end", ["server", "agent"])
+def test_a_half_open_connection_says_nothing_and_another_one_works(silent_end: str, echo: Link) -> None:
     with call(echo) as near, call(echo) as other:
         other.sendall(b"x")
         assert other.recv(1) == b"x"
         near.sendall(b"hello")
         assert near.recv(5, socket.MSG_WAITALL) == b"hello"
-        echo.half_open(told)
-        if told == "agent":
+        echo.half_open(silent_end)
+        if silent_end == "agent":
             with suppress(ConnectionError):
                 assert near.recv(1) == b""
         else:

@@ -87,14 +87,16 @@ class Helm:
                 '{{- define "notes" -}}\n' + text + "\n{{- end -}}", encoding="utf-8"
             )
             notes.with_name("notes.yaml").write_text('notes: {{ include "notes" . | toJson }}\n', encoding="utf-8")
-        (found,) = (document["notes"] for document in self.template(copy, values, **names) if "notes" in document)
-        return str(found)
+        (release_notes,) = (
+            document["notes"] for document in self.template(copy, values, **names) if "notes" in document
+        )
+        return str(release_notes)
 
 
 def find_helm() -> Path:
     """Return helm 3: of ANCHORAGE_HELM, of the PATH, of the cache, else compiled into it; skip where that is impossible."""
-    if given := os.environ.get("ANCHORAGE_HELM") or shutil.which("helm"):
-        return Path(given)
+    if helm_path := os.environ.get("ANCHORAGE_HELM") or shutil.which("helm"):
+        return Path(helm_path)
     cache = Path(os.environ.get("ANCHORAGE_CLUSTER_CACHE") or Path.home() / ".cache" / "anchorage-cluster")
     for built in (cache / "bin" / "helm", *sorted(cache.glob("components-*/helm"))):
         if built.exists() and not built.parent.name.endswith(".unfinished"):
@@ -119,9 +121,9 @@ def _compiled(folder: Path) -> Path:
 
 def of_kind(objects: list[dict[str, Any]], kind: str, name: str | None = None) -> dict[str, Any]:
     """Return the one object of a kind (and name)."""
-    found = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
-    assert len(found) == 1, [(each["kind"], each["metadata"]["name"]) for each in objects]
-    return found[0]
+    matches = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    assert len(matches) == 1, [(each["kind"], each["metadata"]["name"]) for each in objects]
+    return matches[0]
 
 
 def pod_templates(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -133,5 +135,5 @@ def pod_templates(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str
 
 def container(objects: list[dict[str, Any]], kind: str, name: str | None = None) -> dict[str, Any]:
     """Return the one container of the one object of a kind."""
-    (found,) = of_kind(objects, kind, name)["spec"]["template"]["spec"]["containers"]
-    return dict(found)
+    (container,) = of_kind(objects, kind, name)["spec"]["template"]["spec"]["containers"]
+    return dict(container)

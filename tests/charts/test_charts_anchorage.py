@@ -53,10 +53,10 @@ def mlflow_arguments(objects: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_by_default_there_is_an_operator_and_nothing_else(helm: Helm) -> None:
-    found = {each["kind"] for each in helm.template("anchorage", {"crds": {"enabled": False}})}
+    kinds = {each["kind"] for each in helm.template("anchorage", {"crds": {"enabled": False}})}
     policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     here = {"ConfigMap", "Deployment", "NetworkPolicy", "Role", "RoleBinding", "Service", "ServiceAccount"}
-    assert found == here | policies
+    assert kinds == here | policies
 
 
 def test_every_object_has_labels_and_a_namespace(helm: Helm) -> None:
@@ -221,9 +221,9 @@ def test_the_operator_knows_where_mlflow_s_credentials_are(helm: Helm, tmp_path:
 
 def test_where_nothing_is_watched_the_operator_has_its_lease_and_events_about_its_pod(helm: Helm) -> None:
     objects = helm.template("anchorage", {"watch": {"namespaces": ["a"]}})
-    (own,) = [e for e in objects if e["kind"] == "Role" and e["metadata"]["namespace"] == "ns"]
+    (own_role,) = [e for e in objects if e["kind"] == "Role" and e["metadata"]["namespace"] == "ns"]
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-    assert own["rules"] == [
+    assert own_role["rules"] == [
         {**leases, "resourceNames": [OPERATOR], "verbs": ["get", "patch"]},
         {**leases, "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
@@ -368,7 +368,7 @@ def test_a_given_mlflow_comes_before_the_charts_own(helm: Helm, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("persistence", "claim", "storage_class", "kept"),
+    ("persistence", "claim", "storage_class", "retained"),
     [
         ({}, MLFLOW, None, True),
         ({"storageClass": "fast", "retain": False}, MLFLOW, "fast", False),
@@ -377,18 +377,18 @@ def test_a_given_mlflow_comes_before_the_charts_own(helm: Helm, tmp_path: Path) 
     ],
 )
 def test_mlflows_claim(
-    helm: Helm, persistence: Values, claim: str, storage_class: str | None, kept: bool | None
+    helm: Helm, persistence: Values, claim: str, storage_class: str | None, retained: bool | None
 ) -> None:
     objects = helm.template("anchorage", {"mlflow": {"enabled": True, "persistence": persistence}})
     volumes = of_kind(objects, "StatefulSet")["spec"]["template"]["spec"]["volumes"]
     assert volumes[0]["persistentVolumeClaim"] == {"claimName": claim}
     claims = [each for each in objects if each["kind"] == "PersistentVolumeClaim"]
-    if kept is None:
+    if retained is None:
         assert not claims
         return
     assert claims[0]["spec"].get("storageClassName") == storage_class
     assert claims[0]["spec"]["resources"]["requests"]["storage"] == "20Gi"
-    assert ("annotations" in claims[0]["metadata"]) == kept
+    assert ("annotations" in claims[0]["metadata"]) == retained
 
 
 @pytest.mark.parametrize(
@@ -402,12 +402,12 @@ def test_mlflows_claim(
 )
 def test_mlflows_service(helm: Helm, service: Values, port: Values) -> None:
     objects = helm.template("anchorage", {"mlflow": {"enabled": True, "service": service}})
-    found = of_kind(objects, "Service", MLFLOW)
-    assert found["spec"]["type"] == service.get("type", "ClusterIP")
-    assert found["spec"]["ports"] == [{"name": "http", "targetPort": "http", "protocol": "TCP", **port}]
-    assert found["metadata"].get("annotations") == service.get("annotations")
+    services = of_kind(objects, "Service", MLFLOW)
+    assert services["spec"]["type"] == service.get("type", "ClusterIP")
+    assert services["spec"]["ports"] == [{"name": "http", "targetPort": "http", "protocol": "TCP", **port}]
+    assert services["metadata"].get("annotations") == service.get("annotations")
     open_to_all = "from" not in of_kind(objects, "NetworkPolicy", MLFLOW)["spec"]["ingress"][0]
-    assert open_to_all == (found["spec"]["type"] != "ClusterIP")
+    assert open_to_all == (services["spec"]["type"] != "ClusterIP")
 
 
 def test_others_are_let_in_to_mlflow_by_name(helm: Helm) -> None:
@@ -430,9 +430,9 @@ def test_mlflow_lets_in_servers_of_the_watched_namespaces_alone(
 ) -> None:
     rules = of_kind(helm.template("anchorage", {**WITH_MLFLOW, **values}), "NetworkPolicy", MLFLOW)["spec"]["ingress"]
     assert all(each["podSelector"] == {"matchLabels": {NAME_LABEL: "anchorage-server"}} for each in rules[0]["from"])
-    found = [each["namespaceSelector"] for each in rules[0]["from"]]
+    namespace_selectors = [each["namespaceSelector"] for each in rules[0]["from"]]
     named = [{"key": "kubernetes.io/metadata.name", "operator": "In"}]
-    for selector, wanted in zip(found, selectors, strict=True):
+    for selector, wanted in zip(namespace_selectors, selectors, strict=True):
         if isinstance(wanted, list):
             assert selector == {"matchExpressions": [{**named[0], "values": wanted}]}
         else:
@@ -442,9 +442,9 @@ def test_mlflow_lets_in_servers_of_the_watched_namespaces_alone(
 @pytest.mark.parametrize("keep", [True, False])
 def test_definitions_are_those_of_the_spec(helm: Helm, keep: bool) -> None:
     objects = helm.template("anchorage", {"crds": {"keep": keep}})
-    found = {each["metadata"]["name"]: each for each in objects if each["kind"] == "CustomResourceDefinition"}
-    assert set(found) == {"federations.anchorage.dev", "silos.anchorage.dev"}
-    for name, each in found.items():
+    definitions = {each["metadata"]["name"]: each for each in objects if each["kind"] == "CustomResourceDefinition"}
+    assert set(definitions) == {"federations.anchorage.dev", "silos.anchorage.dev"}
+    for name, each in definitions.items():
         file = CHARTS.parent / "crds" / f"{name.partition('.')[0]}.yaml"
         assert each["spec"] == yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
         policy = each["metadata"].get("annotations", {}).get("helm.sh/resource-policy")

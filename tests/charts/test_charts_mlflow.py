@@ -93,11 +93,11 @@ def local(text: str, folder: Path) -> str:
 
 def environment_of(objects: list[dict[str, Any]], folder: Path) -> dict[str, str]:
     """Return the container's environment, with the values of its Secret."""
-    secret, found = secret_of(objects), {}
+    secret, contents = secret_of(objects), {}
     for variable in container(objects, "StatefulSet")["env"]:
         value = variable.get("value")
-        found[variable["name"]] = secret[variable["valueFrom"]["secretKeyRef"]["key"]] if value is None else value
-    return {name: local(value, folder) for name, value in found.items()} | {"HOME": str(folder)}
+        contents[variable["name"]] = secret[variable["valueFrom"]["secretKeyRef"]["key"]] if value is None else value
+    return {name: local(value, folder) for name, value in contents.items()} | {"HOME": str(folder)}
 
 
 @pytest.fixture(scope="module")
@@ -109,13 +109,13 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     write_files(objects, folder)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    given = [
+    login_environment = [
         local(each, folder).replace("--port=5000", f"--port={port}")
         for each in container(objects, "StatefulSet")["args"]
     ]
     environment = {**os.environ, **environment_of(objects, folder)}
     running = Running(port, folder / "log", folder, secret_of(objects))
-    command = [sys.executable, "-m", "mlflow", *given]
+    command = [sys.executable, "-m", "mlflow", *login_environment]
     with running.log.open("w") as file, subprocess.Popen(command, env=environment, stdout=file, stderr=file) as server:
         try:
             ends = time.monotonic() + PATIENCE_SECONDS
@@ -224,8 +224,10 @@ def test_a_federation_s_results_arrive(mlflow: Running, monkeypatch: pytest.Monk
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong-password")
     with pytest.raises(MlflowException) as refused:
         sending.send_all()
-    said = sending.explain(refused.value)
-    assert "401" in said and "set MLFLOW_TRACKING_USERNAME" in said and "wrong-password" not in said
+    explanation = sending.explain(refused.value)
+    assert (
+        "401" in explanation and "set MLFLOW_TRACKING_USERNAME" in explanation and "wrong-password" not in explanation
+    )
     log_in(monkeypatch, mlflow, DERM)
     sending.send_all()
     client = MlflowClient(mlflow.uri)
@@ -252,12 +254,12 @@ def test_a_new_password_of_the_secret_is_in_force_at_once(mlflow: Running) -> No
 
 
 def test_no_password_is_in_mlflow_s_log_or_arguments(mlflow: Running) -> None:
-    said = mlflow.log.read_text(encoding="utf-8")
-    assert "GET /version" in said, "it logs"
+    output = mlflow.log.read_text(encoding="utf-8")
+    assert "GET /version" in output, "it logs"
     arguments = " ".join(_line(process) for process in Path("/proc").glob("[0-9]*"))
     assert str(mlflow.port) in arguments
     for secret in (*mlflow.secret.values(), mlflow.password(DERM), mlflow.password(NEVI)):
-        assert secret not in said and secret not in arguments
+        assert secret not in output and secret not in arguments
 
 
 def _line(process: Path) -> str:

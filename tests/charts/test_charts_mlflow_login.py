@@ -51,14 +51,14 @@ def test_a_new_mlflow_asks_for_a_log_in(helm: Helm, tmp_path: Path, values: Valu
 def test_the_secret_is_random_kept_and_nowhere_else(helm: Helm) -> None:
     objects = helm.template("anchorage", ON)
     secret = of_kind(objects, "Secret", LOGIN)
-    found = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
-    assert set(found) == KEYS
-    assert all(len(value) == 40 for value in found.values()) and len(set(found.values())) == 3
+    login = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+    assert set(login) == KEYS
+    assert all(len(value) == 40 for value in login.values()) and len(set(login.values())) == 3
     assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    again = of_kind(helm.template("anchorage", ON), "Secret", LOGIN)["data"]
-    assert not set(again.values()) & set(secret["data"].values())
+    second_login = of_kind(helm.template("anchorage", ON), "Secret", LOGIN)["data"]
+    assert not set(second_login.values()) & set(secret["data"].values())
     others = json.dumps([each for each in objects if each is not secret])
-    for value in (*found.values(), *secret["data"].values()):
+    for value in (*login.values(), *secret["data"].values()):
         assert value not in others
 
 
@@ -104,9 +104,9 @@ def test_where_federations_are_named_the_operator_may_write_their_log_ins(
 
 
 def test_the_notes_show_how_to_log_in(helm: Helm) -> None:
-    said = helm.notes("anchorage", ON)
-    assert f"-n ns get secret {LOGIN} -o 'go-template={{{{index .data \"admin-password\" | base64decode}}}}'" in said
-    assert 'log in as "admin"' in said
+    message = helm.notes("anchorage", ON)
+    assert f"-n ns get secret {LOGIN} -o 'go-template={{{{index .data \"admin-password\" | base64decode}}}}'" in message
+    assert 'log in as "admin"' in message
     off = helm.notes("anchorage", with_auth(mode="Off"))
     assert "asks for no log-in" in off and LOGIN not in off
 

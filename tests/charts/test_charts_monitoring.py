@@ -53,8 +53,8 @@ def operator_text(**objects: Any) -> str:
     metrics.observe_watch(lambda: True, lambda: 0.0)
     metrics.observe_leadership(lambda: True)
     metrics.observe_federations(lambda kind: iter([objects[kind]]))
-    metrics.reconciled("success", 0.1)
-    metrics.requested("GET", 200)
+    metrics.count_reconcile("success", 0.1)
+    metrics.count_request("GET", 200)
     metrics.namespace("study", readable=True)
     return metrics.exposition().decode()
 
@@ -78,12 +78,12 @@ def exported(tmp_path: Path) -> dict[str, set[str]]:
         prometheus_text(AgentState(tmp_path / "silo.crt")).decode(),
     )
     families = [family for text in texts for family in text_string_to_metric_families(text)]
-    found = {sample.name: set(sample.labels) for family in families for sample in family.samples}
+    labels_by_sample = {sample.name: set(sample.labels) for family in families for sample in family.samples}
     scored = {"anchorage_metric": {"name"}, "anchorage_step_seconds": {"step"}}  # none before the first round
     enrolled: dict[str, set[str]] = {"anchorage_silo_certificate_expiry_timestamp_seconds": set()}
     names = {family.name for family in families}
     assert scored.keys() <= names
-    return found | scored | enrolled
+    return labels_by_sample | scored | enrolled
 
 
 def asked(expression: str) -> Iterator[tuple[str, set[str]]]:

@@ -32,12 +32,12 @@ def test_the_versions_are_those_of_the_project() -> None:
     assert version
     assert anchorage.__version__ == version[1]
     for chart in ("anchorage", "silo-agent"):
-        found = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text(encoding="utf-8"))
-        assert (found["version"], found["appVersion"]) == (version[1], version[1])
+        chart_file = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text(encoding="utf-8"))
+        assert (chart_file["version"], chart_file["appVersion"]) == (version[1], version[1])
 
 
 @pytest.mark.parametrize(
-    ("values", "said", "unsaid"),
+    ("values", "expected", "unsaid"),
     [
         ({}, ["kubectl -n sea apply -f examples/digits.yaml", "deployment/rel-anchorage-operator", "mlflow.enabled=true"], ["port-forward", "crds"]),
         ({}, ["Give operator.resources (and", "events --field-selector reason=FailedCreate"], ["mlflow.resources"]),
@@ -51,15 +51,15 @@ def test_the_versions_are_those_of_the_project() -> None:
     ],
 )  # fmt: skip
 def test_notes_of_anchorage_say_the_next_command(
-    helm: Helm, values: Values, said: list[str], unsaid: list[str]
+    helm: Helm, values: Values, expected: list[str], unsaid: list[str]
 ) -> None:
     notes = helm.notes("anchorage", values, namespace="sea")
-    assert [each for each in said if each not in notes] == []
+    assert [each for each in expected if each not in notes] == []
     assert [each for each in unsaid if each in notes] == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "unsaid"),
+    ("changes", "expected", "unsaid"),
     [
         ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "uninstall` keeps"], ["through"]),
         ({}, ["No policy is set", "states no noise", "from 16 images", 'relativeNoise: "0"\n', "token is used"], []),
@@ -80,10 +80,10 @@ def test_notes_of_anchorage_say_the_next_command(
     ],
 )  # fmt: skip
 def test_notes_of_silo_agent_say_the_next_command(
-    helm: Helm, changes: dict[str, Any], said: list[str], unsaid: list[str]
+    helm: Helm, changes: dict[str, Any], expected: list[str], unsaid: list[str]
 ) -> None:
     notes = helm.notes("silo-agent", {**SITE, **changes})
-    assert [each for each in said if each not in notes] == []
+    assert [each for each in expected if each not in notes] == []
     assert [each for each in unsaid if each in notes] == []
     assert ENROLMENT["token"] not in notes
 

@@ -29,9 +29,9 @@ def test_the_operator_and_the_policy_have_the_same_list(helm: Helm, tmp_path: Pa
         '["image","imagePullPolicy","imagePullSecrets","labels","env","volumes","priorityClassName","schedulerName"]'
         in text
     )
-    own = {"fields": ["env", "annotations"], "annotationPrefixes": ["a.org/"], "secrets": ["otel-login"]}
-    objects = helm.template("anchorage", {"podOverrides": own})
-    assert settings(objects, tmp_path).pod_overrides == PodOverrideLimits.model_validate_json(json.dumps(own))
+    limits = {"fields": ["env", "annotations"], "annotationPrefixes": ["a.org/"], "secrets": ["otel-login"]}
+    objects = helm.template("anchorage", {"podOverrides": limits})
+    assert settings(objects, tmp_path).pod_overrides == PodOverrideLimits.model_validate_json(json.dumps(limits))
     text = yaml.safe_dump(of_kind(objects, POLICY)["spec"], width=10_000)
     assert '"env"' not in text and '"image"' in text and '["a.org/"]' in text and '["otel-login"]' in text
 
@@ -68,5 +68,7 @@ def test_mlflow_s_claim_is_no_claim_for_data(helm: Helm, tmp_path: Path) -> None
     assert settings(helm.template("anchorage", {}), tmp_path).reserved_claims == ()
     objects = helm.template("anchorage", {"mlflow": {"enabled": True}})
     assert settings(objects, tmp_path).reserved_claims == ("ns/rel-anchorage-mlflow",)
-    own = helm.template("anchorage", {"mlflow": {"enabled": True, "persistence": {"existingClaim": "own"}}})
-    assert settings(own, tmp_path).reserved_claims == ("ns/own",)
+    objects_with_claim = helm.template(
+        "anchorage", {"mlflow": {"enabled": True, "persistence": {"existingClaim": "own"}}}
+    )
+    assert settings(objects_with_claim, tmp_path).reserved_claims == ("ns/own",)

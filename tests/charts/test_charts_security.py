@@ -31,9 +31,9 @@ RENDERINGS = [
 
 @pytest.mark.parametrize(("chart", "values"), RENDERINGS)
 def test_every_pod_meets_the_restricted_standard(helm: Helm, chart: str, values: Values) -> None:
-    found = dict(pod_templates(helm.template(chart, values)))
-    assert len(found) == (2 if "mlflow" in values else 1)
-    assert {name: violations(template) for name, template in found.items() if violations(template)} == {}
+    templates = dict(pod_templates(helm.template(chart, values)))
+    assert len(templates) == (2 if "mlflow" in values else 1)
+    assert {name: violations(template) for name, template in templates.items() if violations(template)} == {}
 
 
 @pytest.mark.parametrize(("chart", "values"), RENDERINGS)
@@ -63,7 +63,7 @@ def test_the_check_finds_violations() -> None:
             "containers": [{"name": "c", "ports": [{"hostPort": 80}], "livenessProbe": {"httpGet": {"host": "x"}}}],
         }
     }
-    assert [found.partition(" ")[0] for found in violations(loose)] == ["hostNetwork", "volume", *["c:"] * 7]
+    assert [violation.partition(" ")[0] for violation in violations(loose)] == ["hostNetwork", "volume", *["c:"] * 7]
 
 
 @pytest.mark.parametrize(("chart", "values"), RENDERINGS)

@@ -78,7 +78,7 @@ def test_every_option_of_an_agent_reaches_its_configuration(helm: Helm, tmp_path
     assert {
         name: getattr(read, field) for field, name in zip(SiteOptions.model_fields, options, strict=True)
     } == options
-    assert config(helm.template("silo-agent", SITE), tmp_path).stated() == {}
+    assert config(helm.template("silo-agent", SITE), tmp_path).changed_options() == {}
 
 
 def test_agents_of_several_federations_share_a_claim(helm: Helm, tmp_path: Path) -> None:
@@ -92,18 +92,18 @@ def test_agents_of_several_federations_share_a_claim(helm: Helm, tmp_path: Path)
 
 def test_every_path_of_the_configuration_is_mounted(helm: Helm, tmp_path: Path) -> None:
     objects = helm.template("silo-agent", silo(policy={"minimumSamples": 10}))
-    read, found = config(objects, tmp_path), mounts(objects)
+    read, mounted = config(objects, tmp_path), mounts(objects)
     assert read.token is not None
     assert read.policy is not None
     for file in (read.authority, read.policy):
-        assert found[str(file.parent)][0]["configMap"]["name"] == NAME
+        assert mounted[str(file.parent)][0]["configMap"]["name"] == NAME
         assert file.name in of_kind(objects, "ConfigMap")["data"]
-    assert found[str(read.token.parent)][0]["secret"]["secretName"] == f"{NAME}-enrolment"
-    assert found[str(read.state)][0]["persistentVolumeClaim"]["claimName"] == f"{NAME}-state"
-    data, read_only = found[f"{read.data_root}/images"]
+    assert mounted[str(read.token.parent)][0]["secret"]["secretName"] == f"{NAME}-enrolment"
+    assert mounted[str(read.state)][0]["persistentVolumeClaim"]["claimName"] == f"{NAME}-state"
+    data, read_only = mounted[f"{read.data_root}/images"]
     assert data["persistentVolumeClaim"] == {"claimName": "images", "readOnly": True}
     assert read_only
-    assert [path for path, (_, only) in found.items() if not only] == [str(read.state), "/tmp"]
+    assert [path for path, (_, only) in mounted.items() if not only] == [str(read.state), "/tmp"]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_the_way_out_can_be_narrowed(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("persistence", "claim", "storage_class", "kept"),
+    ("persistence", "claim", "storage_class", "retained"),
     [
         ({}, f"{NAME}-state", None, True),
         ({"storageClass": "fast", "retain": False}, f"{NAME}-state", "fast", False),
@@ -218,16 +218,16 @@ def test_the_way_out_can_be_narrowed(helm: Helm) -> None:
     ],
 )
 def test_the_state_is_on_a_volume(
-    helm: Helm, persistence: Values, claim: str, storage_class: str | None, kept: bool | None
+    helm: Helm, persistence: Values, claim: str, storage_class: str | None, retained: bool | None
 ) -> None:
     objects = helm.template("silo-agent", silo(persistence=persistence))
     assert mounts(objects)["/var/lib/anchorage"][0]["persistentVolumeClaim"] == {"claimName": claim}
     claims = [each for each in objects if each["kind"] == "PersistentVolumeClaim"]
-    if kept is None:
+    if retained is None:
         assert not claims
         return
     assert claims[0]["spec"].get("storageClassName") == storage_class
-    assert ("annotations" in claims[0]["metadata"]) == kept
+    assert ("annotations" in claims[0]["metadata"]) == retained
 
 
 def test_image_pull_secrets_and_account(helm: Helm) -> None:

@@ -29,8 +29,8 @@ def test_the_last_release_s_values_render_as_the_new_defaults(
     upgraded = tmp_path / chart
     shutil.copytree(CHARTS / chart, upgraded)
     (upgraded / "values.yaml").write_bytes(old.stdout)
-    found, fresh = helm.template(upgraded, values), helm.template(chart, values)
-    names = [[(each["kind"], each["metadata"]["name"]) for each in objects] for objects in (found, fresh)]
+    upgraded_objects, fresh = helm.template(upgraded, values), helm.template(chart, values)
+    names = [[(each["kind"], each["metadata"]["name"]) for each in objects] for objects in (upgraded_objects, fresh)]
     assert names[0] == names[1]
-    policies = [[each for each in objects if each["kind"] == "NetworkPolicy"] for objects in (found, fresh)]
+    policies = [[each for each in objects if each["kind"] == "NetworkPolicy"] for objects in (upgraded_objects, fresh)]
     assert policies[0] == policies[1], "a new value is read with its default"

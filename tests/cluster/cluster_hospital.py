@@ -47,11 +47,16 @@ def invited(started: Namespace, silo: str = HOSPITAL) -> dict[str, Any]:
 def install_agent(hospital: Namespace, invitation: dict[str, Any], release: str = HOSPITAL) -> str:
     """Install charts/silo-agent at the hospital; return the name of its pod."""
     data = {**IMAGES, "use": "Part", "partition": PART}
-    own = {"images": {"agent": CONTAINER_IMAGES["agent"]}, "data": data, "policy": TRUSTING_POLICY, **pod_volumes()}
-    own["resources"] = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+    agent_options = {
+        "images": {"agent": CONTAINER_IMAGES["agent"]},
+        "data": data,
+        "policy": TRUSTING_POLICY,
+        **pod_volumes(),
+    }
+    agent_options["resources"] = {"requests": {"cpu": "100m", "memory": "256Mi"}}
     folder = hospital.site.kubectl.kubeconfig.parent
     files = []
-    for name, values in (("enrolment", invitation), ("site", own)):
+    for name, values in (("enrolment", invitation), ("site", agent_options)):
         file = folder / f"{release}-{name}.yaml"
         file.write_text(yaml.safe_dump(values))
         files += ["--values", str(file)]

@@ -70,9 +70,9 @@ class Namespace:
 
     def must_get(self, kind: str, name: str) -> dict[str, Any]:
         """Return an object that has to be there."""
-        found = self.get(kind, name)
-        assert found is not None, f"there is no {kind} {name} in {self.name}"
-        return found
+        stored_object = self.get(kind, name)
+        assert stored_object is not None, f"there is no {kind} {name} in {self.name}"
+        return stored_object
 
     def objects(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
         """Return the objects of these kinds."""
@@ -116,9 +116,9 @@ class Namespace:
         last = ""
         while True:
             try:
-                if found := probe():
-                    return found
-                last = f"the last answer was {found!r}"
+                if actual := probe():
+                    return actual
+                last = f"the last answer was {actual!r}"
             except CommandFailed as failed:
                 last = str(failed)
             if time.monotonic() > deadline:
@@ -128,8 +128,8 @@ class Namespace:
     def condition(self, kind: str, name: str, type_: str) -> dict[str, Any]:
         """Return a condition of an object; empty where there is none yet."""
         status = (self.get(kind, name) or {}).get("status", {})
-        found = [each for each in status.get("conditions", ()) if each["type"] == type_]
-        return dict(found[0]) if found else {}
+        matching = [each for each in status.get("conditions", ()) if each["type"] == type_]
+        return dict(matching[0]) if matching else {}
 
     def wait_for_condition(
         self,
@@ -141,19 +141,19 @@ class Namespace:
         seconds: float = READY_SECONDS,
     ) -> dict[str, Any]:
         """Wait until a condition has this status (and reason), and return it."""
-        seen: dict[str, Any] = {}
+        last_status: dict[str, Any] = {}
 
         def probe() -> dict[str, Any] | None:
-            seen.clear()
-            seen.update(self.condition(kind, name, type_))
-            good = seen.get("status") == status and reason in (None, seen.get("reason"))
-            return dict(seen) if good else None
+            last_status.clear()
+            last_status.update(self.condition(kind, name, type_))
+            good = last_status.get("status") == status and reason in (None, last_status.get("reason"))
+            return dict(last_status) if good else None
 
         what = f"{kind}/{name} {type_}={status}{f' for {reason}' if reason else ''}"
         try:
             return self.eventually(what, probe, seconds)
         except NotInTime as late:
-            raise NotInTime(f"{late}; the condition is {seen or 'not there'}") from None
+            raise NotInTime(f"{late}; the condition is {last_status or 'not there'}") from None
 
     def round_of(self, federation: str) -> int:
         """Return the last committed round in a federation's status; 0 before there is one."""
@@ -171,13 +171,13 @@ class Namespace:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the Events about an object of this name."""
-        found = self.kubectl("get", "events", "--output=json", f"--field-selector=involvedObject.name={name}")
-        return list(json.loads(found)["items"])
+        events = self.kubectl("get", "events", "--output=json", f"--field-selector=involvedObject.name={name}")
+        return list(json.loads(events)["items"])
 
     def pod(self, name: str) -> dict[str, Any] | None:
         """Return a pod that is not about to go, or None."""
-        found = self.get("pod", name)
-        return None if found is None or "deletionTimestamp" in found["metadata"] else found
+        pod_object = self.get("pod", name)
+        return None if pod_object is None or "deletionTimestamp" in pod_object["metadata"] else pod_object
 
     def is_ready(self, pod: Mapping[str, Any] | None) -> bool:
         """Tell whether a pod is there and ready."""

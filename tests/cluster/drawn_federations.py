@@ -37,8 +37,10 @@ def drawn_federations(seed: int, count: int) -> dict[str, Object]:
 
 @cache
 def _options_in_presets(kind: type[Piece]) -> list[dict[str, Any]]:
-    found = [own for preset in PRESETS.values() for own in preset.slots.pieces() if type(own) is kind]
-    return [own.model_dump(mode="json", by_alias=True) for own in found]
+    own_pieces = [
+        own_piece for preset in PRESETS.values() for own_piece in preset.slots.pieces() if type(own_piece) is kind
+    ]
+    return [own_piece.model_dump(mode="json", by_alias=True) for own_piece in own_pieces]
 
 
 def _options(draw: random.Random, kind: type[Piece]) -> dict[str, Any]:
@@ -63,9 +65,9 @@ def _slot(draw: random.Random, slot: str, preferred: str) -> Any:
 def _method(draw: random.Random) -> dict[str, Any]:
     """Draw a preset and overrides of some slots, many of them what another preset has."""
     name, other = draw.choices(list(PRESETS), k=2)
-    own, others = PRESETS[name].slots, PRESETS[other].slots
+    own_slots, others = PRESETS[name].slots, PRESETS[other].slots
     slots = draw.sample(SLOTS, draw.choice((0, 0, 1, 1, 2)))
-    slots += [slot for slot in SLOTS if getattr(own, slot) != getattr(others, slot) and draw.random() < 0.25]
+    slots += [slot for slot in SLOTS if getattr(own_slots, slot) != getattr(others, slot) and draw.random() < 0.25]
     method: dict[str, Any] = {"name": name}
     method |= {to_camel(slot): _slot(draw, slot, getattr(others, slot).name) for slot in slots}
     return method | ({"local": draw.choice(LOCAL)} if draw.random() < 0.15 else {})
@@ -81,8 +83,8 @@ def _section(draw: random.Random, use: str, *, silo: bool = False) -> dict[str, 
         section["format"] = draw.choice(["Digits", "ImageFolder", "CsvManifest"])
     if use == "Part" or (silo and draw.random() < 0.1):
         fields = {"parts": 3, "part": draw.choice([0, 2, 3]), "file": "f"}
-        kept = {name: value for name, value in fields.items() if draw.random() < 0.8}
-        section["partition"] = {"recipe": draw.choice(["Iid", "PerClient", "File"]), **kept}
+        chosen_fields = {name: value for name, value in fields.items() if draw.random() < 0.8}
+        section["partition"] = {"recipe": draw.choice(["Iid", "PerClient", "File"]), **chosen_fields}
     return section
 
 

@@ -38,20 +38,20 @@ def _sections() -> Iterator[Refusal]:
             ".partition",
         ),
     )
-    for place, base, own in (
+    for place, base, own_value in (
         ("anchorData", FEDERATION, at_the_server),
         ("evaluation.validation", FEDERATION, at_the_server),
         ("evaluation.test", FEDERATION, at_the_server),
         ("managed.data", SILO, at_a_silo),
     ):
-        for name, section, below in (*everywhere, *own):
+        for name, section, below in (*everywhere, *own_value):
             yield spec(f"{place} {name}", {place: section}, f"{place}{below}", "WrongForm", base)
 
 
 def _pods() -> Iterator[Refusal]:
     """Yield what is refused of a pod, at each place where one is described."""
     both = {"key": "gpu", "operator": "Exists", "value": "yes"}
-    taken = [{"claimName": "a", "mountPath": "/data"}]
+    volumes = [{"claimName": "a", "mountPath": "/data"}]
     keys = [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "derm-authority", "key": "ca.key"}}}]
     twice = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
     unknown = "UnknownField"
@@ -59,14 +59,14 @@ def _pods() -> Iterator[Refusal]:
         for name, field, value, below, failure in (
             ("every taint", "tolerations", [{"value": "yes"}], "[0]", "WrongForm"),
             ("a value that nothing reads", "tolerations", [both], "[0]", "WrongForm"),
-            ("a folder of the operator's", "volumes", taken, "[0].mountPath", "WrongForm"),
+            ("a folder of the operator's", "volumes", volumes, "[0].mountPath", "WrongForm"),
             ("a key of the federation", "env", keys, "[0].valueFrom.secretKeyRef", "WrongForm"),
             ("a label that is none", "nodeSelector", {"a b": "c"}, ".a b", "WrongForm"),
             ("another federation's pod", "labels", {"anchorage.dev/federation": "b"}, "", "WrongForm"),
             (
                 "a folder of the node",
                 "volumes",
-                [{**taken[0], "mountPath": "/a", "hostPath": {"path": "/"}}],
+                [{**volumes[0], "mountPath": "/a", "hostPath": {"path": "/"}}],
                 "[0].hostPath",
                 unknown,
             ),

@@ -26,8 +26,8 @@ def test_what_fedctl_takes_the_api_server_takes(site: Site) -> None:
     """And so what the API server refuses fedctl refuses; what fields ask of each other the API server leaves to the operator."""
     federations = drawn_federations(20261121, COUNT)
     text = "".join(f"---\n{json.dumps(federation)}\n" for federation in federations.values())
-    said = site.kubectl("apply", "--dry-run=server", "--filename", "-", check=False, text=text, seconds=300)
-    taken = set(re.findall(r"federation\.anchorage\.dev/(drawn-\d+) created", said))
+    output = site.kubectl("apply", "--dry-run=server", "--filename", "-", check=False, text=text, seconds=300)
+    accepted = set(re.findall(r"federation\.anchorage\.dev/(drawn-\d+) created", output))
     proper = {name for name, federation in federations.items() if is_proper(federation)}
-    assert {name: federations[name]["spec"] for name in proper - taken} == {}
-    assert min(len(proper), len(taken - proper), COUNT - len(taken)) > COUNT // 10, "the draw has some of each"
+    assert {name: federations[name]["spec"] for name in proper - accepted} == {}
+    assert min(len(proper), len(accepted - proper), COUNT - len(accepted)) > COUNT // 10, "the draw has some of each"

@@ -49,8 +49,8 @@ def test_a_federation_trains_under_the_platform_s_authority(without_cert_manager
     namespace.install_chart("--set", ISSUED)
     namespace.apply(federation(2, min_silos=1), managed_silo("silo-a", 0))
     namespace.wait_for_condition("federation", STUDY, "Ready", "False", "AuthorityNotIssued")
-    said = namespace.condition("federation", STUDY, "CertificatesValid")["message"]
-    assert "install cert-manager" in said
+    message = namespace.condition("federation", STUDY, "CertificatesValid")["message"]
+    assert "install cert-manager" in message
 
     namespace.site.kubectl.apply(definition())
     asked = namespace.eventually("the issuer is asked", lambda: request_of(namespace))

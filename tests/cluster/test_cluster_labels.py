@@ -42,5 +42,7 @@ def operators(namespace: Namespace) -> dict[str, int]:
 def metrics(namespace: Namespace) -> str:
     """Return what the operator says of the namespaces that it watches."""
     (pod,) = operators(namespace)
-    found = namespace.kubectl("get", "--raw", f"/api/v1/namespaces/{namespace.name}/pods/{pod}:8080/proxy/metrics")
-    return "\n".join(line for line in found.splitlines() if line.startswith("anchorage_operator_namespace_readable"))
+    exposition = namespace.kubectl("get", "--raw", f"/api/v1/namespaces/{namespace.name}/pods/{pod}:8080/proxy/metrics")
+    return "\n".join(
+        line for line in exposition.splitlines() if line.startswith("anchorage_operator_namespace_readable")
+    )

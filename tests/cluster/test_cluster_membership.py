@@ -20,12 +20,12 @@ def training(namespace: Namespace, **spec: Any) -> int:
 
 def identities(namespace: Namespace, *pods: str) -> dict[str, tuple[str, int]]:
     """Return each pod's uid and how often its container was started again."""
-    found = {}
+    conditions_by_name = {}
     for pod in pods:
         now = namespace.must_get("pod", pod)
         (container,) = now["status"]["containerStatuses"]
-        found[pod] = (now["metadata"]["uid"], container["restartCount"])
-    return found
+        conditions_by_name[pod] = (now["metadata"]["uid"], container["restartCount"])
+    return conditions_by_name
 
 
 def everything(namespace: Namespace) -> set[tuple[str, str]]:
@@ -94,13 +94,13 @@ def test_deletion_keeps_the_checkpoints_and_the_authority(started: Namespace) ->
     before = everything(started)
     training(started)
     _delete(started)
-    kept = {("PersistentVolumeClaim", f"state-{STUDY}-server-0"), ("Secret", f"{STUDY}-authority")}
-    started.eventually("what may go is gone", lambda: everything(started) <= before | kept)
-    assert everything(started) == before | kept
+    retained = {("PersistentVolumeClaim", f"state-{STUDY}-server-0"), ("Secret", f"{STUDY}-authority")}
+    started.eventually("what may go is gone", lambda: everything(started) <= before | retained)
+    assert everything(started) == before | retained
 
     reached = training(started)
     assert reached >= 1
-    assert everything(started) >= before | kept
+    assert everything(started) >= before | retained
 
 
 def test_deletion_of_everything_where_the_federation_says_so(started: Namespace) -> None:

@@ -30,6 +30,8 @@ def test_an_upgrade_changes_neither_whether_there_is_a_log_in_nor_the_passwords(
         "patch", "secret", LOGIN, "--type=json", '--patch=[{"op": "remove", "path": "/data/session-key"}]'
     )
     upgraded(namespace)
-    found = namespace.must_get("secret", LOGIN)["data"]
-    assert set(found) == set(made["data"])
-    assert {key for key in found if found[key] != made["data"][key]} == {"session-key"}, "what is missing is made"
+    stored_object = namespace.must_get("secret", LOGIN)["data"]
+    assert set(stored_object) == set(made["data"])
+    assert {key for key in stored_object if stored_object[key] != made["data"][key]} == {"session-key"}, (
+        "what is missing is made"
+    )

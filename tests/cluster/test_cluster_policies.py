@@ -72,16 +72,18 @@ def _image(namespace: Namespace) -> str:
 
 def test_a_contest_with_a_policy_is_told(mirrored: Namespace) -> None:
     mirrored.apply(federation(suspend=True))
-    told = mirrored.eventually(
+    condition = mirrored.eventually(
         "the contest is told",
         lambda: next((each for each in mirrored.events(STUDY) if each["reason"] == "ApplyContested"), None),
     )
-    assert f"containers[0].image of StatefulSet {STUDY}-server" in told["message"]
+    assert f"containers[0].image of StatefulSet {STUDY}-server" in condition["message"]
     assert _image(mirrored) == MIRRORED
     mirrored.patch("federation", STUDY, {"spec": {"server": {"resources": {"limits": {"memory": "3Gi"}}}}})
 
     def limit() -> bool:
-        found = mirrored.must_get("statefulset", f"{STUDY}-server")
-        return bool(found["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "3Gi"})
+        stateful_set = mirrored.must_get("statefulset", f"{STUDY}-server")
+        return bool(
+            stateful_set["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "3Gi"}
+        )
 
     mirrored.eventually("another wish is carried out", limit)

@@ -11,8 +11,8 @@ from cluster_site import Site
 
 def test_a_server_for_which_no_node_has_room(started: Namespace) -> None:
     started.apply(federation(server={"resources": {"limits": {"nvidia.com/gpu": 1}}}), *two_silos())
-    found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "Unschedulable")
-    assert "nvidia.com/gpu" in found["message"]
+    condition = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "Unschedulable")
+    assert "nvidia.com/gpu" in condition["message"]
     ready = started.wait_for_condition("federation", STUDY, "Ready", "False", "Unschedulable")
     assert ready["observedGeneration"] == 1
 
@@ -20,8 +20,8 @@ def test_a_server_for_which_no_node_has_room(started: Namespace) -> None:
 def test_an_agent_for_which_no_node_has_room(started: Namespace) -> None:
     greedy = managed_silo("silo-a", 0, resources={"limits": {"nvidia.com/gpu": 1}})
     started.apply(federation(), greedy, managed_silo("silo-b", 1))
-    found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "Unschedulable")
-    assert "nvidia.com/gpu" in found["message"]
+    condition = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "Unschedulable")
+    assert "nvidia.com/gpu" in condition["message"]
     started.wait_for_condition("silo", "silo-b", "Connected")
     waiting = started.wait_for_condition("federation", STUDY, "QuorumMet", "False", "WaitingForSilos")
     assert "silo-a" in waiting["message"]
@@ -30,8 +30,8 @@ def test_an_agent_for_which_no_node_has_room(started: Namespace) -> None:
 def test_a_claim_that_does_not_exist(started: Namespace) -> None:
     data = {"format": "ImageFolder", "claimName": "nobody-made-this", "path": "images"}
     started.apply(federation(), managed_silo("silo-a", 0, data=data), managed_silo("silo-b", 1))
-    found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "VolumeMissing")
-    assert "nobody-made-this" in found["message"]
+    condition = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "VolumeMissing")
+    assert "nobody-made-this" in condition["message"]
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def test_an_image_that_does_not_exist(listing: Namespace) -> None:
     started = listing
     image = "localhost/nobody-built-this:1"
     started.apply(federation(server={"pod": {"image": image}}), *two_silos())
-    found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "ImagePullBackOff")
-    assert image in found["message"]
+    condition = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "ImagePullBackOff")
+    assert image in condition["message"]
     started.patch("federation", STUDY, {"spec": {"server": {"pod": {"priorityClassName": "nobody-made-this"}}}})
     started.kubectl("delete", "pod", f"{STUDY}-server-0", "--ignore-not-found")
-    found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "PodRefused")
-    assert "no PriorityClass with name nobody-made-this was found" in found["message"]
+    condition = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "PodRefused")
+    assert "no PriorityClass with name nobody-made-this was found" in condition["message"]
 
 
 def test_a_failure_of_the_catalogue_in_a_pod(started: Namespace) -> None:
@@ -59,16 +59,18 @@ def test_a_failure_of_the_catalogue_in_a_pod(started: Namespace) -> None:
     data = {key: value for key, value in data.items() if key not in ("testPercent", "anchors", "use")}
     started.apply(_empty_claim("empty"))
     started.apply(federation(), managed_silo("silo-a", 0, data=data), managed_silo("silo-b", 1))
-    found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "DataMissing")
-    assert "the folder of the images is not there" in found["message"] and "no-such-folder" not in found["message"]
+    condition = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "DataMissing")
+    assert (
+        "the folder of the images is not there" in condition["message"] and "no-such-folder" not in condition["message"]
+    )
 
 
 def test_what_the_platform_does_not_list_without_a_policy(namespace: Namespace) -> None:
     namespace.install_chart("--set", "podOverrides.admissionPolicy=false")
-    taken = [{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "database", "key": "password"}}}]
-    namespace.apply(federation(server={"pod": {"env": taken}}), *two_silos())
-    found = namespace.wait_for_condition("federation", STUDY, "Accepted", "False", "PodOverrideRefused")
-    assert "ANC-1131 PodOverrideRefused: spec.server.pod.env: " in found["message"]
+    environment = [{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "database", "key": "password"}}}]
+    namespace.apply(federation(server={"pod": {"env": environment}}), *two_silos())
+    condition = namespace.wait_for_condition("federation", STUDY, "Accepted", "False", "PodOverrideRefused")
+    assert "ANC-1131 PodOverrideRefused: spec.server.pod.env: " in condition["message"]
     assert namespace.get("statefulset", f"{STUDY}-server") is None
 
 
@@ -79,8 +81,8 @@ def _empty_claim(name: str) -> dict[str, Any]:
 
 def test_a_silo_waits_for_its_federation(started: Namespace) -> None:
     started.apply(managed_silo("silo-a", 0))
-    found = started.wait_for_condition("silo", "silo-a", "Accepted", "False", "FederationNotFound")
-    assert STUDY in found["message"]
+    condition = started.wait_for_condition("silo", "silo-a", "Accepted", "False", "FederationNotFound")
+    assert STUDY in condition["message"]
     assert not started.names("statefulsets")
     started.apply(federation(1, min_silos=1))
     started.wait_for_condition("federation", STUDY, "Succeeded")
@@ -119,11 +121,11 @@ def test_a_spec_edited_into_nonsense_while_training(started: Namespace) -> None:
         started.wait_for_condition("silo", "silo-a", "Accepted")
     size = started.must_get("federation", STUDY)["spec"]["server"]["storage"]["size"]
     started.patch("federation", STUDY, {"spec": {"server": {"storage": {"size": "900Gi"}}, "rounds": 501}})
-    told = started.eventually(
+    condition = started.eventually(
         "it is told that the tests' storage class cannot grow a volume",
         lambda: next((each for each in started.events(STUDY) if each["reason"] == "VolumeNotGrown"), None),
     )
-    assert "resize" in told["message"]
+    assert "resize" in condition["message"]
     started.wait_for_condition("federation", STUDY, "Accepted")
     at = started.wait_for_round(STUDY, at + 1)
     started.patch("federation", STUDY, {"spec": {"server": {"storage": {"size": size}}}})

@@ -52,18 +52,20 @@ def answer(room: Namespace, proxy: Proxy, document: Object) -> Object:
 
 @pytest.mark.parametrize("case", AT_ONCE, ids=lambda case: case.name)
 def test_refused(room: Namespace, proxy: Proxy, case: Refusal) -> None:
-    said = answer(room, proxy, case.document)
-    assert said["kind"] == "Status", "it was taken"
-    assert case.message in said["message"]
-    assert case.path in said["message"]
+    answer_text = answer(room, proxy, case.document)
+    assert answer_text["kind"] == "Status", "it was taken"
+    assert case.message in answer_text["message"]
+    assert case.path in answer_text["message"]
 
 
 @pytest.mark.parametrize("case", AT_KUBECTL, ids=lambda case: case.name)
 def test_refused_in_the_words_that_a_person_reads(room: Namespace, case: Refusal) -> None:
-    said = sent(room, case.document, "--dry-run=server") if case.before is None else _after(room, case, case.before)
-    assert said, "it was taken"
-    assert case.message in said
-    assert case.path in said
+    answer_text = (
+        sent(room, case.document, "--dry-run=server") if case.before is None else _after(room, case, case.before)
+    )
+    assert answer_text, "it was taken"
+    assert case.message in answer_text
+    assert case.path in answer_text
 
 
 def _after(room: Namespace, case: Refusal, before: Object) -> str:
@@ -82,8 +84,8 @@ def test_what_the_table_starts_from_is_taken(room: Namespace, document: Object) 
 
 @pytest.mark.parametrize("case", LEFT_TO_THE_OPERATOR, ids=lambda case: case.name)
 def test_left_to_the_operator(room: Namespace, proxy: Proxy, case: Refusal) -> None:
-    said = answer(room, proxy, case.document)
-    assert said["kind"] == case.document["kind"], said
+    answer_text = answer(room, proxy, case.document)
+    assert answer_text["kind"] == case.document["kind"], answer_text
 
 
 EDITING = {"apiGroups": ["anchorage.dev"], "resources": ["federations", "silos"], "verbs": ["create", "get", "patch"]}

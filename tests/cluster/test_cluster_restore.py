@@ -22,14 +22,14 @@ def backup(sites: TwoSites, folder: Path) -> list[Mapping[str, Any]]:
     with sites.coordinator.silent("anchorage_server"):
         run("cp", "--archive", sites.here.server_state(STUDY), folder)
     secrets = sites.here.objects("secrets", f"anchorage.dev/federation={STUDY}")
-    kept = [each for each in secrets if each["metadata"]["name"] != f"{STUDY}-server-tls"]
-    for secret in kept:
+    secrets_kept = [each for each in secrets if each["metadata"]["name"] != f"{STUDY}-server-tls"]
+    for secret in secrets_kept:
         secret["metadata"] = {key: secret["metadata"][key] for key in ("name", "labels")}
     documents = [
         {"apiVersion": each["apiVersion"], "kind": each["kind"], "metadata": {"name": each["metadata"]["name"]}, "spec": each["spec"]}
         for each in sites.here.objects("federations,silos")
     ]  # fmt: skip
-    return [*kept, *documents]
+    return [*secrets_kept, *documents]
 
 
 def lose(namespace: Namespace) -> None:
@@ -45,7 +45,7 @@ def test_restore(started: Namespace, hospital: Namespace, cable: Cable, tmp_path
     key = approve(started)
     assert started.site.cluster is not None
     folder = started.site.cluster.folder / f"backup-{started.name}"
-    kept = backup(sites, folder)
+    backup_files = backup(sites, folder)
     saved = digests_in(folder)
     started.wait_for_round(STUDY, len(saved) - 1 + ROUNDS_SINCE)
     lose(started)
@@ -53,7 +53,7 @@ def test_restore(started: Namespace, hospital: Namespace, cable: Cable, tmp_path
     started.site.kubectl.apply(
         local_volume(f"restored-{started.name}", folder, "ReadWriteOnce", claim=(started.name, VOLUME))
     )
-    started.apply(bound_claim(VOLUME, f"restored-{started.name}", "ReadWriteOnce"), *kept)
+    started.apply(bound_claim(VOLUME, f"restored-{started.name}", "ReadWriteOnce"), *backup_files)
     started.wait_for_condition("silo", HOSPITAL, "Approved", "Unknown", "PendingApproval")
     assert approve(started) == key
     started.wait_for_round(STUDY, len(saved) - 1 + ROUNDS_SINCE)

@@ -91,7 +91,7 @@ def _silos_are_told_apart(studied: Namespace) -> None:
 
 
 def _the_story_is_told(studied: Namespace) -> None:
-    told = [each["reason"] for each in studied.events("digits")]
+    reasons = [each["reason"] for each in studied.events("digits")]
     for reason in (
         "Accepted",
         "ServerAvailable",
@@ -101,7 +101,7 @@ def _the_story_is_told(studied: Namespace) -> None:
         "Progress",
         "Succeeded",
     ):
-        assert reason in told, told
+        assert reason in reasons, reasons
     described = studied.kubectl("describe", "federation", "digits")
     assert "all rounds are committed" in described
     explained = studied.kubectl("explain", "federation.spec.method.pseudoLabels.anchorSimilarity")

@@ -59,7 +59,7 @@ class Behind:
     def __post_init__(self) -> None:
         arrays = (LargeArrays(large.layout, large) for large in (self.pool, self.means))
         (self.down, down), (self.up, up) = (
-            joined_behind(own, [large]) for own, large in zip((self.model, self.update), arrays, strict=True)
+            joined_behind(exact, [large]) for exact, large in zip((self.model, self.update), arrays, strict=True)
         )
         self.task = Task(f"{self.number}.train", TaskKind.TRAIN, self.number, self.down.manifest, {}, down)
         self.announcement = Announcement(self.task.id, {"train": 7}, {}, {}, self.up.manifest, up)
@@ -111,17 +111,17 @@ class Identities:
         self.authority = Authority.create(self.folder / "authority", self.federation, now=self.now)
 
     def server(self) -> Credentials:
-        found = self.files("server")
-        request = SigningRequest.make(new_key(found.key), server_uri(self.federation))
-        found.save_certificate(self.authority.issue_server(request, ["127.0.0.1", "::1", "localhost"]))
-        return found
+        server_files = self.files("server")
+        request = SigningRequest.make(new_key(server_files.key), server_uri(self.federation))
+        server_files.save_certificate(self.authority.issue_server(request, ["127.0.0.1", "::1", "localhost"]))
+        return server_files
 
     def silo(self, silo: str) -> Credentials:
-        found = self.files(silo)
-        if not found.certificate.exists():
-            request = SigningRequest.make(new_key(found.key), silo_uri(self.federation, silo))
-            found.save_certificate(self.authority.issue_silo(request, silo))
-        return found
+        silo_files = self.files(silo)
+        if not silo_files.certificate.exists():
+            request = SigningRequest.make(new_key(silo_files.key), silo_uri(self.federation, silo))
+            silo_files.save_certificate(self.authority.issue_silo(request, silo))
+        return silo_files
 
     def files(self, name: str) -> Credentials:
         return Credentials(self.folder / f"{name}.key", self.folder / f"{name}.pem", self.authority.certificate_path)
@@ -157,18 +157,18 @@ class CuttingProxy:
                 self._threads[-1].start()
 
     def _relay_both(self, near: socket.socket) -> None:
-        left = [self._cuts.pop(0) if self._cuts else 1 << 62]
+        budget = [self._cuts.pop(0) if self._cuts else 1 << 62]
         with near, socket.create_connection(("127.0.0.1", self._target)) as far:
-            back = threading.Thread(target=self._relay, args=(far, near, left))
+            back = threading.Thread(target=self._relay, args=(far, near, budget))
             back.start()
-            self._relay(near, far, left)
+            self._relay(near, far, budget)
             back.join()
 
     @staticmethod
-    def _relay(source: socket.socket, sink: socket.socket, left: list[int]) -> None:
+    def _relay(source: socket.socket, sink: socket.socket, budget: list[int]) -> None:
         with contextlib.suppress(OSError):
-            while left[0] > 0 and (data := source.recv(65536)):
-                passed, left[0] = data[: left[0]], left[0] - len(data)
+            while budget[0] > 0 and (data := source.recv(65536)):
+                passed, budget[0] = data[: budget[0]], budget[0] - len(data)
                 sink.sendall(passed)
         for end in (source, sink):
             with contextlib.suppress(OSError):

@@ -41,12 +41,12 @@ def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stranger]:
 def standing(crowd: list[socket.socket], share: int) -> int:
     """Wait until no more than a share of the connections is open, and return how many are."""
     ends = time.monotonic() + PATIENCE
-    left = list(crowd)
-    while len(left) > share:
-        readable, _, _ = select.select(left, [], [], ends - time.monotonic())
-        assert readable, f"{len(left)} connections stand"
-        left = [connection for connection in left if connection not in readable]
-    return len(left)
+    remaining = list(crowd)
+    while len(remaining) > share:
+        readable, _, _ = select.select(remaining, [], [], ends - time.monotonic())
+        assert readable, f"{len(remaining)} connections stand"
+        remaining = [connection for connection in remaining if connection not in readable]
+    return len(remaining)
 
 
 def test_strangers_at_one_address_keep_no_silo_out(serve, dial, stranger: Stranger) -> None:

@@ -47,11 +47,11 @@ def test_the_newest_head_is_kept_and_told_to_its_silo_alone(serve, dial, identit
     silo.report(Evaluation(task, {"validation": np.array([1, 2])}, audit_head=head_of(a, 9, b"x" * 32)))
     assert world.events_until(Evaluated).evaluation.tally["validation"].tolist() == [1, 2]
     silo.close()  # whose calls are over
-    found = held_head(server, a)
-    assert found is not None and (found.lines, found.digest) == (9, b"x" * 32)
-    assert found.is_by(load_key(a.key).public_key(), silo_uri(FEDERATION, "a"))
+    head_at_server = held_head(server, a)
+    assert head_at_server is not None and (head_at_server.lines, head_at_server.digest) == (9, b"x" * 32)
+    assert head_at_server.is_by(load_key(a.key).public_key(), silo_uri(FEDERATION, "a"))
     assert held_head(server, b) is None
-    assert HeldHeads(tmp_path / "audit-heads").newest("a") == found, "not on the disk"
+    assert HeldHeads(tmp_path / "audit-heads").newest("a") == head_at_server, "not on the disk"
     assert [path.name for path in (tmp_path / "audit-heads").iterdir()] == ["a.json"]
 
 

@@ -63,10 +63,10 @@ def test_a_refusal_says_the_time_too(serve, identities) -> None:
     assert "it is 120 min behind" in clock.wrong
 
 
-@pytest.mark.parametrize("told", ["", "-5", "1e9", "9" * 13, "999999999999", "soon"])
-def test_a_time_that_is_none_is_left_out(told: str) -> None:
+@pytest.mark.parametrize("last_seen", ["", "-5", "1e9", "9" * 13, "999999999999", "soon"])
+def test_a_time_that_is_none_is_left_out(last_seen: str) -> None:
     clock = PeerClock(lambda: 1_800_000_000.0)
-    clock.note([("anchorage-time", told)])
+    clock.note([("anchorage-time", last_seen)])
     clock.note(None)
     assert not clock.wrong
     clock.note([("anchorage-time", "1800003600")])
@@ -136,9 +136,9 @@ def test_a_first_certificate_that_the_clock_makes_invalid_names_both_times(tmp_p
             ensure_enrolled(config, audit, retry, PeerClock(behind), behind)
         assert caught.value.failure is identity.CLOCK_OFF
         assert "it is 120 min behind" in caught.value.message and "this machine's clock says" in caught.value.message
-        found = ensure_enrolled(config, audit, retry, PeerClock(), time.time)  # the clock was set
+        enrolment = ensure_enrolled(config, audit, retry, PeerClock(), time.time)  # the clock was set
     stop()
-    assert found.certificate.exists()
+    assert enrolment.certificate.exists()
 
 
 def test_an_expired_certificate_has_the_server_asked_for_its_time(tmp_path: Path) -> None:

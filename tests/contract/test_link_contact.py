@@ -23,16 +23,16 @@ class Told(Contact):
         super().__init__(self.liveness)
         self._changed = threading.Condition()
 
-    def opened(self) -> None:
-        super().opened()
+    def record_opened(self) -> None:
+        super().record_opened()
         self._tell()
 
-    def closed(self, why: str) -> None:
-        super().closed(why)
+    def record_closed(self, why: str) -> None:
+        super().record_closed(why)
         self._tell()
 
-    def ended(self, *, planned: bool) -> None:
-        super().ended(planned=planned)
+    def record_ended(self, *, planned: bool) -> None:
+        super().record_ended(planned=planned)
         self._tell()
 
     def until(self, true: Callable[[], bool]) -> None:
@@ -46,40 +46,40 @@ class Told(Contact):
 
 def test_a_session_comes_and_goes(serve: Any, dial: Any) -> None:
     link, port = serve()
-    told = Told()
-    dial(port, contact=told)
-    told.until(lambda: told.connected)
-    assert told.heard > 0 and told.lost == ""
+    recorder = Told()
+    dial(port, contact=recorder)
+    recorder.until(lambda: recorder.connected)
+    assert recorder.heard > 0 and recorder.lost == ""
     link.stop(0)
-    told.until(lambda: not told.connected)
-    told.until(lambda: "no connection to" in told.lost)
-    assert told.liveness.stuck() == ""
+    recorder.until(lambda: not recorder.connected)
+    recorder.until(lambda: "no connection to" in recorder.lost)
+    assert recorder.liveness.describe_overdue() == ""
 
 
 def test_a_refusal_is_told(serve: Any, dial: Any) -> None:
     _, port = serve(admit=lambda silo, key: False)
-    told = Told()
-    silo = dial(port, contact=told)
+    recorder = Told()
+    silo = dial(port, contact=recorder)
     with pytest.raises(AnchorageError) as caught:
         silo.next_order(PATIENCE)
     assert caught.value.failure is transfer.SILO_NOT_ADMITTED
-    told.until(lambda: "no member" in told.lost)
-    assert told.liveness.stuck() == ""
+    recorder.until(lambda: "no member" in recorder.lost)
+    assert recorder.liveness.describe_overdue() == ""
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_session_that_broke_for_good_shows(serve: Any, dial: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     link, port = serve()
-    told = Told()
+    recorder = Told()
 
     def broken(order: Any) -> Any:
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(convert, "order_from_proto", broken)
-    dial(port, contact=told)
-    told.until(lambda: told.connected)
+    dial(port, contact=recorder)
+    recorder.until(lambda: recorder.connected)
     link.finish("over")
-    told.until(lambda: bool(told.liveness.stuck()))
+    recorder.until(lambda: bool(recorder.liveness.describe_overdue()))
 
 
 class TestRenew:

@@ -79,12 +79,12 @@ def test_large_auxiliary_data_goes_both_ways_in_chunks(world: World) -> None:
     silo.announce(sent.announcement)
     event = world.event()
     assert isinstance(event, Announced) and event.announcement == sent.announcement
-    arrived = MemorySpool(event.announcement.update)
-    world.link.permit("a", sent.task.id, arrived)
+    spool = MemorySpool(event.announcement.update)
+    world.link.permit("a", sent.task.id, spool)
     assert order_of(silo) == Permit(sent.task.id)
     silo.push(sent.task.id, sent.up)
     assert world.event() == Arrived("a", sent.task.id)
-    means = LargeArrays(event.announcement.behind, arrived, OTHER.manifest.nbytes)
+    means = LargeArrays(event.announcement.behind, spool, OTHER.manifest.nbytes)
     rows = means.layout.by_name["mean_images"].shape[0]
     np.testing.assert_array_equal(means.rows("mean_images", 0, rows), sent.means.arrays()["mean_images"])
 
@@ -101,8 +101,10 @@ def test_large_auxiliary_data_that_a_silo_has_is_not_sent_again(world: World) ->
         buffer.receive(sent.task.model)
         silo.fetch(sent.task.model, buffer)
         np.testing.assert_array_equal(buffer.array[MODEL.manifest.nbytes :], pool.buffer())
-        whole, own = sent.task.model.nbytes, -(-MODEL.manifest.nbytes // CHUNK_BYTES) * CHUNK_BYTES
-        assert world.link.traffic()[1] - before == (whole if number == 1 else own), "but for the model's own chunks"
+        total_bytes, model_bytes = sent.task.model.nbytes, -(-MODEL.manifest.nbytes // CHUNK_BYTES) * CHUNK_BYTES
+        assert world.link.traffic()[1] - before == (total_bytes if number == 1 else model_bytes), (
+            "but for the model's own chunks"
+        )
 
 
 def test_frozen_tensors_that_a_silo_has_are_not_sent_again(world: World) -> None:
@@ -291,8 +293,8 @@ def test_the_answer_to_progress_tells_the_committed_steps(world: World) -> None:
     assert silo.progress(task.id, 0, 10**9) == 0
     world.link.publish_steps(2**40)
     until = time.monotonic() + PATIENCE
-    heard = (silo.progress(task.id, done, 10**9) for done in itertools.count(1))
-    assert next(steps for steps in heard if steps or time.monotonic() > until) == 2**40
+    answers = (silo.progress(task.id, done, 10**9) for done in itertools.count(1))
+    assert next(steps for steps in answers if steps or time.monotonic() > until) == 2**40
 
 
 def test_waiting_ends(world: World) -> None:

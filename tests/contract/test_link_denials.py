@@ -47,8 +47,8 @@ def test_who_is_not_in_the_file_is_no_member_whatever_the_folder_has(tmp_path: P
     admission = DocumentAdmission(("a", "b"), cast(Any, _Registrar), Denials(tmp_path), SiloKeys(tmp_path))
     assert admission.names == ("a", "b") and not admission.admits("c", "") and not admission.admits("../ca.pem", "")
     Denials(tmp_path).deny("a")
-    again = DocumentAdmission(("a", "b"), cast(Any, _Registrar), Denials(tmp_path), SiloKeys(tmp_path))
-    assert again.names == ("b",) and not again.admits("a", ""), "also after a restart"
+    restarted = DocumentAdmission(("a", "b"), cast(Any, _Registrar), Denials(tmp_path), SiloKeys(tmp_path))
+    assert restarted.names == ("b",) and not restarted.admits("a", ""), "also after a restart"
 
 
 def await_event(link: Any, kind: type) -> Any:

@@ -101,7 +101,7 @@ def play(world: World, silo, number: int) -> MemorySpool:
     def work() -> None:
         while True:
             match silo.next_order(20):
-                case Assigned(given) if given == task:
+                case Assigned(assigned) if assigned == task:
                     silo.fetch(task.model, model)
                     silo.announce(announcement_of(task, UPDATE))
                 case Permit(task.id):
@@ -125,11 +125,11 @@ def play(world: World, silo, number: int) -> MemorySpool:
 
 
 @SEVERAL
-@given(after=st.integers(0, 8_000_000), again=st.integers(0, 5_000_000))
-def test_a_round_goes_on_after_cuts_at_any_byte(proxied, after: int, again: int) -> None:
+@given(after=st.integers(0, 8_000_000), second=st.integers(0, 5_000_000))
+def test_a_round_goes_on_after_cuts_at_any_byte(proxied, after: int, second: int) -> None:
     world, proxy = proxied
     world.link.offer(MODEL)
-    proxy.cut_next(after, again)
+    proxy.cut_next(after, second)
     silo = world.connect("a")
     update = play(world, silo, number=after + 1)
     assert not update.missing()
@@ -188,10 +188,10 @@ def test_large_auxiliary_data_goes_on_after_a_cut(proxied, tmp_path, cut: int) -
     assert not pushing.is_alive() and len(proxy._cuts) == 0, "both connections were cut"
     assert written["down"] == [*range(6)], "no chunk came twice"
     assert sorted(written["up"]) == [*range(6)] and not up.missing()
-    for file, own, large in ((down, MODEL, sent.pool), (up, UPDATE, sent.means)):
-        arrived = LargeArrays(large.layout, file, own.manifest.nbytes)
+    for file, layout, large in ((down, MODEL, sent.pool), (up, UPDATE, sent.means)):
+        received = LargeArrays(large.layout, file, layout.manifest.nbytes)
         rows = large.layout.by_name["mean_images"].shape[0]
-        np.testing.assert_array_equal(arrived.rows("mean_images", 0, rows), large.arrays()["mean_images"])
+        np.testing.assert_array_equal(received.rows("mean_images", 0, rows), large.arrays()["mean_images"])
         file.close()
 
 
@@ -379,8 +379,8 @@ def test_a_port_in_use_has_its_own_code(serve) -> None:
 
 
 def test_a_server_that_is_not_there_is_waited_for(serve, dial) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
     silo = dial(port)
     assert silo.next_order(0.1) is None
     link, _ = serve(listen=f"127.0.0.1:{port}")

@@ -53,9 +53,9 @@ def test_idle_calls_of_one_silo_end_and_take_no_more_than_their_share(serve, dia
     link, port = serve()
     channels = [raw(port, identities.silo("greedy")) for _ in range(6)]
     idle = [Idle(channel, call, 16) for channel in channels]
-    found = [code for calls in idle for code in calls.ended()]
-    assert found.count(grpc.StatusCode.CANCELLED) >= MAX_CALLS, "those that were let in are cancelled"
-    assert set(found) <= {grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
+    codes = [code for calls in idle for code in calls.ended()]
+    assert codes.count(grpc.StatusCode.CANCELLED) >= MAX_CALLS, "those that were let in are cancelled"
+    assert set(codes) <= {grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
     silo = dial(port, "honest")
     assert silo.welcome() and link.next_event(time.time() + PATIENCE) == Joined("honest", PROFILE)
     for channel in channels:

@@ -40,8 +40,8 @@ def test_who_is_taken_out_hears_so_and_uploads_nothing_more(world: World) -> Non
     sink = MemorySpool(UPDATE.manifest)
     silo, task = permitted(world, sink)
     world.link.change_members(["b", "c"], "it is no member of the federation any more")
-    found = {type(world.event()): None for _ in range(2)}
-    assert found.keys() == {Left, MembersChanged}
+    events = {type(world.event()): None for _ in range(2)}
+    assert events.keys() == {Left, MembersChanged}
     with pytest.raises(AnchorageError) as caught:
         silo.next_order(20)
     assert caught.value.failure is transfer.SILO_NOT_ADMITTED
@@ -62,9 +62,9 @@ def test_who_stays_is_not_disturbed_and_who_comes_back_has_nothing_left(world: W
     silo.push(task.id, UPDATE)
     assert world.events_until(Arrived) == Arrived("a", task.id)
     world.link.change_members(["a", "b"], "")
-    again = world.connect("b")
+    second = world.connect("b")
     world.events_until(Joined)
-    assert again.next_order(0.2) is None
+    assert second.next_order(0.2) is None
 
 
 def test_a_full_disk_at_the_server_is_the_servers_failure(world: World) -> None:

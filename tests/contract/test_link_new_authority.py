@@ -40,7 +40,7 @@ def test_a_new_authority_takes_the_place_of_one(serve, dial, tmp_path: Path) -> 
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(authority.certificate_path.read_bytes())
     credentials = Credentials(enrolled.key, enrolled.certificate, trusted)
-    keys.enrolled("a", key_fingerprint(credentials.certificate.read_bytes()))
+    keys.set_key("a", key_fingerprint(credentials.certificate.read_bytes()))
     former = Credentials(enrolled.key, tmp_path / "former.pem", tmp_path / "former-ca.pem")
     former.certificate.write_bytes(credentials.certificate.read_bytes())
     former.authority.write_bytes(trusted.read_bytes())

@@ -124,7 +124,7 @@ def test_a_model_may_travel_encoded(world: World, name: str) -> None:
     layout = Layout.of([("frozen", "F32", (9, 1000)), ("weight", "F32", (700, 1000))], {"frozen"})
     exact = np.random.default_rng(1).standard_normal(709_000, np.float32)
     encoding = ModelEncoding(MODEL_CODINGS[name], layout)
-    rounded = encoding.rounded(ModelBytes.of(layout, exact.view(np.uint8)))
+    rounded = encoding.round_model(ModelBytes.of(layout, exact.view(np.uint8)))
     other = ModelEncoding(MODEL_CODINGS[next(each for each in MODEL_CODINGS if each != name)], layout)
     silo, task = at_work(world, model=rounded)
     spool = MemorySpool(rounded.manifest)

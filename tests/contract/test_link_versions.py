@@ -84,7 +84,7 @@ def test_what_an_agent_calls_its_version_is_not_repeated_unless_it_is_one(serve,
 
 def played(link: GrpcSiloLink, protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server be of another release, and refuse nobody."""
-    monkeypatch.setattr(server, "require_neighbour", lambda *said: None)
+    monkeypatch.setattr(server, "require_neighbour", lambda *arguments: None)
 
     def greeting(session: str = "", head: object = None) -> pb.Welcome:
         return pb.Welcome(session=session, run="{}", version="0.8.8", protocol=protocol)
@@ -118,13 +118,13 @@ def test_an_agent_leaves_other_servers(serve, dial, identities, monkeypatch, pro
     link, port = serve()
     played(link, protocol, monkeypatch)
     credentials = identities.silo("a")
-    with pytest.raises(AnchorageError, match=r"0\.8\.8") as told:
+    with pytest.raises(AnchorageError, match=r"0\.8\.8") as caught:
         describe(f"127.0.0.1:{port}", credentials)
-    assert told.value.failure is failure
+    assert caught.value.failure is failure
     silo: GrpcServerLink = dial(port, credentials=credentials)
-    with pytest.raises(AnchorageError) as told:
+    with pytest.raises(AnchorageError) as caught:
         silo.welcome()
-    assert told.value.failure is failure, "and it does not try again"
+    assert caught.value.failure is failure, "and it does not try again"
 
 
 def test_both_ends_say_the_same_number(serve, dial) -> None:

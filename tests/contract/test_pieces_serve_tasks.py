@@ -22,7 +22,7 @@ pytestmark = pytest.mark.outside_package
 
 UNIFORM = {"weighting": {"uniform": {}}}
 PLAIN_SGD = {"local": {"epochs": 1, "optimiser": {"sgd": {"momentum": "0", "weightDecay": "0"}}}}
-BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+EXTRA_SLOTS: dict[tuple[str, str], dict[str, Any]] = {
     **{
         ("aggregation", name): UNIFORM
         for name in ("median", "trimmedMean", "multiKrum", "zeno", "layerCosine", "privateMean")
@@ -52,7 +52,7 @@ def documents(slot: str, name: str) -> str:
     """Return a federation of five silos and one round with an alternative and what it needs."""
     federation, first, *_ = documents_of_regression()
     spec, pool = federation["spec"], {"format": "Digits", "testPercent": 80, "validationPercent": 20, "anchors": 16}
-    spec["method"] |= {**BESIDE.get((slot, name), {}), to_camel(slot): {name: {}}}
+    spec["method"] |= {**EXTRA_SLOTS.get((slot, name), {}), to_camel(slot): {name: {}}}
     spec |= {"anchorData": {**pool, "use": "Anchors"}}
     spec["evaluation"] = {"validation": {**pool, "use": "Validation"}}
     spec["protocol"]["mode"] = "Asynchronous" if name in ASYNCHRONOUS else "Synchronous"

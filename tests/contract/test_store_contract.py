@@ -17,7 +17,7 @@ from anchorage.transport.tensors.layout import Layout
 def test_a_new_store_has_no_round(store: RoundStore) -> None:
     assert store.latest() is None
     assert store.history() == ()
-    assert store.kept(1) == {}
+    assert store.load_updates(1) == {}
     assert store.contributions() == {}
 
 
@@ -56,12 +56,12 @@ def test_what_the_test_images_said_is_found_again(store: RoundStore) -> None:
 def test_an_update_is_kept_once_it_is_whole(store: RoundStore) -> None:
     made = model(1.0)
     sink = store.spool("a", 1, announce(made))
-    assert sink.missing() == (0, 1) and store.kept(1) == {}
+    assert sink.missing() == (0, 1) and store.load_updates(1) == {}
     fill(sink, made)
     store.keep("a", 1, announce(made))
-    ((announcement, update),) = store.kept(1).values()
+    ((announcement, update),) = store.load_updates(1).values()
     assert content(update) == b"".join(made.chunks) and announcement.samples == {"train": 3}
-    assert store.kept(2) == {}
+    assert store.load_updates(2) == {}
 
 
 def test_the_same_announcement_gets_the_same_place_and_another_one_a_new_one(store: RoundStore) -> None:
@@ -72,7 +72,7 @@ def test_the_same_announcement_gets_the_same_place_and_another_one_a_new_one(sto
     fill(second, two)
     assert second is not first and content(second) == b"".join(two.chunks)
     store.keep("a", 1, announce(two))
-    assert [content(update) for _, update in store.kept(1).values()] == [b"".join(two.chunks)]
+    assert [content(update) for _, update in store.load_updates(1).values()] == [b"".join(two.chunks)]
 
 
 def test_released_updates_are_gone(store: RoundStore) -> None:
@@ -81,7 +81,7 @@ def test_released_updates_are_gone(store: RoundStore) -> None:
         fill(store.spool(silo, number, announce(made)), made)
         store.keep(silo, number, announce(made))
     store.release(1)
-    assert store.kept(1) == {} and store.kept(2).keys() == {"b"}
+    assert store.load_updates(1) == {} and store.load_updates(2).keys() == {"b"}
 
 
 def test_contributions_replace_each_other_and_are_not_released(store: RoundStore) -> None:
@@ -97,7 +97,7 @@ def test_contributions_replace_each_other_and_are_not_released(store: RoundStore
         store.release(number)
         ((weight, update),) = store.contributions().values()
         assert weight == number / 2 and content(update) == b"".join(made.chunks)
-        assert store.kept(number) == {}
+        assert store.load_updates(number) == {}
 
 
 def test_only_an_open_update_of_the_round_can_be_kept_or_contribute(store: RoundStore) -> None:
@@ -115,11 +115,11 @@ def test_large_data_is_kept_in_any_order_of_its_pieces(store: RoundStore) -> Non
     layout = Layout.of([("pool", "U8", (CHUNK_BYTES + 10,))])
     data = np.random.default_rng(0).integers(0, 256, layout.nbytes, np.uint8).tobytes()
     half = layout.nbytes // 2
-    kept = store.large.write("input_mixing", layout, iter([(half, data[half:]), (0, data[:half])]))
-    assert kept.manifest == Manifest.of(layout.digest, np.frombuffer(data, np.uint8))
-    assert kept.chunk(0) + kept.chunk(1) == data
-    assert store.large.read("input_mixing", kept.manifest) is kept
+    stored = store.large.write("input_mixing", layout, iter([(half, data[half:]), (0, data[:half])]))
+    assert stored.manifest == Manifest.of(layout.digest, np.frombuffer(data, np.uint8))
+    assert stored.chunk(0) + stored.chunk(1) == data
+    assert store.large.read("input_mixing", stored.manifest) is stored
     newer = [store.large.write("input_mixing", Layout.of([("pool", "U8", (n,))]), [(0, bytes(n))]) for n in (1, 2)]
     assert [store.large.read("input_mixing", one.manifest) for one in newer] == newer
     with pytest.raises(AnchorageError, match="CheckpointDamaged"):
-        store.large.read("input_mixing", kept.manifest)  # of three the first: no checkpoint names it any more
+        store.large.read("input_mixing", stored.manifest)  # of three the first: no checkpoint names it any more

@@ -139,17 +139,17 @@ def test_a_torn_last_line_is_ignored_and_the_round_can_be_committed_again(
 ) -> None:
     store, journal = open_store(), tmp_path / "state" / "journal.jsonl"
     commit(store, 0)
-    whole = journal.stat().st_size
+    content = journal.stat().st_size
     commit(store, 1)
     content_before = journal.read_bytes()
-    journal.write_bytes(content_before[: whole + 1] if cut == -1 else content_before[:-cut])
+    journal.write_bytes(content_before[: content + 1] if cut == -1 else content_before[:-cut])
     latest = open_store().latest()
     assert latest is not None
     assert latest.record.round == 0
     assert open_store().notices
     commit(open_store(), 1)
     assert [r.round for r in open_store().history()] == [0, 1]
-    assert journal.stat().st_size == len(content_before) > whole
+    assert journal.stat().st_size == len(content_before) > content
 
 
 def test_a_damaged_line_before_the_last_is_refused(open_store: Open, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_run_goes_back_a_round_from_a_damaged_checkpoint(open_store: Open, kin
         assert [record.round for record in store.history()] == [0, 1]
         ((weight, update),) = store.contributions().values()
         assert weight == 1 and content(update) == b"".join(model(101.0).chunks)
-    assert store.kept(2).keys() == {"a"}, "its updates are there"
+    assert store.load_updates(2).keys() == {"a"}, "its updates are there"
     play_round(store, 2)
     store = open_store()
     latest = store.latest()
@@ -238,10 +238,10 @@ def test_a_run_whose_checkpoint_was_restored_does_not_go_back(open_store: Open) 
     for number in range(3):
         commit(store, number)
     path = store.checkpoint_path(2)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     damage(path, "model")
     assert open_store().notices
-    path.write_bytes(whole)
+    path.write_bytes(content)
     store = open_store()
     assert [record.round for record in store.history()] == [0, 1, 2] and not store.notices
 
@@ -261,13 +261,13 @@ def test_two_damaged_checkpoints_are_refused_and_nothing_is_taken(open_store: Op
     for number in range(3):
         commit(store, number)
     paths = [store.checkpoint_path(number) for number in (1, 2)]
-    whole = [path.read_bytes() for path in paths]
+    content = [path.read_bytes() for path in paths]
     for path in paths:
         damage(path, "model")
     with pytest.raises(AnchorageError, match="round-000002") as raised:
         open_store()
     assert raised.value.failure is CHECKPOINT_DAMAGED
-    for path, data in zip(paths, whole, strict=True):
+    for path, data in zip(paths, content, strict=True):
         path.write_bytes(data)
     assert [record.round for record in open_store().history()] == [0, 1, 2]
 
@@ -322,12 +322,12 @@ def test_a_journal_that_lost_lines_is_refused(open_store: Open, tmp_path: Path, 
     store, journal = open_store(), tmp_path / "state" / "journal.jsonl"
     for number in range(4):
         commit(store, number)
-    whole = journal.read_bytes()
-    journal.write_bytes(b"".join(whole.splitlines(keepends=True)[:lines]))
+    content = journal.read_bytes()
+    journal.write_bytes(b"".join(content.splitlines(keepends=True)[:lines]))
     with pytest.raises(AnchorageError, match=f"{lines} rounds, but there is a checkpoint of round 3") as raised:
         open_store()
     assert raised.value.failure is JOURNAL_DAMAGED
-    journal.write_bytes(whole)
+    journal.write_bytes(content)
     assert [record.round for record in open_store().history()] == [0, 1, 2, 3]
 
 
@@ -342,9 +342,9 @@ def test_whatever_byte_is_flipped_no_committed_round_is_lost_in_silence(open_sto
     assert {path.suffix for path in files} == {".safetensors", ".jsonl", ".bin", ".json", ""}
     went_back = 0
     for path in files:
-        whole = path.read_bytes()
-        for at in seed.integers(0, len(whole), 5):
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << int(seed.integers(8))]) + whole[at + 1 :])
+        content = path.read_bytes()
+        for at in seed.integers(0, len(content), 5):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << int(seed.integers(8))]) + content[at + 1 :])
             try:
                 store = DiskStore(state, IDENTITY)
             except AnchorageError as error:
@@ -355,7 +355,7 @@ def test_whatever_byte_is_flipped_no_committed_round_is_lost_in_silence(open_sto
                 assert latest.record.round == 3 or store.notices, path
                 went_back += latest.record.round == 2
                 store.close()
-            path.write_bytes(whole)
+            path.write_bytes(content)
     assert went_back
 
 

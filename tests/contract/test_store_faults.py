@@ -119,8 +119,8 @@ LARGE = Layout.of([("pool", "U8", (CHUNK_BYTES + 10,))])
 def test_large_data_outlives_the_process_and_is_checked(open_store: Open, tmp_path: Path) -> None:
     data = np.random.default_rng(0).integers(0, 256, LARGE.nbytes, np.uint8).tobytes()
     manifest = open_store().large.write("input_mixing", LARGE, [(0, data)]).manifest
-    found = open_store().large.read("input_mixing", manifest)
-    assert found.chunk(0) + found.chunk(1) == data
+    stored = open_store().large.read("input_mixing", manifest)
+    assert stored.chunk(0) + stored.chunk(1) == data
     (file,) = (tmp_path / "state" / "large").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     content = bytearray(data)
@@ -135,7 +135,7 @@ def test_large_data_outlives_the_process_and_is_checked(open_store: Open, tmp_pa
 
 def test_large_data_that_cannot_be_written_leaves_what_there_was(open_store: Open, tmp_path: Path) -> None:
     large = open_store().large
-    kept = large.write("input_mixing", LARGE, [(0, bytes(LARGE.nbytes))])
+    manifest = large.write("input_mixing", LARGE, [(0, bytes(LARGE.nbytes))])
 
     def failing() -> Any:
         yield 0, bytes(5)
@@ -144,8 +144,10 @@ def test_large_data_that_cannot_be_written_leaves_what_there_was(open_store: Ope
     with pytest.raises(AnchorageError) as caught:
         large.write("input_mixing", LARGE, failing())
     assert caught.value.failure is DISK_FULL
-    assert [path.stem for path in (tmp_path / "state" / "large").iterdir()] == [f"input_mixing-{kept.manifest.digest}"]
-    assert kept.chunk(1) == bytes(10)
+    assert [path.stem for path in (tmp_path / "state" / "large").iterdir()] == [
+        f"input_mixing-{manifest.manifest.digest}"
+    ]
+    assert manifest.chunk(1) == bytes(10)
 
 
 def test_of_large_data_the_two_newest_files_stay(open_store: Open, tmp_path: Path) -> None:
@@ -156,5 +158,5 @@ def test_of_large_data_the_two_newest_files_stay(open_store: Open, tmp_path: Pat
     large = open_store().large
     large.read("input_mixing", manifests[1])  # as a server does that was restarted
     newest = large.write("input_mixing", Layout.of([("pool", "U8", (3,))]), [(0, bytes(3))]).manifest
-    left = {path.stem.removeprefix("input_mixing-") for path in (tmp_path / "state" / "large").iterdir()}
-    assert left == {manifests[1].digest, newest.digest}
+    remaining = {path.stem.removeprefix("input_mixing-") for path in (tmp_path / "state" / "large").iterdir()}
+    assert remaining == {manifests[1].digest, newest.digest}

@@ -43,9 +43,9 @@ def test_whole_updates_of_the_open_round_outlive_a_killed_server(open_store: Ope
     latest = store.latest()
     assert latest is not None
     assert latest.record.round == 2
-    kept = store.kept(3)
-    assert sorted(kept) == ["a", "b"]
-    announcement, update = kept["a"]
+    updates = store.load_updates(3)
+    assert sorted(updates) == ["a", "b"]
+    announcement, update = updates["a"]
     assert content(update) == b"".join(model(ord("a")).chunks)
     assert announcement.samples == {"train": 3}
     np.testing.assert_array_equal(announcement.auxiliary_data["similarity"], [0.5, math.nan])
@@ -62,7 +62,7 @@ def test_a_kept_update_that_was_damaged_is_not_used(open_store: Open, tmp_path: 
     damaged[-1] ^= 1
     file.write_bytes(damaged)
     (tmp_path / "state" / "spool" / "0007.json").write_text("")
-    assert list(open_store().kept(0)) == ["a"]
+    assert list(open_store().load_updates(0)) == ["a"]
 
 
 def test_a_kept_update_whose_description_was_damaged_is_not_used(open_store: Open, tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_a_kept_update_whose_description_was_damaged_is_not_used(open_store: Ope
         fill(store.spool(silo, 0, announce(made)), made)
         store.keep(silo, 0, announce(made))
     path = tmp_path / "state" / "spool" / "0001.json"
-    whole = path.read_bytes()
-    for at in range(0, whole.index(b'"checksum"'), 7):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        assert list(open_store().kept(0)) == ["a"]
+    content = path.read_bytes()
+    for at in range(0, content.index(b'"checksum"'), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        assert list(open_store().load_updates(0)) == ["a"]
         assert not path.exists()
 
 
@@ -95,7 +95,7 @@ def test_updates_of_committed_rounds_are_forgotten_at_a_restart(open_store: Open
     fill(store.spool("a", 1, announce(made)), made)
     store.keep("a", 1, announce(made))
     commit(store, 1)
-    assert open_store().kept(1) == {}
+    assert open_store().load_updates(1) == {}
     assert not list((tmp_path / "state" / "spool").glob("*.json"))
 
 

@@ -47,8 +47,8 @@ def main() -> int:
             if name not in broken and time.monotonic() < end:
                 turn += 1
                 number = options.seed + turn
-                whole = _play(number, fed, answers, end) if name == MEMBER else _feed(TARGETS[name], number, fed)
-                if not whole:
+                outcome = _play(number, fed, answers, end) if name == MEMBER else _feed(TARGETS[name], number, fed)
+                if not outcome:
                     broken.add(name)
                     sys.stdout.write(f"{name}: --only {name} --seed {number - 1} begins with these\n")
     for (call, answer), count in sorted(answers.items()):

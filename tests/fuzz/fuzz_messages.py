@@ -70,10 +70,10 @@ def _file(folder: Path, name: str, data: bytes) -> Path:
 
 
 def _announcement(**auxiliary: Any) -> bytes:
-    own = {"validation": np.eye(2, dtype=np.int64), **auxiliary}
+    arrays = {"validation": np.eye(2, dtype=np.int64), **auxiliary}
     return convert.encode_announcement(
         messages.Announcement(
-            TASK.id, {"train": 10, "selected": 3}, own, {"loss": 0.5, "system/memory_mb": 9.0}, MODEL.manifest
+            TASK.id, {"train": 10, "selected": 3}, arrays, {"loss": 0.5, "system/memory_mb": 9.0}, MODEL.manifest
         )
     )
 
@@ -154,8 +154,8 @@ def _is_signed(message: pb.Evaluation | pb.Welcome) -> None:
 
 
 def _of(kind: Any, data: bytes, *fields: str) -> list[Any]:
-    found = convert.parse(kind, data)
-    return [getattr(found, field) for field in fields]
+    message = convert.parse(kind, data)
+    return [getattr(message, field) for field in fields]
 
 
 RUN = RunDescription(
@@ -235,14 +235,14 @@ def secure(data: bytes, folder: Path) -> None:
     answers = (wire.KeysMessage, wire.Shares, wire.Confirmed, wire.Revealed)
     for kind in (*answers, wire.Roster, wire.Agreement, wire.Survivors, wire.Lost):
         with suppress(ProtocolError):
-            found = wire.read(kind, data)
-            if isinstance(found, wire.KeysMessage):
-                wire.KeysMessage.of(keys := found.keys())
+            message = wire.read(kind, data)
+            if isinstance(message, wire.KeysMessage):
+                wire.KeysMessage.of(keys := message.keys())
                 keys.check("derm", TASK.id, "a", _ROOT, 0.0)
-            elif isinstance(found, wire.Shares):
-                _GROUP.check_dealing("a", found.dealing())
-            elif isinstance(found, wire.Revealed):
-                _GROUP.check_opening("a", ("a", "b"), found.opening())
+            elif isinstance(message, wire.Shares):
+                _GROUP.check_dealing("a", message.dealing())
+            elif isinstance(message, wire.Revealed):
+                _GROUP.check_opening("a", ("a", "b"), message.opening())
 
 
 _KEYS = Keys(bytes(32), bytes(32), 5, b"", b"")

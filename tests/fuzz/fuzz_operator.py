@@ -44,8 +44,8 @@ def _look(world: World) -> None:
 
 def secrets() -> tuple[bytes, ...]:
     """Return what the Secrets of a federation hold."""
-    found = {name: _world().store.get("secrets", "study", name) for name in SECRETS}
-    held = (decode_value(found[name], key) for name, keys in SECRETS.items() for key in keys)
+    secrets = {name: _world().store.get("secrets", "study", name) for name in SECRETS}
+    held = (decode_value(secrets[name], key) for name, keys in SECRETS.items() for key in keys)
     return (*held, b"0001-01-01T00:00:00", b"9999-12-31T23:59:59Z")
 
 
@@ -53,11 +53,11 @@ def feed_secrets(data: bytes, folder: Path) -> None:
     """Feed each value of each Secret with the bytes."""
     world = _world()
     for name, keys in SECRETS.items():
-        kept = dict(world.store.get("secrets", "study", name)["data"])
+        secret_data = dict(world.store.get("secrets", "study", name)["data"])
         for key in keys:
             world.store.patch("secrets", "study", name, {"data": encode_data({key: data})})
             _look(world)
-            world.store.patch("secrets", "study", name, {"data": {key: None, **kept}})
+            world.store.patch("secrets", "study", name, {"data": {key: None, **secret_data}})
 
 
 def configurations() -> tuple[bytes, ...]:

@@ -54,7 +54,7 @@ from anchorage.transport.tensors.safetensors_file import read_safetensors, write
 from anchorage_server.access import ClusterAdmission
 from anchorage_server.members import MemberList
 from anchorage_server.request_queue import RequestAnswers
-from anchorage_silo.audit import AuditLog, verified
+from anchorage_silo.audit import AuditLog, verify
 from anchorage_silo.audit_head import AuditHead
 from anchorage_silo.chained_log import _chain
 from anchorage_silo.ledger import PrivacyLedger
@@ -149,8 +149,8 @@ def _safetensors(data: bytes, folder: Path) -> None:
     path = _file(folder, "model.safetensors", data)
     with suppress(AnchorageError):
         read_header(path)
-    found = read_safetensors(path)
-    write_safetensors(folder / "again.safetensors", found.model, arrays=found.arrays, metadata=found.metadata)
+    arrays = read_safetensors(path)
+    write_safetensors(folder / "again.safetensors", arrays.model, arrays=arrays.arrays, metadata=arrays.metadata)
 
 
 def _headers(data: bytes, folder: Path) -> None:
@@ -163,14 +163,14 @@ def _headers(data: bytes, folder: Path) -> None:
 def _images() -> tuple[bytes, ...]:
     colour = Image.fromarray(np.arange(12 * 9 * 3, dtype=np.uint8).reshape(9, 12, 3))
     deep = Image.fromarray(np.arange(108, dtype=np.uint16).reshape(9, 12) * 500)
-    found = []
+    faults = []
     for kind in ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"):
         for image in (colour, deep) if kind in ("PNG", "TIFF") else (colour,):
             out = io.BytesIO()
             more = {"save_all": True, "append_images": [image.rotate(90)]} if kind in ("GIF", "WEBP") else {}
             image.save(out, kind, **more)
-            found.append(out.getvalue())
-    return tuple(found)
+            faults.append(out.getvalue())
+    return tuple(faults)
 
 
 def _image(data: bytes, folder: Path) -> None:
@@ -262,11 +262,11 @@ def _endorsed() -> tuple[bytes, Authority]:
 
 
 def _authorities(data: bytes, folder: Path) -> None:
-    found = convert.parse(pb.Authorities, data)
+    message = convert.parse(pb.Authorities, data)
     trusted = certificates_of(_endorsed()[1].certificate_pem, "")
-    for endorsements in (found.endorsements, found.certificates):
+    for endorsements in (message.endorsements, message.certificates):
         with suppress(AnchorageError):
-            accepted_authorities(trusted, found.certificates, endorsements, "derm", time.time())
+            accepted_authorities(trusted, message.certificates, endorsements, "derm", time.time())
 
 
 @cache
@@ -290,21 +290,21 @@ def _ledger_files() -> dict[str, bytes]:
 
 def _audit(data: bytes, folder: Path) -> None:
     """Feed each file of a log with the bytes, beside the others as they were; and a log whose chain was made anew."""
-    kept = _audit_files()
-    for name in kept:
-        _restore(folder, kept)
+    audit_files = _audit_files()
+    for name in audit_files:
+        _restore(folder, audit_files)
         _file(folder, name, data)
         with suppress(AnchorageError), closing(AuditLog(folder / "audit.jsonl")) as log:
-            log.sent("announce", all_runs=True)
-    _restore(folder, kept)
+            log.read_sent("announce", all_runs=True)
+    _restore(folder, audit_files)
     (folder / "audit.1.jsonl").unlink()
     _file(folder, "audit.jsonl", _chain_anew(data))
-    reading = verified(folder / "audit.jsonl")
+    reading = verify(folder / "audit.jsonl")
     with suppress(AnchorageError):
         list(reading)
     AuditHead(folder / "audit.jsonl", silo.AUDIT_BROKEN).sign(reading.lines, reading.last)
     with closing(AuditLog(folder / "audit.jsonl")) as log:
-        log.sent("announce", all_runs=True)
+        log.read_sent("announce", all_runs=True)
 
 
 def _chain_anew(data: bytes) -> bytes:
@@ -320,12 +320,12 @@ def _chain_anew(data: bytes) -> bytes:
 
 
 def _ledger(data: bytes, folder: Path) -> None:
-    kept = _ledger_files()
-    for name in kept:
-        _restore(folder, kept)
+    ledger_files = _ledger_files()
+    for name in ledger_files:
+        _restore(folder, ledger_files)
         _file(folder, name, data)
         with suppress(AnchorageError):
-            PrivacyLedger(folder, 8.0, 1e-5).spent()
+            PrivacyLedger(folder, 8.0, 1e-5).spent_epsilon()
 
 
 def _restore(folder: Path, files: dict[str, bytes]) -> None:

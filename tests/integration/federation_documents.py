@@ -30,9 +30,7 @@ def write_documents(folder: Path, spec: dict[str, Any], silos: Sequence[dict[str
     """Write a federation and its silos into ``federation.yaml``, and return the study."""
     documents = [document("Federation", NAME, spec)]
     names = [chr(ord("a") + place) if place < 26 else f"s{place}" for place in range(len(silos))]
-    documents += [
-        document("Silo", name, {"federation": NAME, **silo}) for name, silo in zip(names, silos, strict=True)
-    ]
+    documents += [document("Silo", name, {"federation": NAME, **silo}) for name, silo in zip(names, silos, strict=True)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "federation.yaml").write_text(yaml.safe_dump_all(documents))
     return validate_study(folder / "federation.yaml")

@@ -13,7 +13,7 @@ from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.silo import SiloWorker
-from anchorage.engine.stages import staged
+from anchorage.engine.stages import stage_learner
 from anchorage.engine.store import DiskStore
 from anchorage.learning.data import read
 from anchorage.learning.learners import build_silo_learner
@@ -85,7 +85,7 @@ def _agent(
         labels = silo.spec.labels
         return build_silo_learner(run=stage, silo=name, labels=labels, images=images, state=state, device="cpu")
 
-    learner = staged(run, build)
+    learner = stage_learner(run, build)
     link = GrpcServerLink(
         server=f"127.0.0.1:{port}", credentials=files, profile=Profile(silo.spec.labels, len(images.labels), "test")
     )

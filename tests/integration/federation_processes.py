@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from federation_in_process import null_step
 
@@ -58,9 +58,9 @@ class Process:
         while (line := self._news.get(timeout=max(0.001, deadline - time.monotonic()))) is not None:
             if not line.startswith("{"):
                 continue
-            found: dict[str, Any] = json.loads(line)
-            if message in found["message"] and all(found.get(name) == value for name, value in values.items()):
-                return found
+            document: dict[str, Any] = json.loads(line)
+            if message in document["message"] and all(document.get(name) == value for name, value in values.items()):
+                return document
         raise AssertionError(f"it ended before it said {message!r} {values}: {self.lines}")
 
     def signal(self, number: int) -> None:
@@ -120,11 +120,15 @@ class Site:
 
     def agent(self, silo: str, *accident: str | int, **settings: Any) -> Process:
         """Start a silo's agent with the images of its document, or other settings of its configuration."""
-        (found,) = [s for s in self.study.silos if s.metadata.name == silo]
-        given: dict[str, Any] = {"labels": found.spec.labels, "device": "cpu", **settings}
-        if found.spec.managed is not None:
-            given["data"] = found.spec.managed.data.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        config = write_silo_config(self.workdir, LocalSilo(silo, given), self.federation, self.root, self.endpoints)
+        (silo_document,) = [s for s in self.study.silos if s.metadata.name == silo]
+        agent_settings: dict[str, Any] = {"labels": silo_document.spec.labels, "device": "cpu", **settings}
+        if silo_document.spec.managed is not None:
+            agent_settings["data"] = silo_document.spec.managed.data.model_dump(
+                mode="json", by_alias=True, exclude_unset=True
+            )
+        config = write_silo_config(
+            self.workdir, LocalSilo(silo, agent_settings), self.federation, self.root, self.endpoints
+        )
         return self.start("anchorage_silo", config, accident)
 
     def null_agent(self, silo: str, *accident: str | int) -> Process:
@@ -166,15 +170,15 @@ class Site:
     def status(self) -> dict[str, Any]:
         """Ask the server for its status."""
         with urllib.request.urlopen(f"{self.endpoints['status']}/status", timeout=WAIT_SECONDS) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            prediction: dict[str, Any] = json.load(answer)
+        return prediction
 
     def left_status(self) -> dict[str, Any]:
         """Return the status that the server left."""
-        found: dict[str, Any] = json.loads(self.workdir.status.read_text())
-        return found
+        status: dict[str, Any] = json.loads(self.workdir.status.read_text())
+        return status
 
-    def __enter__(self) -> "Site":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -184,8 +188,8 @@ class Site:
 
 def condition(status: Mapping[str, Any], kind: str) -> tuple[str, str, str]:
     """Return status, reason and message of one condition."""
-    (found,) = [c for c in status["conditions"] if c["type"] == kind]
-    return found["status"], found["reason"], found.get("message", "")
+    (condition,) = [c for c in status["conditions"] if c["type"] == kind]
+    return condition["status"], condition["reason"], condition.get("message", "")
 
 
 SIGKILLED = -signal.SIGKILL

@@ -94,23 +94,23 @@ class OperatedSite(Site):
     def call(
         self, method: str, path: str, body: Any = None, connection: http.client.HTTPSConnection | None = None
     ) -> tuple[int, Any]:
-        own = connection or self.connect()
+        connection_used = connection or self.connect()
         try:
             content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-            own.request(method, path, content)
-            answer = own.getresponse()
+            connection_used.request(method, path, content)
+            answer = connection_used.getresponse()
             return answer.status, json.loads(answer.read())
         finally:
             if connection is None:
-                own.close()
+                connection_used.close()
 
     def put_members(self, *silos: "WorkingSilo") -> None:
         members = [{"name": s.silo, "labels": "All", "key": s.key} for s in silos]
         self.ask("/members", {"members": members, "generation": 1})
 
     def status_of(self, silo: str) -> dict[str, Any]:
-        found: dict[str, Any] = next(s for s in self.ask("/status")["silos"] if s["name"] == silo)
-        return found
+        silo_status: dict[str, Any] = next(s for s in self.ask("/status")["silos"] if s["name"] == silo)
+        return silo_status
 
 
 class WorkingSilo(threading.Thread):

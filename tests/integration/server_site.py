@@ -86,10 +86,10 @@ class Site:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             assert line.startswith("{"), line
-            found: dict[str, Any] = json.loads(line)
-            self.lines.append(found)
-            if found["message"] == message and all(found[name] == value for name, value in values.items()):
-                return found
+            event: dict[str, Any] = json.loads(line)
+            self.lines.append(event)
+            if event["message"] == message and all(event[name] == value for name, value in values.items()):
+                return event
         raise AssertionError(f"the server ended before it logged {message!r}: {self.lines}")
 
     def end(self) -> tuple[int, str]:

@@ -101,7 +101,7 @@ class Site:
         self.tokens.check(token, silo)
         certificate = self.issue(csr_pem, silo)
         self.tokens.consume(token, silo, public_bytes(SigningRequest.parse(csr_pem).public_key))
-        self.keys.enrolled(silo, key_fingerprint(csr_pem))
+        self.keys.set_key(silo, key_fingerprint(csr_pem))
         return certificate
 
     def renew(self, csr_pem: bytes, silo: str) -> bytes:
@@ -209,7 +209,7 @@ class Agent:
 
     def ask(self, path: str) -> tuple[int, str]:
         """Ask the probes' endpoint, whose address is in the log."""
-        address = next(found[1] for line in self.lines if (found := _PROBES.search(line)))
+        address = next(match[1] for line in self.lines if (match := _PROBES.search(line)))
         host, port = address.split(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=WAIT_SECONDS)
         with closing(connection):
@@ -221,8 +221,8 @@ class Agent:
         """Ask until the readiness line has a part, and return the status."""
 
         def asked() -> tuple[int, str] | None:
-            found = self.ask("/readyz")
-            return found if part in found[1] else None
+            readiness = self.ask("/readyz")
+            return readiness if part in readiness[1] else None
 
         return eventually(asked, f"the readiness line never has {part!r}")[0]
 

@@ -172,21 +172,21 @@ def test_a_browser_shows_the_pages(site: Path, address: str, page: Page) -> None
         page.call("Storage.clearDataForOrigin", origin=address, storageTypes="all")
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         for name in SHOWN:
-            seen = opened(page, f"{address}/{version_of(site)}/{name}.html")
+            errors = opened(page, f"{address}/{version_of(site)}/{name}.html")
             if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
-                seen.append("the page scrolls sideways")
+                errors.append("the page scrolls sideways")
             assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
             page.evaluate(f"{AXE.path.read_text()}; 0")
-            found = page.evaluate(
+            violations = page.evaluate(
                 "axe.run({resultTypes: ['violations']}).then(result => JSON.stringify(result.violations))"
             )
-            seen += [
+            errors += [
                 f"{violation['impact']}: {violation['help']}: {violation['nodes'][0]['html'][:200]}"
-                for violation in json.loads(str(found))
+                for violation in json.loads(str(violations))
                 if violation["impact"] in ("serious", "critical")
             ]
-            if seen:
-                problems[f"{name} {width} {scheme}"] = seen
+            if errors:
+                problems[f"{name} {width} {scheme}"] = errors
     assert problems == {}
 
 

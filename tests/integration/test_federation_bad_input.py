@@ -50,8 +50,8 @@ def fedctl(*arguments: object, folder: Path) -> Answer:
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(fake.parent), *sys.path])},
         check=False,
     )
-    said = [done.stderr, done.stdout, *(path.read_text() for path in folder.rglob("logs/*.log"))]
-    assert not any("Traceback" in text or "traceback" in text for text in said), said
+    outputs = [done.stderr, done.stdout, *(path.read_text() for path in folder.rglob("logs/*.log"))]
+    assert not any("Traceback" in text or "traceback" in text for text in outputs), outputs
     assert not any(str(folder) in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
     return Answer(done.returncode, done.stdout, tuple(done.stderr.splitlines()))
 
@@ -99,8 +99,8 @@ def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
     answer = fedctl("validate", "-f", file, "-o", "json", folder=tmp_path)
     expected = ["1005", "1007", "1009", "1010", "1011", "1103", "1104"]
     assert answer.status == 2 and sorted(set(codes(answer))) == [f"ANC-{code}" for code in expected]
-    told = json.loads(answer.stdout)
-    assert not told["valid"] and sorted({m["code"] for m in told["mistakes"]}) == sorted(set(codes(answer)))
+    forecast = json.loads(answer.stdout)
+    assert not forecast["valid"] and sorted({m["code"] for m in forecast["mistakes"]}) == sorted(set(codes(answer)))
     for line in answer.lines:
         assert line.startswith(("see fedctl explain ", "ANC-")) and (line.startswith("see") or f"{file}:" in line)
 
@@ -172,7 +172,7 @@ def a_class_without_anchors(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "status", "said"),
+    ("prepare", "status", "expected_text"),
     [
         (
             outside_the_classes,
@@ -186,7 +186,7 @@ def a_class_without_anchors(folder: Path) -> dict[str, Any]:
     ],
 )
 def test_data_that_cannot_be_used_ends_the_run_before_round_1(
-    prepare: Callable[[Path], dict[str, Any]], status: int, said: str, tmp_path: Path
+    prepare: Callable[[Path], dict[str, Any]], status: int, expected_text: str, tmp_path: Path
 ) -> None:
     save_file(WEIGHTS, tmp_path / "initial.safetensors")
     spec = {"model": {**MODEL, "initial": "initial.safetensors"}, **prepare(tmp_path)}
@@ -195,7 +195,7 @@ def test_data_that_cannot_be_used_ends_the_run_before_round_1(
     answer = fedctl("run", "-f", file, "--workdir", tmp_path / "run", folder=tmp_path)
     assert answer.status == status, answer
     assert [line for line in answer.lines if line.startswith("ANC-")] == [answer.lines[-2]]
-    assert answer.lines[-2].startswith(said) and answer.lines[-1].startswith("see fedctl explain ANC-")
+    assert answer.lines[-2].startswith(expected_text) and answer.lines[-1].startswith("see fedctl explain ANC-")
 
 
 def test_images_of_every_size_and_mode_are_trained_on_and_a_corrupt_one_is_skipped(tmp_path: Path) -> None:

@@ -86,10 +86,10 @@ def test_learning_reaches_the_same_model_in_one_process_and_over_grpc(
 def test_a_simulation_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     protocol = {"minSilos": 3, "roundDeadlineSeconds": 600, "modelEncoding": "BFloat16"}
-    whole, first = (
+    full_bytes, first = (
         digits_study(tmp_path / str(rounds), "FedAvg", rounds=rounds, protocol=protocol) for rounds in (3, 1)
     )
-    record, _ = simulate(whole, whole.file.parent, tmp_path / "whole")
+    record, _ = simulate(full_bytes, full_bytes.file.parent, tmp_path / "whole")
     simulate(first, first.file.parent, tmp_path / "cut")
-    resumed, _ = simulate(whole, whole.file.parent, tmp_path / "cut")
+    resumed, _ = simulate(full_bytes, full_bytes.file.parent, tmp_path / "cut")
     assert resumed.digest == record.digest

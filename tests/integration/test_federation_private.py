@@ -59,9 +59,9 @@ def test_a_round_that_is_played_again_gives_the_same_model_and_another_run_anoth
     study, store = null_study(tmp_path, silos=3, rounds=2, method=PRIVATE), MemoryStore()
     with pytest.raises(KilledError):
         play(study, store, kill_after=1)
-    kept, as_killed = store.latest(), MemoryStore()
-    assert kept is not None and kept.record.round == 1
-    as_killed.commit(kept.record, kept.model, kept.state)
-    once, again, other = play(study, store)[-1], play(study, as_killed)[-1], play(study, MemoryStore())[-1]
-    assert once.digest == again.digest != other.digest
-    assert once.metrics["epsilon"] == again.metrics["epsilon"] == other.metrics["epsilon"]
+    latest, as_killed = store.latest(), MemoryStore()
+    assert latest is not None and latest.record.round == 1
+    as_killed.commit(latest.record, latest.model, latest.state)
+    once, repeated, other = play(study, store)[-1], play(study, as_killed)[-1], play(study, MemoryStore())[-1]
+    assert once.digest == repeated.digest != other.digest
+    assert once.metrics["epsilon"] == repeated.metrics["epsilon"] == other.metrics["epsilon"]

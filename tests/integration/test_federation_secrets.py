@@ -30,12 +30,14 @@ def test_no_key_crosses_the_wire(tmp_path: Path) -> None:
     with Site(null_study(tmp_path, silos=1)) as site:
         server = site.server()
         silo, authority = site.workdir.silo("a") / "state", site.authority.certificate_path
-        own = inward(site.workdir.server / "identity" / "server.key", site.workdir.server / "identity" / "server.pem")
+        identity = inward(
+            site.workdir.server / "identity" / "server.key", site.workdir.server / "identity" / "server.pem"
+        )
         try:
-            enrolment = Wiretap(site.endpoints["enrolment"], own, lambda: outward(authority))
+            enrolment = Wiretap(site.endpoints["enrolment"], identity, lambda: outward(authority))
             taps.append(enrolment)
             link = Wiretap(
-                site.endpoints["silos"], own, lambda: outward(authority, silo / "silo.key", silo / "silo.crt")
+                site.endpoints["silos"], identity, lambda: outward(authority, silo / "silo.key", silo / "silo.crt")
             )
             taps.append(link)
             site.endpoints |= {"enrolment": enrolment.address, "silos": link.address}

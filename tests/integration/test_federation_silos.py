@@ -53,9 +53,9 @@ def test_silos_that_do_not_count_are_named_and_the_others_mean_is_the_model(tmp_
     silos = {silo["name"]: silo for silo in played.site.left_status()["silos"]}
     assert first.keys() == silos.keys() == EXPECTED.keys() == last.keys() | {"i"}
     for name, (state, code, message) in EXPECTED.items():
-        for said in (first[name], last.get(name, first[name]), silos[name]):
-            assert (said["state"], said["code"]) == (state, code), said
-            assert said["message"].startswith(message) and "\n" not in said["message"]
+        for silo_status in (first[name], last.get(name, first[name]), silos[name]):
+            assert (silo_status["state"], silo_status["code"]) == (state, code), silo_status
+            assert silo_status["message"].startswith(message) and "\n" not in silo_status["message"]
     assert [first[name]["weight"] for name in EXPECTED] == pytest.approx([1 / 3, 2 / 3, *[0.0] * 7])
     assert "ANC-2101" in played.refusals["liar"]
 
@@ -77,8 +77,8 @@ def test_a_silo_that_goes_is_waited_for_and_the_run_resumes_with_it(tmp_path: Pa
         steady, doomed = site.null_agent("a"), site.null_agent("b", "announced", 2, "SIGKILL")
         assert doomed.end() == SIGKILLED
         server.wait_for("silo disconnected", silo="b")
-        said = server.wait_for("waiting", reason="QuorumLost")
-        assert said["found"].startswith("round 2 needs 2 silos: ") and "b still at work" in said["found"]
+        message = server.wait_for("waiting", reason="QuorumLost")
+        assert message["found"].startswith("round 2 needs 2 silos: ") and "b still at work" in message["found"]
         assert condition(site.status(), "QuorumMet")[:2] == ("False", "QuorumLost")
         assert server.end() == 5
         assert server.last_line.startswith("ANC-3001 QuorumLost: round 2: 1 silos answered, 2 needed")

@@ -57,9 +57,9 @@ def test_a_process_that_ends_after_any_round_is_gone_on_from(tmp_path: Path, war
     for after in range(3):
         with pytest.raises(KilledError):
             Simulation(study, tmp_path, tmp_path / "cut", resume=True).play(_Killer(after))
-    again = Simulation(study, tmp_path, tmp_path / "cut", resume=True)
-    assert again.play().digest == record.digest
-    assert [r.digest for r in again.store.history()] == [r.digest for r in store.history()]
+    resumed = Simulation(study, tmp_path, tmp_path / "cut", resume=True)
+    assert resumed.play().digest == record.digest
+    assert [r.digest for r in resumed.store.history()] == [r.digest for r in store.history()]
 
 
 def test_processes_killed_between_two_stages_reach_the_model_of_one_process(tmp_path: Path) -> None:

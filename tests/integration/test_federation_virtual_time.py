@@ -28,8 +28,8 @@ ASYNCHRONOUSLY = {"mode": "Asynchronous", "minSilos": 2}
 class Stepping:
     """A `SiloLearner` that only steps; `heard` are the answers to its progress, with the silo's name."""
 
-    def __init__(self, silo: str, steps: int, heard: list[tuple[str, int]], layout: Layout) -> None:
-        self._silo, self._steps, self._heard = silo, steps, heard
+    def __init__(self, silo: str, steps: int, notifications: list[tuple[str, int]], layout: Layout) -> None:
+        self._silo, self._steps, self._notifications = silo, steps, notifications
         self._trainer = NullLearner(layout, layout, 0.5, 5)
 
     def train(
@@ -40,7 +40,7 @@ class Stepping:
         progress: Callable[[int, int], int],
     ) -> Announcement:
         for done in range(1, self._steps + 1):
-            self._heard.append((self._silo, progress(done, self._steps)))
+            self._notifications.append((self._silo, progress(done, self._steps)))
         update = self._trainer.train(task, model, out, progress).update
         auxiliary = {"steps": np.array(self._steps), "validation": np.array([1, 2])}
         return Announcement(task.id, {"train": 5}, auxiliary, {}, update)
@@ -52,15 +52,15 @@ class Stepping:
 def played(
     study: Study, steps: dict[str, int], speeds: Speeds | None
 ) -> tuple[list[RoundRecord], list[tuple[str, int]]]:
-    initial, heard = study.federation.spec.model.initial, []
+    initial, notifications = study.federation.spec.model.initial, []
     assert initial is not None
     server = FileModel(study.file.parent / initial)
-    learners = {silo: Stepping(silo, count, heard, server.down) for silo, count in steps.items()}
+    learners = {silo: Stepping(silo, count, notifications, server.down) for silo, count in steps.items()}
     profiles = {silo: Profile("All", 5, "test") for silo in steps}
     spare = SpareUpdates()
     store = MemoryStore(spare)
     Rounds(study, server, profiles, learners.__getitem__, store, spare, tell_all(), speeds=speeds).play()
-    return list(store.history()), heard
+    return list(store.history()), notifications
 
 
 def commits(records: list[RoundRecord]) -> list[tuple[float, str]]:
@@ -96,29 +96,29 @@ def test_rounds_take_as_long_as_their_slowest_silo(tmp_path: Path) -> None:
 def test_a_silo_hears_what_the_others_committed_while_it_trains(tmp_path: Path) -> None:
     method = {"name": "AsyncFedAvg", "local": {"cycle": {}}}
     study = null_study(tmp_path, rounds=7, protocol=ASYNCHRONOUSLY, method=method)
-    records, heard = played(study, {"a": 2, "b": 7}, parse_speeds(["a=1", "b=0.9"]))
+    records, notifications = played(study, {"a": 2, "b": 7}, parse_speeds(["a=1", "b=0.9"]))
     assert commits(records) == [(2, "a"), (4, "a"), (6, "a"), (6.3, "b"), (8, "a"), (10, "a"), (12, "a")]
     # b's steps end at 0.9, 1.8, ... 6.3: nothing, nothing, then a's 2 steps at 2, 4 from 4 on, 6 at 6.3
-    assert [committed for silo, committed in heard if silo == "b"][:7] == [0, 0, 2, 2, 4, 4, 6]
+    assert [committed for silo, committed in notifications if silo == "b"][:7] == [0, 0, 2, 2, 4, 4, 6]
     assert [record.silos[0].metrics["staleness"] for record in records[1:5]] == [2, 2, 2, 13]
 
 
 @pytest.mark.parametrize("method", ASYNCHRONOUS)
 def test_an_asynchronous_simulation_can_be_repeated(method: str, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    found = []
+    results = []
     for attempt in ("first", "again"):
         study = digits_study(tmp_path / attempt, method, rounds=5)
         folder = study.file.parent
         _, store = simulate(study, folder, folder / "state", speeds=parse_speeds(["a=0.1", "[bc]=0.4+1"]))
         history = store.history()
-        found.append([(record.time, record.digest, [part.weight for part in record.silos]) for record in history])
+        results.append([(record.time, record.digest, [part.weight for part in record.silos]) for record in history])
         assert all(later.time >= earlier.time for earlier, later in itertools.pairwise(history))
         assert {part.name for record in history for part in record.silos} >= {"a", "c"}
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
-KEPT = {"optimiser": {"sgd": {"state": "Persist"}}}
+PERSISTENT = {"optimiser": {"sgd": {"state": "Persist"}}}
 
 
 class StoppedError(Exception):
@@ -154,19 +154,19 @@ def test_an_asynchronous_simulation_that_was_stopped_goes_on(tmp_path: Path, mon
 
     monkeypatch.setattr(TorchSiloLearner, "train", counted)
     described, _ = ASYNCHRONOUS["AsyncDVWAdaptive"]  # silos score updates, and remember staleness and momentum
-    slots = {"local": {**described["local"], **KEPT}}
+    slots = {"local": {**described["local"], **PERSISTENT}}
     study = digits_study(tmp_path, "AsyncDVWAdaptive", rounds=4, slots=slots)
     speeds = parse_speeds(["a=0.1", "[bc]=0.4+1"])
-    _, whole = simulate(study, tmp_path, tmp_path / "whole", speeds=speeds)
+    _, uncut = simulate(study, tmp_path, tmp_path / "whole", speeds=speeds)
     once = sorted(done)
     done.clear()
     with pytest.raises(StoppedError):
         Simulation(study, tmp_path, tmp_path / "cut", resume=True, speeds=speeds).play(Stop(2))
-    again = Simulation(study, tmp_path, tmp_path / "cut", resume=True, speeds=speeds)
-    again.play()
+    resumed = Simulation(study, tmp_path, tmp_path / "cut", resume=True, speeds=speeds)
+    resumed.play()
     assert set(done) == set(once), "the same work"
     assert len(done) <= len(once) + 2, "what was trained is not trained again; two silos were in the middle of it"
-    assert list(map(facts, again.store.history())) == list(map(facts, whole.history()))
+    assert list(map(facts, resumed.store.history())) == list(map(facts, uncut.history()))
     done.clear()
     Simulation(study, tmp_path, tmp_path / "cut", resume=True, speeds=parse_speeds(["a=0.2"])).play(Stop(7))
     assert done, "other speeds make another simulation"
@@ -176,7 +176,7 @@ def test_what_silos_calculated_is_found_all_and_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("sklearn")
-    study = digits_study(tmp_path, "FedAsync", rounds=2, slots={"local": {**LOCAL, **KEPT}})
+    study = digits_study(tmp_path, "FedAsync", rounds=2, slots={"local": {**LOCAL, **PERSISTENT}})
     with pytest.raises(StoppedError):
         Simulation(study, tmp_path, tmp_path / "state", resume=True).play(Stop(1))
     damaged = []

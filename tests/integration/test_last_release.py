@@ -65,12 +65,12 @@ def test_the_release_is_found_before_the_packages_of_today(release: Path, tmp_pa
     site = MixedSite(null_study(tmp_path), release, set())
     modules = ("anchorage", "anchorage_server", "anchorage_silo")
     where = f"import {', '.join(modules)}\nprint(*({', '.join(f'{module}.__file__' for module in modules)}), sep='\\n')"
-    found = {}
+    results = {}
     for of, environment in (("release", site.of_the_release), ("today", site.today)):
         asked = [sys.executable, "-c", where]
-        found[of] = subprocess.run(asked, env=environment, check=True, capture_output=True, text=True).stdout.split()
-    assert found["release"] == [str(release / module / "__init__.py") for module in modules]
-    assert not any(Path(file).is_relative_to(release) for file in found["today"])
+        results[of] = subprocess.run(asked, env=environment, check=True, capture_output=True, text=True).stdout.split()
+    assert results["release"] == [str(release / module / "__init__.py") for module in modules]
+    assert not any(Path(file).is_relative_to(release) for file in results["today"])
 
 
 @pytest.mark.parametrize("released", MIXTURES.values(), ids=MIXTURES)

@@ -45,8 +45,8 @@ def write_kubeconfig(path, url):
 
 
 def write_settings(path, **more):
-    given = {"images": {"server": "example.org/s:1", "agent": "example.org/a:1"}, "listen": "127.0.0.1:0", **more}
-    path.write_text(yaml.safe_dump(given))
+    settings = {"images": {"server": "example.org/s:1", "agent": "example.org/a:1"}, "listen": "127.0.0.1:0", **more}
+    path.write_text(yaml.safe_dump(settings))
     return path
 
 
@@ -143,8 +143,8 @@ def test_outside_of_a_cluster_a_kubeconfig_is_asked_for(tmp_path, monkeypatch):
 
 
 def test_a_port_that_is_taken_is_told(api, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = write_settings(tmp_path / "operator.yaml", listen=f"127.0.0.1:{taken.getsockname()[1]}")
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        settings = write_settings(tmp_path / "operator.yaml", listen=f"127.0.0.1:{occupied.getsockname()[1]}")
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
         returned, last = ended("--config", settings, "--kubeconfig", kubeconfig)
     assert returned != 0 and "CannotListen" in last

@@ -45,10 +45,15 @@ def access_to(api):
 def operating(api, resync_seconds=3600, wait=True):
     """Run an operator; by default it never compares lists, so that all it learns comes by the watch."""
     images = {"server": "example.org/s:1", "agent": "example.org/a:1"}
-    given = {"images": images, "listen": "127.0.0.1:0", "resyncSeconds": resync_seconds, "watch": ("study",)}
+    operator_settings = {
+        "images": images,
+        "listen": "127.0.0.1:0",
+        "resyncSeconds": resync_seconds,
+        "watch": ("study",),
+    }
     metrics = Metrics()
-    client = KubeClient(access_to(api), field_manager="anchorage-operator", connections=30, count=metrics.requested)
-    settings = OperatorSettings.model_validate(given)
+    client = KubeClient(access_to(api), field_manager="anchorage-operator", connections=30, count=metrics.count_request)
+    settings = OperatorSettings.model_validate(operator_settings)
     operator = Operator(settings, client, metrics, pause_seconds=0.2)
     thread = threading.Thread(target=operator.run)
     thread.start()

@@ -56,9 +56,9 @@ def test_an_exception_at_the_server_ends_the_run(environment: Mapping[str, str],
 
 def test_an_exception_at_a_silo_ends_the_run(environment: Mapping[str, str], tmp_path: Path) -> None:
     done = fedctl(environment, tmp_path, "run", {"localLoss": plugin("acme.RaisingLoss")})
-    told = done.stdout + done.stderr
-    assert done.returncode == PIECE_WRONG.exit_code, told
-    assert "restarting" not in told and "Traceback" not in told
+    output = done.stdout + done.stderr
+    assert done.returncode == PIECE_WRONG.exit_code, output
+    assert "restarting" not in output and "Traceback" not in output
     line = done.stderr.splitlines()[-2]
     assert line.startswith("ANC-1312 PieceWrong: silo clinic-")
     assert f"localLoss acme.RaisingLoss ({MODULE}.py:" in line
@@ -66,9 +66,9 @@ def test_an_exception_at_a_silo_ends_the_run(environment: Mapping[str, str], tmp
     logs = [(tmp_path / "run" / "logs" / f"clinic-{number}.log").read_text() for number in range(3)]
     assert any("an exception in the trainer process: " in log and "ValueError at " in log for log in logs)
     logs.append((tmp_path / "run" / "logs" / "server.log").read_text())
-    assert not any("patient 17" in text for text in (*logs, told)), "its text stays at the silo"
-    kept = [file.read_text() for file in (tmp_path / "run").rglob(OUTPUT_FILE)]
-    assert any("Traceback (most recent call last)" in text and "patient 17" in text for text in kept)
+    assert not any("patient 17" in text for text in (*logs, output)), "its text stays at the silo"
+    outputs = [file.read_text() for file in (tmp_path / "run").rglob(OUTPUT_FILE)]
+    assert any("Traceback (most recent call last)" in text and "patient 17" in text for text in outputs)
 
 
 def test_a_simulation_keeps_the_traceback_in_a_file(environment: Mapping[str, str], tmp_path: Path) -> None:

@@ -63,16 +63,16 @@ def rehearsed(study: Study, folder: Path, *, trial: bool = False) -> Forecast:
     return rehearsal.result()
 
 
-def assert_planned(found: Forecast, study: Study, folder: Path) -> None:
+def assert_planned(forecast: Forecast, study: Study, folder: Path) -> None:
     """See that the bytes of a forecast are those of a simulation, within 1 %, in every kind of round."""
     _, store = simulate(study, study.file.parent, folder)
     records = store.history()[1:]
-    assert sum(part.count for part in found.rounds) == len(records) == study.federation.spec.rounds
-    assert found.bytes_up == pytest.approx(sum(record.bytes_up for record in records), rel=0.01)
-    assert found.bytes_down == pytest.approx(sum(record.bytes_down for record in records), rel=0.01)
-    first = next(part for part in found.rounds if part.first)
+    assert sum(part.count for part in forecast.rounds) == len(records) == study.federation.spec.rounds
+    assert forecast.bytes_up == pytest.approx(sum(record.bytes_up for record in records), rel=0.01)
+    assert forecast.bytes_down == pytest.approx(sum(record.bytes_down for record in records), rel=0.01)
+    first = next(part for part in forecast.rounds if part.first)
     assert (first.bytes_up, first.bytes_down) == pytest.approx((records[0].bytes_up, records[0].bytes_down), rel=0.01)
-    assert found.bytes_up > 0 and found.bytes_down > 0
+    assert forecast.bytes_up > 0 and forecast.bytes_down > 0
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -83,24 +83,24 @@ def test_bytes_without_images_are_those_of_a_run(name: str, tmp_path: Path) -> N
 
 def test_an_asynchronous_run_uploads_what_it_commits(tmp_path: Path) -> None:
     study = study_of(tmp_path, "AsyncDVW", {"rounds": 7})
-    found = rehearsed(study, tmp_path / "plan")
-    assert found.bytes_up == 7 * found.up
+    forecast = rehearsed(study, tmp_path / "plan")
+    assert forecast.bytes_up == 7 * forecast.up
 
 
 @pytest.mark.parametrize("slots", [MIXED, {"name": "GlobalMixup"}], ids=["means", "raw images"])
 def test_bytes_with_images_have_the_pool_that_silos_fill(slots: dict[str, Any], tmp_path: Path) -> None:
     study = digits_study(tmp_path, "FedAvg", rounds=3, slots={**slots, "local": LOCAL})
-    found = rehearsed(study, tmp_path / "plan", trial=True)
-    assert found.trials.behind > 10 * 8 * 8 * 4
-    assert_planned(found, study, tmp_path / "run")
+    forecast = rehearsed(study, tmp_path / "plan", trial=True)
+    assert forecast.trials.behind > 10 * 8 * 8 * 4
+    assert_planned(forecast, study, tmp_path / "run")
 
 
 def test_rounds_that_are_not_rehearsed_are_like_those_that_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(forecasts, "STAGE_ROUNDS", (4, 4))
     study = study_of(tmp_path, "long", {**CASES["sampled silos, scored at the silos"], "rounds": 17})
-    found = rehearsed(study, tmp_path / "plan")
-    assert found.rehearsed == 4
-    assert_planned(found, study, tmp_path / "run")
+    forecast = rehearsed(study, tmp_path / "plan")
+    assert forecast.rehearsed == 4
+    assert_planned(forecast, study, tmp_path / "run")
 
 
 def planned(*arguments: object) -> Any:
@@ -111,16 +111,16 @@ def planned(*arguments: object) -> Any:
 
 def test_a_trial_gives_time_and_memory_of_this_machine(tmp_path: Path) -> None:
     study = digits_study(tmp_path, "FedAnchor", rounds=3)
-    told = planned(study.file)
-    times, memory, disk = told["time"], told["memory"], told["disk"]
+    output = planned(study.file)
+    times, memory, disk = output["time"], output["memory"], output["disk"]
     assert 0 < times["slowestSiloSecondsPerRound"] <= times["machineForEverySilo"] and times["secondsBeforeRound1"] > 0
     assert times["oneAfterAnother"] > 2 * times["slowestSiloSecondsPerRound"]
-    assert min(memory.values()) > 10 * told["bytes"]["model"], "a process has more than the model"
+    assert min(memory.values()) > 10 * output["bytes"]["model"], "a process has more than the model"
     assert (
-        disk["server"]["checkpoints"] >= 3 * told["bytes"]["model"]
-        and disk["silo"]["update"] == told["bytes"]["update"]
+        disk["server"]["checkpoints"] >= 3 * output["bytes"]["model"]
+        and disk["silo"]["update"] == output["bytes"]["update"]
     )
-    assert told["imagesUnknown"] == []
+    assert output["imagesUnknown"] == []
 
 
 def test_a_study_is_tried_as_it_will_be_simulated(tmp_path: Path) -> None:
@@ -128,13 +128,13 @@ def test_a_study_is_tried_as_it_will_be_simulated(tmp_path: Path) -> None:
     grid = {"federation": "federation.yaml", "seeds": 3, "methods": {"one": {}, "more": {"set": ["spec.rounds=4"]}}}
     file = tmp_path / "grid.yaml"
     file.write_text(yaml.safe_dump(grid))
-    told = planned(file, "--workdir", tmp_path / "work")
-    cells = {cell["method"]: cell for cell in told["cells"]}
+    output = planned(file, "--workdir", tmp_path / "work")
+    cells = {cell["method"]: cell for cell in output["cells"]}
     one, more = cells["one"], cells["more"]
     assert min(one["seconds"], more["seconds"]) > 0
-    assert told["seconds"] == pytest.approx(one["seconds"] + more["seconds"])
+    assert output["seconds"] == pytest.approx(one["seconds"] + more["seconds"])
     assert more["down"] == 2 * one["down"], "twice the rounds"
-    assert told["memory"] == max(one["memory"], more["memory"]) > 100e6, "a process has torch and the images"
+    assert output["memory"] == max(one["memory"], more["memory"]) > 100e6, "a process has torch and the images"
     assert not (tmp_path / "work").exists()
 
 
@@ -144,10 +144,10 @@ def test_images_that_are_not_here_are_said_to_be_unknown(tmp_path: Path) -> None
     documents[1]["spec"]["managed"]["data"] = {"format": "ImageFolder", "claimName": "elsewhere"}
     documents[2]["spec"].pop("managed")
     study.file.write_text(yaml.safe_dump_all(documents))
-    told = planned(study.file, "--no-trial")
-    assert told["time"] is None and told["memory"] is None
-    assert told["imagesUnknown"] == ["a", "b", "c"]
-    assert any("pool of images" in note for note in told["notes"])
+    output = planned(study.file, "--no-trial")
+    assert output["time"] is None and output["memory"] is None
+    assert output["imagesUnknown"] == ["a", "b", "c"]
+    assert any("pool of images" in note for note in output["notes"])
     failure = CliRunner().invoke(app, ["plan", str(study.file)]).exception
     assert isinstance(failure, AnchorageError) and "elsewhere" in failure.message
 
@@ -191,18 +191,18 @@ def test_people_read_it_in_80_columns(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_line_has_a_time_by_its_encoding_and_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = digits_study(tmp_path, "FedAvg", rounds=3, slots={"encoding": {"int8": {}}})
-    told = planned(study.file, "--no-trial", "--link", "0.008")  # a kilobyte a second
-    link, sizes = told["link"], told["bytes"]
+    output = planned(study.file, "--no-trial", "--link", "0.008")  # a kilobyte a second
+    link, sizes = output["link"], output["bytes"]
     assert (link["encoding"], link["inTime"], link["withTraining"]) == ({"FedAvg": "int8"}, None, False)
     assert link["modelEncoding"] is None
     for row, part in zip(link["rounds"], sizes["rounds"], strict=True):
         assert (row["downSeconds"], row["upSeconds"]) == (part["downPerSilo"] / 1000, part["upPerSilo"] / 1000)
         assert row["upSeconds"] < 0.4 * row["downSeconds"], "eight bits of 32, and what is not encoded"
     assert link["longestSeconds"] == max(row["downSeconds"] + row["upSeconds"] for row in link["rounds"])
-    whole = (sizes["up"] + sizes["down"]) / 3 / 1000
-    assert link["seconds"] == pytest.approx(whole, rel=1e-3)
+    kilobytes = (sizes["up"] + sizes["down"]) / 3 / 1000
+    assert link["seconds"] == pytest.approx(kilobytes, rel=1e-3)
     slower = planned(study.file, "--no-trial", "--link", "0.001", "--set", "spec.protocol.roundDeadlineSeconds=60")
-    assert slower["link"]["inTime"] is False and slower["link"]["seconds"] == pytest.approx(8 * whole, rel=1e-3)
+    assert slower["link"]["inTime"] is False and slower["link"]["seconds"] == pytest.approx(8 * kilobytes, rel=1e-3)
     assert planned(study.file, "--no-trial")["link"] is None
     console = Console(width=80, record=True, file=StringIO())
     monkeypatch.setattr(plan, "people", lambda: console)
@@ -218,15 +218,15 @@ def test_a_line_has_a_time_by_its_encoding_and_a_deadline(tmp_path: Path, monkey
 def test_training_counts_against_the_deadline_and_uploads_behind_a_barrier_have_their_own(tmp_path: Path) -> None:
     kind = partial(RoundsForecast, "FedAvg", True, False, 2, 3.0, silos_seconds=0.0, server_seconds=500.0)
     rounds = [kind(bytes_up=3e6, bytes_down=6e6, slowest_seconds=50.0)]
-    found = Forecast(rounds, 0.0, 0.0, 2, 0, 0, Trials(0.0, 0.0), ())
+    forecast = Forecast(rounds, 0.0, 0.0, 2, 0, 0, Trials(0.0, 0.0), ())
     plain = digits_study(tmp_path / "plain", "FedAvg", protocol={"roundDeadlineSeconds": 74, "minSilos": 1})
-    link = plan._link(plain, found, 1.0, timed=True)
+    link = plan._link(plain, forecast, 1.0, timed=True)
     assert (link["longestSeconds"], link["inTime"]) == (16 + 50 + 8, True)
-    assert plan._link(plain, found, 0.99, timed=True)["inTime"] is False
-    assert plan._link(plain, found, 1.0, timed=False)["longestSeconds"] == 16 + 8
+    assert plan._link(plain, forecast, 0.99, timed=True)["inTime"] is False
+    assert plan._link(plain, forecast, 1.0, timed=False)["longestSeconds"] == 16 + 8
     waits = digits_study(tmp_path / "barrier", "SemiAnAgg")
-    found = replace(found, rounds=[replace(rounds[0], method="SemiAnAgg")])
-    assert plan._link(waits, found, 1.0, timed=True)["longestSeconds"] == 16 + 50
+    forecast = replace(forecast, rounds=[replace(rounds[0], method="SemiAnAgg")])
+    assert plan._link(waits, forecast, 1.0, timed=True)["longestSeconds"] == 16 + 50
 
 
 def test_what_does_not_go_with_batch_dice_is_said_before(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def test_the_page_as_it_is_printed(hospitals: Hospitals, place: Path) -> None:
         assert {f"{name} 30" for name in hospitals.classes} in counted
     assert hospitals is not SHAPES or "0-4095 (90)" in table, "the window of 12-bit images"
     (train,) = printed("Train")
-    told = sh(train, place, environment)
-    assert "ON THE TEST IMAGES" in told and re.search("registered    shapes version [12]\n", told)
+    output = sh(train, place, environment)
+    assert "ON THE TEST IMAGES" in output and re.search("registered    shapes version [12]\n", output)
     predict, serve, ask = printed("Use the model")
     answer = json.loads(sh(f"{predict.rstrip()} -o json", place, environment))
     assert answer["model"]["role"] == "best" and answer["model"]["score"]["images"] == "validation images"

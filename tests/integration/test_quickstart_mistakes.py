@@ -343,6 +343,6 @@ def test_a_mistake_is_told(
     mistake.make()
     capsys.readouterr()
     status = fedctl(mistake.command)
-    said = capsys.readouterr()
-    assert status == mistake.status, said
-    assert mistake.words in " ".join((said.out + said.err).split()), said
+    output = capsys.readouterr()
+    assert status == mistake.status, output
+    assert mistake.words in " ".join((output.out + output.err).split()), output

@@ -128,12 +128,12 @@ Start = Callable[..., Command]
 
 def processes(lines: list[str]) -> dict[str, int]:
     """Return the process ids by the names in the lines ``started silo NAME, process PID``."""
-    found = {}
+    results = {}
     for line in lines:
         if line.startswith("started "):
             name, _, pid = line.removeprefix("started ").partition(", process ")
-            found[name.removeprefix("silo ").removeprefix("the ")] = int(pid)
-    return found
+            results[name.removeprefix("silo ").removeprefix("the ")] = int(pid)
+    return results
 
 
 @contextmanager
@@ -211,9 +211,9 @@ def test_running_again_prints_the_same_and_starts_nothing(
     undisturbed: tuple[Path, Any, list[str]], file: Path, fedctl: Start
 ) -> None:
     workdir, federation, _ = undisturbed
-    again = fedctl("run", "-f", file, "--workdir", workdir, "-o", "json")
-    assert document(again) == federation
-    assert processes(again.lines) == {}
+    second_output = fedctl("run", "-f", file, "--workdir", workdir, "-o", "json")
+    assert document(second_output) == federation
+    assert processes(second_output.lines) == {}
 
 
 def test_another_federations_folder_is_refused(
@@ -241,17 +241,17 @@ def test_a_run_is_watched_interrupted_resumed_and_its_processes_killed_and_the_r
     first.process.send_signal(signal.SIGINT)
     assert first.end() == 130 and gone(processes(first.lines))
     assert "the same command goes on" in first.lines[-1] and not any("Traceback" in line for line in first.lines)
-    left = document(fedctl("status", *run))["status"]
-    assert conditions(left)["Ready"] == "NotRunning" and left["connectedSilos"] == 0
-    said = {condition["type"]: condition["message"] for condition in left["conditions"]}
-    assert said["Succeeded"].startswith("received SIGINT; ")
-    assert {(silo["connected"], silo["task"]) for silo in left["silos"]} == {(False, "")}
-    again = fedctl("run", "-f", file, "--no-compare", *run)
+    last_status = document(fedctl("status", *run))["status"]
+    assert conditions(last_status)["Ready"] == "NotRunning" and last_status["connectedSilos"] == 0
+    messages = {condition["type"]: condition["message"] for condition in last_status["conditions"]}
+    assert messages["Succeeded"].startswith("received SIGINT; ")
+    assert {(silo["connected"], silo["task"]) for silo in last_status["silos"]} == {(False, "")}
+    second_output = fedctl("run", "-f", file, "--no-compare", *run)
     for name in ("silo-1", "server"):
-        again.wait_for("committed")
-        os.kill(processes(again.lines)[name], signal.SIGKILL)
-        again.wait_for("restarting")
-    status = document(again)["status"]
+        second_output.wait_for("committed")
+        os.kill(processes(second_output.lines)[name], signal.SIGKILL)
+        second_output.wait_for("restarting")
+    status = document(second_output)["status"]
     assert status["model"]["digest"] == undisturbed[1]["status"]["model"]["digest"] and status["round"] == ROUNDS
 
 
@@ -272,9 +272,9 @@ def test_what_mlflow_does_not_have_is_told_and_sent_by_the_same_command(
     )
     second = fedctl(*run, *nowhere, "-o", "json")
     assert second.end() == 7 and processes(second.lines).keys() == {"server"}
-    again = fedctl(*run, "-o", "json")
-    status = document(again)["status"]
-    assert processes(again.lines).keys() == {"server"}, "nothing is trained again"
+    second_output = fedctl(*run, "-o", "json")
+    status = document(second_output)["status"]
+    assert processes(second_output.lines).keys() == {"server"}, "nothing is trained again"
     version = best_version(status)
     assert (conditions(status)["Tracked"], status["tracking"]["modelVersion"]) == ("Sent", version)
     last = fedctl(*run)

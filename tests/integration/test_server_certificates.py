@@ -102,10 +102,10 @@ def test_the_servers_certificate_is_replaced_without_a_restart(site: OperatedSit
         connection = site.connect()
         connection.connect()
         assert isinstance(connection.sock, ssl.SSLSocket)
-        found = connection.sock.getpeercert(binary_form=True)
+        certificate = connection.sock.getpeercert(binary_form=True)
         connection.close()
-        assert found is not None
-        return found
+        assert certificate is not None
+        return certificate
 
     before = shown()
     (site.folder / "tls" / "tls.crt").write_text("half written")

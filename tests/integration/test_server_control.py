@@ -91,8 +91,15 @@ def test_the_plain_port_serves_probes_and_metrics_only(site: OperatedSite) -> No
         except urllib.error.HTTPError as error:
             return error.code
 
-    found = {path: plain(path) for path in ("/healthz", "/readyz", "/metrics", "/status", "/rounds", "/members")}
-    assert found == {"/healthz": 200, "/readyz": 200, "/metrics": 200, "/status": 404, "/rounds": 404, "/members": 404}
+    answers = {path: plain(path) for path in ("/healthz", "/readyz", "/metrics", "/status", "/rounds", "/members")}
+    assert answers == {
+        "/healthz": 200,
+        "/readyz": 200,
+        "/metrics": 200,
+        "/status": 404,
+        "/rounds": 404,
+        "/members": 404,
+    }
 
 
 def test_bad_requests_are_refused_and_the_server_goes_on(site: OperatedSite) -> None:
@@ -153,8 +160,8 @@ def test_members_connect_and_the_run_ends_with_their_models(site: OperatedSite) 
 
 
 def quorum(site: OperatedSite) -> dict[str, Any]:
-    found: dict[str, Any] = next(c for c in site.ask("/status")["conditions"] if c["type"] == "QuorumMet")
-    return found
+    condition: dict[str, Any] = next(c for c in site.ask("/status")["conditions"] if c["type"] == "QuorumMet")
+    return condition
 
 
 def test_a_missing_member_is_named(site: OperatedSite) -> None:

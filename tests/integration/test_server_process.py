@@ -86,11 +86,13 @@ def test_a_run_whose_models_cannot_be_written_has_not_succeeded(site: Site) -> N
         AddingSilo(site, name).start()
     status, line = site.end()
     assert status == 6 and "model" in line
-    left = json.loads((site.state / "status.json").read_text())
-    found = {c["type"]: (c["status"], c["reason"]) for c in left["conditions"]}
-    assert left["round"] == left["rounds"] and "model" not in {key for key, value in left.items() if value is not None}
-    assert found["Succeeded"] == ("False", found["Failed"][1])
-    assert found["Failed"][0] == "True" and f" {found['Failed'][1]}: " in line
+    last_status = json.loads((site.state / "status.json").read_text())
+    conditions = {c["type"]: (c["status"], c["reason"]) for c in last_status["conditions"]}
+    assert last_status["round"] == last_status["rounds"] and "model" not in {
+        key for key, value in last_status.items() if value is not None
+    }
+    assert conditions["Succeeded"] == ("False", conditions["Failed"][1])
+    assert conditions["Failed"][0] == "True" and f" {conditions['Failed'][1]}: " in line
 
 
 def test_a_stopped_server_ends_cleanly_and_resumes(site: Site) -> None:

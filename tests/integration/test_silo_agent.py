@@ -253,12 +253,12 @@ def test_the_trainer_reaches_nothing_but_its_own(site: Site) -> None:
         assert agent.wait() == 0
     finally:
         agent.close()
-    said = (config.parent / "state" / OUTPUT_FILE).read_text().splitlines()
+    lines = (config.parent / "state" / OUTPUT_FILE).read_text().splitlines()
     names = ["silo.key", "silo.crt", "audit.jsonl", "audit.key", "audit.head", "lock", "../token"]
     names += [f"agent's {name}" for name in ("environ", "mem", "maps", "cmdline", "fd/0")]
     names += ["TCP", "MPTCP", "UDP", "netlink", "Unix datagrams"]
     refused = [f"{name}: PermissionError" for name in names]
-    assert said == [
+    assert lines == [
         *refused,
         "Unix path: FileNotFoundError",
         *(f"{name}: PermissionError" for name in ("kernel's settings", "folders", "modes")),

@@ -77,8 +77,12 @@ def test_waits_for_approval_and_again_after_a_change(site: Site) -> None:
         digests = [line["digest"] for line in audit_of(config) if line["kind"] == "approval"]
         assert digests == [first["digest"], second["digest"]]
         lines = len(audit_of(config))
-        whole = command(config, "audit", "verify")
-        assert whole.returncode == 0 and f"is whole: {lines} lines" in whole.stdout and "2 approval" in whole.stdout
+        verification = command(config, "audit", "verify")
+        assert (
+            verification.returncode == 0
+            and f"is whole: {lines} lines" in verification.stdout
+            and "2 approval" in verification.stdout
+        )
     finally:
         agent.signal(signal.SIGTERM)
         agent.close()

@@ -39,9 +39,9 @@ def test_an_older_copy_of_the_log_is_noticed_and_training_goes_on(site: Site) ->
     try:
         site.joined()
         play(site, "a", 1)
-        whole = verify(config)
-        assert whole.returncode == 0, whole.stderr
-        assert whole.stdout.splitlines()[-1] == "the server keeps the head of 3 lines, which is of this log"
+        verification = verify(config)
+        assert verification.returncode == 0, verification.stderr
+        assert verification.stdout.splitlines()[-1] == "the server keeps the head of 3 lines, which is of this log"
         stop(site, agent)
         shutil.copytree(state, copy)
         agent = Agent(config)
@@ -54,8 +54,8 @@ def test_an_older_copy_of_the_log_is_noticed_and_training_goes_on(site: Site) ->
             shutil.copy2(path, state)
         rolled_back = verify(config)
         assert rolled_back.returncode == 6 and "is whole" in rolled_back.stdout
-        said = rolled_back.stderr.splitlines()[-1]
-        assert said.startswith("ANC-2225 AuditRolledBack") and f"the head of {lines - 1}" in said
+        last_line = rolled_back.stderr.splitlines()[-1]
+        assert last_line.startswith("ANC-2225 AuditRolledBack") and f"the head of {lines - 1}" in last_line
 
         site.stop_link()
         site.start_link()  # what the server keeps outlives it

@@ -89,6 +89,6 @@ def test_a_denied_silo_hears_so_and_may_ask_anew(cluster: Cluster, agents: list[
     cluster.ask("/answers", {"answers": [refusal]})
     assert agent.wait() == 4
     assert agent.lines[-1] == "ANC-2010 SiloNotApproved: silo a was denied by the coordinating site"
-    agents.append(again := Agent(config))
+    agents.append(second := Agent(config))
     cluster.sign(cluster.request())
-    again.await_line("the run is over")
+    second.await_line("the run is over")

@@ -61,13 +61,15 @@ def test_a_killed_search_goes_on_with_the_same_trials(tmp_path: Path) -> None:
     with subprocess.Popen(command(tmp_path, "killed"), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            seen = [next(line for line in process.stdout if line.startswith(f"trial {number}:")) for number in range(3)]
+            lines = [
+                next(line for line in process.stdout if line.startswith(f"trial {number}:")) for number in range(3)
+            ]
         finally:
             process.kill()
     assert process.returncode == -9
     after = searched(tmp_path, "killed")
     assert after == searched(tmp_path, "whole") and len(after) == 4
-    assert seen[2] == f"trial 2: {after[2]['set'][0]}\n"
+    assert lines[2] == f"trial 2: {after[2]['set'][0]}\n"
     best = max(after, key=lambda trial: (trial["value"], -trial["trial"]))
     written = validate_study(tmp_path / "killed" / "best.yaml")
     assert written.federation == validate_study(tmp_path / "tiny.yaml", best["set"]).federation

@@ -28,8 +28,8 @@ from anchorage.transport.tensors.safetensors_file import write_safetensors
 GOLDEN = ROOT / "tests" / "golden" / "model"
 PAGE = "using-a-model.md"
 WANTED = {
-    Path(found["image"]).name: found["probabilities"]
-    for found in json.loads((GOLDEN / "predictions.json").read_text())["predictions"]
+    Path(prediction["image"]).name: prediction["probabilities"]
+    for prediction in json.loads((GOLDEN / "predictions.json").read_text())["predictions"]
 }
 
 
@@ -82,18 +82,18 @@ def without_anchorage(environment: Mapping[str, str], place: Path) -> Mapping[st
     return without_anchorage_in(place, environment)
 
 
-def close(found: Mapping[str, float], image: str = "three-transparent.png", tolerance: float = 1e-3) -> bool:
-    return dict(found) == pytest.approx(WANTED[image], abs=tolerance)
+def close(probabilities: Mapping[str, float], image: str = "three-transparent.png", tolerance: float = 1e-3) -> bool:
+    return dict(probabilities) == pytest.approx(WANTED[image], abs=tolerance)
 
 
 def test_the_command_line(place: Path, environment: Mapping[str, str]) -> None:
     (script,) = blocks("On the command line", "sh")
-    one, many, seen = script.strip().splitlines()
+    one, many, show = script.strip().splitlines()
     assert sh(one, place, environment).split()[-3:] == ["scan.png", "3", f"{WANTED['three-transparent.png']['3']:.4f}"]
-    told = json.loads(sh(many, place, environment))["predictions"]
-    assert [Path(found["image"]).name for found in told] == list(WANTED)
-    assert all(close(found["probabilities"], Path(found["image"]).name) for found in told)
-    sh(seen, place, environment)
+    predictions = json.loads(sh(many, place, environment))["predictions"]
+    assert [Path(prediction["image"]).name for prediction in predictions] == list(WANTED)
+    assert all(close(prediction["probabilities"], Path(prediction["image"]).name) for prediction in predictions)
+    sh(show, place, environment)
     assert (place / "pictures" / "0000-scan.png").exists()
 
 
@@ -148,8 +148,8 @@ def request_file(place: Path, without_anchorage: Mapping[str, str]) -> Path:
 def test_mlflow_models_predict(place: Path, without_anchorage: Mapping[str, str], request_file: Path) -> None:
     script = blocks("MLflow", "sh")[0].rstrip() + " --output-path answer.json"
     sh(script, place, without_anchorage)
-    (told,) = json.loads((place / "answer.json").read_text())["predictions"]
-    assert told["class"] == "3" and close(told["probabilities"])
+    (prediction,) = json.loads((place / "answer.json").read_text())["predictions"]
+    assert prediction["class"] == "3" and close(prediction["probabilities"])
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +164,8 @@ def test_mlflow_models_serve(
     place: Path, without_anchorage: Mapping[str, str], request_file: Path, server: str
 ) -> None:
     answer = sh(blocks("MLflow", "sh")[2].replace("5001", server), place, without_anchorage)
-    (told,) = json.loads(answer)["predictions"]
-    assert told["class"] == "3" and close(told["probabilities"])
+    (prediction,) = json.loads(answer)["predictions"]
+    assert prediction["class"] == "3" and close(prediction["probabilities"])
 
 
 def ask(port: str, body: Any) -> Any:
@@ -182,8 +182,8 @@ def test_a_server_takes_texts_and_arrays(server: str) -> None:
         {"inputs": {"image": images}},
         {"dataframe_split": {"columns": ["image"], "data": [[i] for i in images]}},
     ):
-        for told, name in zip(ask(server, body), WANTED, strict=True):
-            assert close(told["probabilities"], name)
+        for prediction, name in zip(ask(server, body), WANTED, strict=True):
+            assert close(prediction["probabilities"], name)
     grey = [[(3 * x + 5 * y) % 256 for x in range(20)] for y in range(30)]
     rgb = [[[value] * 3 for value in row] for row in grey]
     planes = [grey] * 3

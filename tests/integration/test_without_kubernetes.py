@@ -35,12 +35,14 @@ def unit() -> str:
 
 def test_enrolled_and_joined_by_the_page_s_commands(site: Site, tmp_path: Path) -> None:
     authority = site.authority.certificate_path.read_text()
-    given = {"federation": "derm", "silo": "a", "labels": "None", "server": site.listen, "enrolment": site.enrolment}
-    given |= {"authority": authority, "token": site.tokens.create("a")}
-    assert given.keys() | {"existingSecret"} == {field.alias or name for name, field in Enrolment.model_fields.items()}
+    settings = {"federation": "derm", "silo": "a", "labels": "None", "server": site.listen, "enrolment": site.enrolment}
+    settings |= {"authority": authority, "token": site.tokens.create("a")}
+    assert settings.keys() | {"existingSecret"} == {
+        field.alias or name for name, field in Enrolment.model_fields.items()
+    }
     place = tmp_path / "hospital"
     place.mkdir()
-    (place / "enrolment.yaml").write_text(_yaml({"enrolment": given}))
+    (place / "enrolment.yaml").write_text(_yaml({"enrolment": settings}))
     etc, state = place / "etc", place / "state"
     (script,) = blocks(PAGE, "Configuration", "bash")
     script = script.replace("/etc/anchorage", str(etc)).replace("/var/lib/anchorage", str(state))

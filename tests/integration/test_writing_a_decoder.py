@@ -91,8 +91,8 @@ def simulated(environment: Mapping[str, str], root: Path, folder: Path) -> str:
         "-o",
         "json",
     )
-    told = json.loads(fedctl(environment, "simulate", *arguments, folder=folder))
-    return str(told["seeds"][0]["rounds"][-1]["digest"])
+    report = json.loads(fedctl(environment, "simulate", *arguments, folder=folder))
+    return str(report["seeds"][0]["rounds"][-1]["digest"])
 
 
 def test_a_federation_of_npy_files_ends_with_the_bytes_of_one_of_png(
@@ -114,13 +114,13 @@ def test_a_federation_of_npy_files_ends_with_the_bytes_of_one_of_png(
     )
     assert rounds[-1]["digest"] == digest
     files = [str(data / kind / "clinic" / "light") for kind in ("npy", "png")]
-    found = json.loads(
+    document = json.loads(
         fedctl(
             environment, "predict", "--last", "--model", str(tmp_path / "run"), *files, "-o", "json", folder=tmp_path
         )
     )["predictions"]
-    assert len(found) == 30 and [each["probabilities"] for each in found[:15]] == [
-        each["probabilities"] for each in found[15:]
+    assert len(document) == 30 and [each["probabilities"] for each in document[:15]] == [
+        each["probabilities"] for each in document[15:]
     ]
 
 
@@ -163,5 +163,5 @@ def test_without_the_package_its_files_are_none(data: Path, tmp_path: Path) -> N
         "--workdir",
         str(tmp_path / "w"),
     )
-    said = fedctl(dict(os.environ), *arguments, folder=tmp_path, status=3)
-    assert "ANC-1205" in said and ".npy" in said
+    output = fedctl(dict(os.environ), *arguments, folder=tmp_path, status=3)
+    assert "ANC-1205" in output and ".npy" in output

@@ -52,10 +52,10 @@ def fedctl(environment: Mapping[str, str], *arguments: str, status: int = 0, fol
 
 
 def test_describe_shows_options_and_what_leaves_the_silo(environment: Mapping[str, str]) -> None:
-    (told,) = json.loads(fedctl(environment, "methods", "describe", "acme.HardClasses", "-o", "json"))
-    assert told["slot"] == "localLoss"
-    assert told["options"]["power"]["default"] == "0.5"
-    assert [(array["name"], array["direction"]) for array in told["auxiliaryData"]] == [("class_losses", "up")]
+    (description,) = json.loads(fedctl(environment, "methods", "describe", "acme.HardClasses", "-o", "json"))
+    assert description["slot"] == "localLoss"
+    assert description["options"]["power"]["default"] == "0.5"
+    assert [(array["name"], array["direction"]) for array in description["auxiliaryData"]] == [("class_losses", "up")]
     assert "TrimmedMean" in fedctl(environment, "methods", "describe", "acme.TrimmedMean")
     assert "BalancedDvw" in fedctl(environment, "methods", "describe", "BalancedDvw")
 
@@ -89,16 +89,16 @@ def test_the_reading_of_updates_chunk_by_chunk() -> None:
     model = drawn(Layout.of([("head", "F32", (2,)), *((t.name, t.dtype, t.shape) for t in layout.tensors)]))
     module: dict[str, Any] = {}
     exec(block("def squared_distances"), module)
-    found, before = module["squared_distances"](updates, layout, model), model.arrays()
-    for distance, arrays in zip(found, (update.arrays() for update in updates), strict=True):
+    distances, before = module["squared_distances"](updates, layout, model), model.arrays()
+    for distance, arrays in zip(distances, (update.arrays() for update in updates), strict=True):
         due = sum(float(((arrays[n].astype("f8") - before[n]) ** 2).sum()) for n in ("w", "b"))
         assert distance == pytest.approx(due)
 
 
 def test_mistakes_in_its_options_have_a_line(environment: Mapping[str, str], study: Path) -> None:
     study.write_text(study.read_text().replace("0.34", "1.5"))
-    said = fedctl(environment, "validate", "-f", str(study), status=2)
-    assert re.search(r"study\.yaml:\d+: spec\.method\.aggregation\.plugin\.options\.share: found \"1\.5\"", said)
+    output = fedctl(environment, "validate", "-f", str(study), status=2)
+    assert re.search(r"study\.yaml:\d+: spec\.method\.aggregation\.plugin\.options\.share: found \"1\.5\"", output)
 
 
 def test_its_needs_are_checked_by_fedctl_and_the_operator_alike(environment: Mapping[str, str], study: Path) -> None:
@@ -117,7 +117,7 @@ def test_its_needs_are_checked_by_fedctl_and_the_operator_alike(environment: Map
 
 
 def test_without_the_package_its_names_are_unknown(study: Path) -> None:
-    said = fedctl(dict(os.environ), "validate", "-f", str(study), status=2)
-    assert "acme.TrimmedMean" in said
-    assert "acme.HardClasses" in said
-    assert "acme.TwoConvolutions" in said
+    output = fedctl(dict(os.environ), "validate", "-f", str(study), status=2)
+    assert "acme.TrimmedMean" in output
+    assert "acme.HardClasses" in output
+    assert "acme.TwoConvolutions" in output

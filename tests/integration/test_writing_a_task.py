@@ -51,8 +51,8 @@ def finished(environment: Mapping[str, str], folder: Path) -> Path:
 
 def test_its_labels_are_checked(environment: Mapping[str, str], folder: Path) -> None:
     assert "valid" in fedctl(environment, folder, "validate", "-f", "study.yaml")
-    found = json.loads(fedctl(environment, folder, "data", "check", "-f", "study.yaml", "-o", "json"))
-    (counts,) = (part["classes"] for name, part in found.items() if name == "test")
+    report = json.loads(fedctl(environment, folder, "data", "check", "-f", "study.yaml", "-o", "json"))
+    (counts,) = (part["classes"] for name, part in report.items() if name == "test")
     assert [entry["name"] for entry in counts] == [f"quarter {number}" for number in range(1, 5)]
     assert sum(entry["images"] for entry in counts) == 359
 
@@ -78,8 +78,10 @@ def test_a_first_file_is_written_for_it_and_runs(environment: Mapping[str, str],
     shorter = ["--data-root", "data", "--set", "spec.rounds=2", "--device", "cpu", "-o", "json"]
     (seed,) = json.loads(fedctl(environment, tmp_path, "simulate", "-f", "federation.yaml", *shorter))["seeds"]
     assert seed["rounds"][-1]["round"] == 2
-    said = fedctl(environment, tmp_path, *arguments, "--out", "x.yaml", *columns, "--task", "acme.Regression", status=2)
-    assert "write it as spec.task has it" in " ".join(said.split())
+    output = fedctl(
+        environment, tmp_path, *arguments, "--out", "x.yaml", *columns, "--task", "acme.Regression", status=2
+    )
+    assert "write it as spec.task has it" in " ".join(output.split())
 
 
 def test_it_is_planned(environment: Mapping[str, str], folder: Path) -> None:
@@ -115,8 +117,8 @@ def test_status_card_and_report_speak_of_it(environment: Mapping[str, str], fini
 
 def test_it_predicts_numbers(environment: Mapping[str, str], finished: Path) -> None:
     shade(128).save(finished / "x.png")
-    found = fedctl(environment, finished, "predict", "-m", "run", "x.png", "-o", "json")
-    (prediction,) = json.loads(found)["predictions"]
+    output = fedctl(environment, finished, "predict", "-m", "run", "x.png", "-o", "json")
+    (prediction,) = json.loads(output)["predictions"]
     assert set(prediction) == {"image", "values"} and -20 < prediction["values"]["digit"] < 30
     described = json.loads((finished / "run" / "server" / "model" / "model.json").read_text())
     assert described["outputs"] == {"kind": "values", "names": ["digit"]}
@@ -142,5 +144,5 @@ def test_a_word_that_is_no_number_is_named(environment: Mapping[str, str], folde
 
 
 def test_without_the_package_its_name_is_unknown(folder: Path) -> None:
-    said = fedctl(dict(os.environ), folder, "validate", "-f", "study.yaml", status=2)
-    assert "acme.Regression" in said
+    output = fedctl(dict(os.environ), folder, "validate", "-f", "study.yaml", status=2)
+    assert "acme.Regression" in output

@@ -7,11 +7,11 @@ from anchorage.api.agent import AgentOptions
 
 def other_options(kind: type[AgentOptions] = AgentOptions) -> dict[str, Any]:
     """Return another value than the default for each option, as a document has it."""
-    found = {}
+    options = {}
     for name, schema in kind.model_json_schema(by_alias=True)["properties"].items():
         if "enum" in schema:
-            found[name] = next(value for value in schema["enum"] if value != schema["default"])
+            options[name] = next(value for value in schema["enum"] if value != schema["default"])
         else:
             assert schema["type"] == "integer", f"say here what another value of {name} is"
-            found[name] = schema["default"] + 1
-    return found
+            options[name] = schema["default"] + 1
+    return options

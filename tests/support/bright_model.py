@@ -35,14 +35,14 @@ def by_brightness(model: ModelDescription, federation: str) -> ImageModel:
     """Return a model of two classes, described as one that a federation trained, whose mask is where its input is above zero."""
     described, network = untrained(model, federation)
     arrays = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    found = ImageModel(parse_inference(json.dumps(described).encode(), "model.json"), arrays)
-    found.network = Bright()  # type: ignore[assignment]
-    return found
+    image_model = ImageModel(parse_inference(json.dumps(described).encode(), "model.json"), arrays)
+    image_model.network = Bright()  # type: ignore[assignment]
+    return image_model
 
 
 def have_found(monkeypatch: pytest.MonkeyPatch, model: ImageModel) -> ImageModel:
     """Have commands find a model, wherever they look for one."""
     chosen = SimpleNamespace(values=dict, described=model.described, weights=SimpleNamespace(thresholds={}))
-    found = SimpleNamespace(image_model=lambda: model, described=model.described, chosen=chosen)
-    monkeypatch.setattr("fedctl.prediction.open_model", lambda where, best: found)
+    trained = SimpleNamespace(image_model=lambda: model, described=model.described, chosen=chosen)
+    monkeypatch.setattr("fedctl.prediction.open_model", lambda where, best: trained)
     return model

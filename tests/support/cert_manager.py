@@ -51,4 +51,4 @@ class Issuer:
 def conditions(**of: tuple[str, str, str]) -> dict[str, Any]:
     """Return a status with conditions: status, reason and message by type."""
     names = ("status", "reason", "message")
-    return {"conditions": [{"type": kind, **dict(zip(names, said, strict=True))} for kind, said in of.items()]}
+    return {"conditions": [{"type": kind, **dict(zip(names, values, strict=True))} for kind, values in of.items()]}

@@ -36,9 +36,9 @@ def draw_site(folder: Path, count: int, seed: int, columns: Sequence[str] = FIND
         for here, (top, left) in zip(present, _PLACES, strict=True):
             pixels[top : top + 4, left : left + 4] += 150 * here
         Image.fromarray(pixels.astype(np.uint8)).save(folder / f"p{seed}-{row}.png")
-        said = [str(int(value)) if rng.random() < 0.85 else ("-1", "")[int(rng.random() < 0.5)] for value in present]
+        entries = [str(int(value)) if rng.random() < 0.85 else ("-1", "")[int(rng.random() < 0.5)] for value in present]
         known = row < count - unlabelled
-        cells = [said[FINDINGS.index(name)] if known else "" for name in columns]
+        cells = [entries[FINDINGS.index(name)] if known else "" for name in columns]
         rows.append([f"p{seed}-{row}.png", f"s{seed} patient {row // 2}", *cells])
     write_table(folder / "table.csv", ["image", "patient", *columns], rows)
 
@@ -53,7 +53,7 @@ def documents(
 ) -> list[dict[str, Any]]:
     """Return a federation of the sites ``a``, ``b`` and so on, of these folders below the data root, validated at the server on ``check``."""
     model = {"network": "LeafCnn", "imageSize": 8, "channels": 1}
-    found: list[dict[str, Any]] = [
+    rows: list[dict[str, Any]] = [
         {
             "kind": "Federation",
             "metadata": {"name": "chests"},
@@ -69,8 +69,8 @@ def documents(
     ]
     for name, has, claim in zip("abcde", labels, claims, strict=False):
         silo = {"federation": "chests", "labels": has, "managed": {"data": section(claim)}}
-        found.append({"kind": "Silo", "metadata": {"name": name}, "spec": silo})
-    return found
+        rows.append({"kind": "Silo", "metadata": {"name": name}, "spec": silo})
+    return rows
 
 
 def section(name: str) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def section(name: str) -> dict[str, Any]:
     return {"format": "CsvManifest", "claimName": name, "manifest": "table.csv"}
 
 
-def write(folder: Path, found: list[dict[str, Any]]) -> Path:
+def write(folder: Path, rows: list[dict[str, Any]]) -> Path:
     """Write documents as one file, and return it."""
     file = folder / "chests.yaml"
-    file.write_text(yaml.safe_dump_all(found))
+    file.write_text(yaml.safe_dump_all(rows))
     return file

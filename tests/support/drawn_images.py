@@ -52,14 +52,14 @@ def deep_tiff(pixels, *, photometric=None, signed=False, planes=False):
         279: [size] * strips, 284: [2 if planes else 1], 339: [2 if signed else 1] * channels,
     }  # fmt: skip
     tags[273] = [first + 64 + strip * size for strip in range(strips)]
-    entries, beside = b"", b""
+    entries, padding = b"", b""
     for tag, values in tags.items():
         raw = b"".join(struct.pack("<I", value) for value in values)
-        place = raw if len(raw) == 4 else struct.pack("<I", first + len(beside))
-        beside += raw if len(raw) > 4 else b""
+        place = raw if len(raw) == 4 else struct.pack("<I", first + len(padding))
+        padding += raw if len(raw) > 4 else b""
         entries += struct.pack("<HHI", tag, 4, len(values)) + place
-    assert len(beside) <= 64
-    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + beside.ljust(64, b"\0") + data
+    assert len(padding) <= 64
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + padding.ljust(64, b"\0") + data
 
 
 def fill(folder, count, *, suffix=".png", start=0):

@@ -51,7 +51,7 @@ _ARRAYS = st.dictionaries(
 )
 _HEADS = st.sampled_from([None] * 6 + ["signed", "signed-far", "forged", "short", "no-lines"])
 _CHUNKS = st.lists(st.sampled_from([0, 0, 1, 1, 2, 2**32 - 1]), max_size=5)
-_WHOLE = st.sampled_from([([0, 1], ["none", "none"]), ([1, 0], ["none", "none"]), ([0, 0, 1], ["none"] * 3)])
+_COMPLETE = st.sampled_from([([0, 1], ["none", "none"]), ([1, 0], ["none", "none"]), ([0, 0, 1], ["none"] * 3)])
 _DAMAGE = st.sampled_from(["none"] * 6 + ["short", "long", "empty", "huge", "other", "twice"])
 
 
@@ -102,8 +102,8 @@ def _join(who: str) -> "st.SearchStrategy[Step]":
         },
     )
     return st.one_of(
-        _step(who, "join", samples=st.just(IMAGES), said=st.just({})),
-        _step(who, "join", samples=_UNSIGNED, said=strange),
+        _step(who, "join", samples=st.just(IMAGES), fields=st.just({})),
+        _step(who, "join", samples=_UNSIGNED, fields=strange),
     )
 
 
@@ -122,7 +122,7 @@ def _upload(who: str) -> "st.SearchStrategy[Step]":
     """Upload what was announced last, whole or otherwise: chunks as they are declared, and what becomes of each."""
     drawn = st.tuples(_CHUNKS, st.lists(_DAMAGE, max_size=5))
     return _step(
-        who, "upload", task=_TASKS, session=_SESSIONS, update=st.one_of(st.just(("announced",)), _UPDATES), chunks=st.one_of(_WHOLE, drawn),
+        who, "upload", task=_TASKS, session=_SESSIONS, update=st.one_of(st.just(("announced",)), _UPDATES), chunks=st.one_of(_COMPLETE, drawn),
         first=st.sampled_from(["list"] * 8 + ["absent", "chunk", "empty"]), stalls=st.sampled_from([False] * 9 + [True]),
     )  # fmt: skip
 
@@ -158,20 +158,20 @@ def _any_step(who: str) -> "st.SearchStrategy[Step]":
 def _legal_order(draw: st.DrawFn, who: str) -> Play:
     """Draw joining, announcing and uploading in order, each with drawn values, cut off or with a step between."""
     announce, upload = draw(_announce(who)).fields, draw(_upload(who)).fields
-    own = {"task": "own", "session": "own"}
-    usual_announcement, usual_upload, whole = draw(st.sampled_from(_USUAL))
+    own_fields = {"task": "own", "session": "own"}
+    usual_announcement, usual_upload, complete = draw(st.sampled_from(_USUAL))
     if usual_announcement:
         train = draw(st.sampled_from([0, IMAGES]))
         usual = {"samples": {"train": train}, "metrics": {}, "auxiliary": {}, "head": None, "names": 0, "behind": ""}
         announce = {**announce, **usual, "update": ("filled", draw(_FLOATS))}
     if usual_upload:
-        upload = {**upload, **own, "update": ("announced",), "first": "list", "stalls": False}
-    if whole:
-        upload = {**upload, "chunks": draw(_WHOLE)}
+        upload = {**upload, **own_fields, "update": ("announced",), "first": "list", "stalls": False}
+    if complete:
+        upload = {**upload, "chunks": draw(_COMPLETE)}
     play = [
-        Step(who, "join", {"samples": IMAGES, "said": {}}),
+        Step(who, "join", {"samples": IMAGES, "fields": {}}),
         Step(who, "listen", {}),
-        Step(who, "announce", {**announce, **own}),
+        Step(who, "announce", {**announce, **own_fields}),
         Step(who, "listen", {}),
         Step(who, "upload", upload),
     ]
@@ -200,7 +200,7 @@ def _play(draw: st.DrawFn) -> Play:
 
 def drawn_plays(number: int, count: int) -> list[Play]:
     """Return the plays of a seed, at most so many, no two of the same calls: hypothesis repeats what it draws with few values changed."""
-    found: dict[tuple[tuple[str, str], ...], Play] = {}
+    plays: dict[tuple[tuple[str, str], ...], Play] = {}
 
     @seed(number)
     @settings(
@@ -208,7 +208,7 @@ def drawn_plays(number: int, count: int) -> list[Play]:
     )  # fmt: skip
     @given(_play())
     def collect(play: Play) -> None:
-        found.setdefault(tuple((step.who, step.call) for step in play), play)
+        plays.setdefault(tuple((step.who, step.call) for step in play), play)
 
     collect()
-    return list(found.values())[:count]
+    return list(plays.values())[:count]

@@ -26,33 +26,35 @@ def dataset(
     pixels: NDArray[Any] | None, *, bits: int = 16, syntax: str = ExplicitVRLittleEndian, **elements: Any
 ) -> Dataset:
     """Return a DICOM object of grey [h, w], frames [n, h, w] or colour [h, w, 3] pixels; `elements` by keyword, None removes one."""
-    found = Dataset()
-    found.file_meta = FileMetaDataset()
-    found.file_meta.TransferSyntaxUID = syntax
-    found.SOPClassUID = elements.get("SOPClassUID", CT)
-    found.SOPInstanceUID = found.file_meta.MediaStorageSOPInstanceUID = elements.get("SOPInstanceUID", generate_uid())
-    found.file_meta.MediaStorageSOPClassUID = found.SOPClassUID
-    found.StudyInstanceUID, found.SeriesInstanceUID = generate_uid(), generate_uid()
-    found.PatientID, found.Modality = "p1", "CT"
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = syntax
+    dataset.SOPClassUID = elements.get("SOPClassUID", CT)
+    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = elements.get(
+        "SOPInstanceUID", generate_uid()
+    )
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID
+    dataset.StudyInstanceUID, dataset.SeriesInstanceUID = generate_uid(), generate_uid()
+    dataset.PatientID, dataset.Modality = "p1", "CT"
     if pixels is not None:
         colour = pixels.ndim == 3 and pixels.shape[-1] == 3
         if pixels.ndim == 3 and not colour:
-            found.NumberOfFrames = len(pixels)
-        found.Rows, found.Columns = pixels.shape[:2] if colour else pixels.shape[-2:]
-        found.SamplesPerPixel, found.PhotometricInterpretation = (3, "RGB") if colour else (1, "MONOCHROME2")
+            dataset.NumberOfFrames = len(pixels)
+        dataset.Rows, dataset.Columns = pixels.shape[:2] if colour else pixels.shape[-2:]
+        dataset.SamplesPerPixel, dataset.PhotometricInterpretation = (3, "RGB") if colour else (1, "MONOCHROME2")
         if colour:
-            found.PlanarConfiguration = 0
-        found.BitsAllocated, found.BitsStored, found.HighBit = pixels.dtype.itemsize * 8, bits, bits - 1
-        found.PixelRepresentation = int(pixels.dtype.kind == "i")
+            dataset.PlanarConfiguration = 0
+        dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = pixels.dtype.itemsize * 8, bits, bits - 1
+        dataset.PixelRepresentation = int(pixels.dtype.kind == "i")
         content = pixels.tobytes()
-        found.PixelData = content + bytes(len(content) % 2)
-        found["PixelData"].VR = "OB" if pixels.dtype.itemsize == 1 else "OW"
+        dataset.PixelData = content + bytes(len(content) % 2)
+        dataset["PixelData"].VR = "OB" if pixels.dtype.itemsize == 1 else "OW"
     for keyword, value in elements.items():
         if value is None:
-            delattr(found, keyword)
+            delattr(dataset, keyword)
         else:
-            setattr(found, keyword, value)
-    return found
+            setattr(dataset, keyword, value)
+    return dataset
 
 
 def write_dicom(file: Path, pixels: NDArray[Any] | None, **options: Any) -> Path:

@@ -69,9 +69,9 @@ class HostileSilo:
         self.ends: list[Answer] = []
         """How its sessions ended, other than well."""
 
-    def join(self, samples: int = 100, **said: Any) -> Answer:
+    def join(self, samples: int = 100, **fields: Any) -> Answer:
         """Open a session in the place of the one before; what is said in it may be changed."""
-        hello = pb.Hello(**{"labels": "All", "samples": samples, "version": "0.1.0", "protocol": PROTOCOL, **said})
+        hello = pb.Hello(**{"labels": "All", "samples": samples, "version": "0.1.0", "protocol": PROTOCOL, **fields})
         connection = Connection(self.server, self.credentials)
         self._connections.append(connection)
         calls = connection.open(hello)
@@ -106,11 +106,11 @@ class HostileSilo:
 
     def orders(self) -> list[pb.Order]:
         """Return the orders that have come by now."""
-        found = list[pb.Order]()
+        orders = list[pb.Order]()
         with suppress(queue.Empty):
             while (order := self._orders.get_nowait()) is not None:
-                found.append(order)
-        return found
+                orders.append(order)
+        return orders
 
     def task(self) -> pb.Task:
         """Wait for a task to train."""
@@ -152,13 +152,13 @@ class HostileSilo:
 
     def announce(self, task: str, update: ModelBytes, samples: int = 100, **fields: Any) -> Answer:
         """Announce an update."""
-        said = {
+        profile = {
             "task": task,
             "samples": {"train": samples},
             "update": convert.manifest_to_proto(update.manifest),
             **fields,
         }
-        return self.say("Announce", pb.Announcement(**said))
+        return self.say("Announce", pb.Announcement(**profile))
 
     def upload(self, task: str, update: ModelBytes) -> Answer:
         """Send a whole update for which there is a permit."""
@@ -173,11 +173,11 @@ class HostileSilo:
 
     def close_earlier(self) -> None:
         """End the connections of earlier sessions, and those on which none was opened."""
-        kept = [connection for connection in self._connections if connection is self.connection]
+        connections = [connection for connection in self._connections if connection is self.connection]
         for connection in self._connections:
-            if connection not in kept:
+            if connection not in connections:
                 connection.close()
-        self._connections = kept
+        self._connections = connections
         self._readers = [reader for reader in self._readers if reader.is_alive()]
 
     def close(self) -> None:

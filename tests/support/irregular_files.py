@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 KINDS = ("pipe", "socket", "device")
-TOLD = {"pipe": "a named pipe", "socket": "a socket", "device": "a device"}
+DESCRIPTIONS = {"pipe": "a named pipe", "socket": "a socket", "device": "a device"}
 """What messages call them."""
 SECONDS = 60
 """Time limit of a test that hangs where one of them is opened."""

@@ -56,8 +56,8 @@ def images_of(count: int, seed: int = 0, labelled: bool = True) -> ImageSet:
         pixels[row, 0, 4 * y : 4 * y + 4, 4 * x : 4 * x + 4] += 150
     names = tuple(map(str, range(count)))
     classes = tuple(map(str, range(CLASSES)))
-    given = labels.astype(np.int64) if labelled else np.full(count, -1, np.int64)
-    return ImageSet(pixels, given, names, names, given, classes, np.arange(len(names), dtype=np.uint64))
+    labels_given = labels.astype(np.int64) if labelled else np.full(count, -1, np.int64)
+    return ImageSet(pixels, labels_given, names, names, labels_given, classes, np.arange(len(names), dtype=np.uint64))
 
 
 def method_of(name: str, **slots: Mapping[str, Any]) -> ResolvedMethod:
@@ -72,7 +72,7 @@ def method_of(name: str, **slots: Mapping[str, Any]) -> ResolvedMethod:
 
 
 def _member(base: ResolvedMethod, slot: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    if options.keys() <= PIECES.known(to_snake(slot)).keys():
+    if options.keys() <= PIECES.list_loaded(to_snake(slot)).keys():
         return options
     return {getattr(base, to_snake(slot)).name: options}
 

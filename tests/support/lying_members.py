@@ -46,7 +46,7 @@ from anchorage_silo.null_learner import NullLearner
 WEIGHTS = {"encoder.weight": np.linspace(-1, 1, 200, dtype=np.float32), "encoder.steps": np.array([3, 4])}
 NAMES = "abcdefg"
 LOST = "is lost after the keys"
-AGAIN = "answers early and again"
+REPEATED = "answers early and again"
 
 Message = dict[str, Any]
 Lie = Callable[[Message, "Liar"], Message | bytes | None]
@@ -97,22 +97,22 @@ class Outcome:
     """Who did, by round."""
     named: set[str] = field(default_factory=set)
     """Who was left out."""
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     """Of whom a failure was reported at all."""
 
     def faults(self, case: Case) -> list[str]:
         """Return what is not as it should be."""
         last, reason = self.counted[-1] if self.counted else [], unnamed(case)
         honest = set(NAMES[: case.silos]) - {case.liar} - set(case.lost)
-        found = {
+        lies = {
             f"the server ended: {self.ended}": self.ended is not None,
             f"the models of rounds {self.wrong} are wrong": bool(self.wrong),
             f"{sorted(self.named)} were left out": not self.named <= {case.liar},
             "the member was not left out": reason is None and not case.once and not self.named,
-            "the member's failure was not reported": not reason and case.liar not in self.told,
+            "the member's failure was not reported": not reason and case.liar not in self.reported,
             f"of the honest silos only {last} counted in the last round": not case.once and not honest <= set(last),
         }
-        return [fault for fault, holds in found.items() if holds]
+        return [fault for fault, holds in lies.items() if holds]
 
 
 def _without_first(values: Message) -> Message:
@@ -148,10 +148,10 @@ def _signed(**fields: Any) -> Lie:
     """Show other keys, signed as they should be."""
 
     def lie(message: Message, liar: "Liar") -> Message:
-        own = liar.member
-        keys = replace(own.keys, **fields, signature=b"")
-        signature = own._sign(keys.signed(own.federation, own.task, own.silo)).hex()
-        own.keys = replace(keys, signature=bytes.fromhex(signature))
+        member = liar.member
+        keys = replace(member.keys, **fields, signature=b"")
+        signature = member._sign(keys.signed_bytes(member.federation, member.task, member.silo)).hex()
+        member.keys = replace(keys, signature=bytes.fromhex(signature))
         shown = {name: getattr(keys, name) for name in fields}
         return {
             **message,
@@ -166,17 +166,17 @@ def _dealt_anew(change: Callable[[list[bytes], random.Random], list[bytes]], of_
     """Deal shares of one secret that are no shares of it, sealed and committed to as they should be."""
 
     def lie(message: Message, liar: "Liar") -> Message:
-        own, sealed, commitments = liar.member, {}, {}
-        secrets = (own._mask.private_bytes_raw(), own._seed)
-        count = len(own._roster)
+        member, sealed, commitments = liar.member, {}, {}
+        secrets = (member._mask.private_bytes_raw(), member._seed)
+        count = len(member._roster)
         parts = [split(secret, count, protocol.threshold(count)) for secret in secrets]
         parts[of_seed] = change(parts[of_seed], liar.random)
-        for silo, pair in zip(own._roster, zip(*parts, strict=True), strict=True):
-            commitments[silo] = protocol.commitment(own._digest, own.silo, silo, pair).hex()
-            if silo == own.silo:
-                own._own_shares[silo] = pair
+        for silo, pair in zip(member._roster, zip(*parts, strict=True), strict=True):
+            commitments[silo] = protocol.commitment(member._digest, member.silo, silo, pair).hex()
+            if silo == member.silo:
+                member._own_shares[silo] = pair
             else:
-                key = protocol.AESGCM(own._sealing(own.silo, silo))
+                key = protocol.AESGCM(member._sealing(member.silo, silo))
                 sealed[silo] = key.encrypt(bytes(12), b"".join(pair), None).hex()
         return {**message, "sealed": sealed, "commitments": commitments}
 
@@ -274,7 +274,7 @@ UNNAMED = {
     (TaskKind.REVEAL_SHARES, "says nothing"): "",
     (TaskKind.REVEAL_SHARES, "answers late"): _OTHERS_SUFFICE,
     (TaskKind.REVEAL_SHARES, "could not open one"): "the dealer may have sealed something else; enough others could",
-    **{(kind, AGAIN): _AFTER_ALL for kind in TaskKind if kind.step},
+    **{(kind, REPEATED): _AFTER_ALL for kind in TaskKind if kind.step},
 }
 """Lies for which the member is not left out: none of them costs more than its own part in the round. Where the reason is empty, the failure of
 its task or its silence is reported under its name; else nothing tells it."""
@@ -289,10 +289,10 @@ def unnamed(case: Case) -> str | None:
 
 def lies() -> Iterator[tuple[TaskKind, str]]:
     """Yield every lie."""
-    for kind, own in LIES.items():
-        for name in own if kind is TaskKind.TRAIN else {**COMMON, **own}:
+    for kind, liar in LIES.items():
+        for name in liar if kind is TaskKind.TRAIN else {**COMMON, **liar}:
             yield kind, name
-    yield from ((kind, AGAIN) for kind in LIES if kind.step)
+    yield from ((kind, REPEATED) for kind in LIES if kind.step)
 
 
 def is_sought(kind: TaskKind, lie: str) -> bool:
@@ -347,12 +347,12 @@ class LyingLink:
         return order
 
     def report(self, evaluation: Evaluation) -> None:
-        said = self._liar.said(evaluation)
-        if said is None:
+        evaluation_answer = self._liar.said(evaluation)
+        if evaluation_answer is None:
             self._late.append(evaluation)
             return
         try:
-            self._link.report(said)
+            self._link.report(evaluation_answer)
         except AnchorageError as error:  # as gRPC refuses it
             self._link.fail(evaluation.task, error.code, error.message)
         if self._liar.repeats(evaluation):
@@ -387,17 +387,17 @@ class Liar(MaskingSilo):
 
     def repeats(self, evaluation: Evaluation) -> bool:
         """Return whether it sends this answer to other steps, too, and once more."""
-        return self.case.lie == AGAIN and self._step_of(evaluation, self.case.kind)
+        return self.case.lie == REPEATED and self._step_of(evaluation, self.case.kind)
 
     def said(self, evaluation: Evaluation) -> Evaluation | None:
         """Return what it answers; None: nothing yet."""
         lie = {**COMMON, **LIES[self.case.kind]}.get(self.case.lie)
         if lie is None or not self._step_of(evaluation, self.case.kind):
             return evaluation
-        said = lie(json.loads(evaluation.answer), self)
-        if said is None:
+        answer = lie(json.loads(evaluation.answer), self)
+        if answer is None:
             return None
-        return replace(evaluation, answer=said if isinstance(said, bytes) else json.dumps(said).encode())
+        return replace(evaluation, answer=answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
     def protect(self, task: Task, announcement: Announcement, update: Bytes, model: Bytes) -> Announcement:
         """Mask the update, or not."""
@@ -469,8 +469,8 @@ class Hospitals:
             }
             documents = [{"kind": "Federation", "metadata": {"name": "derm"}, "spec": spec}]
             for silo in NAMES[: case.silos]:
-                own = {"federation": "derm", "labels": "All"}
-                documents.append({"kind": "Silo", "metadata": {"name": silo}, "spec": own})
+                silo_spec = {"federation": "derm", "labels": "All"}
+                documents.append({"kind": "Silo", "metadata": {"name": silo}, "spec": silo_spec})
             file = self.folder / f"federation-{'-'.join(map(str, key))}.yaml"
             file.write_text(yaml.safe_dump_all(documents))
             self._studies[key] = validate_study(file)
@@ -546,7 +546,7 @@ class Hospitals:
 def _observe(outcome: Outcome, models: list[dict[str, Any]], event: RunEvent) -> None:
     match event:
         case SiloChanged(silo, code=code, message=message) if code:
-            outcome.told.add(silo)
+            outcome.reported.add(silo)
             if message.startswith("left out until"):
                 outcome.named.add(silo)
         case RoundCommitted(record, model):

@@ -205,9 +205,9 @@ class Player:
         signature = b"x" * 70 if what == "forged" else head.signature
         return pb.SignedHead(lines=lines, digest=bytes(31 if what == "short" else 32), signature=signature)
 
-    def _join(self, member: _Member, samples: int, said: dict[str, Any]) -> Answer:
+    def _join(self, member: _Member, samples: int, fields: dict[str, Any]) -> Answer:
         before = member.silo.session
-        answer = member.silo.join(samples, **said)
+        answer = member.silo.join(samples, **fields)
         if answer.status is grpc.StatusCode.OK:
             member.sessions.append(before)
             del member.sessions[:-2]

@@ -30,9 +30,9 @@ TASK_MODULES = {"regression": "class Regression", "numbers": "class NumberReader
 
 def block(marker: str, language: str = "python", guide: Path = GUIDE) -> str:
     """Return a guide's one block of a language that holds `marker`."""
-    found = [text for text in re.findall(rf"```{language}\n(.*?)```", guide.read_text(), re.DOTALL) if marker in text]
-    assert len(found) == 1, marker
-    return str(found[0])
+    blocks = [text for text in re.findall(rf"```{language}\n(.*?)```", guide.read_text(), re.DOTALL) if marker in text]
+    assert len(blocks) == 1, marker
+    return str(blocks[0])
 
 
 def lay_out(folder: Path) -> None:
@@ -74,10 +74,10 @@ def load_regression(folder: Path, monkeypatch: pytest.MonkeyPatch) -> type[Image
 
 def documents() -> list[dict[str, Any]]:
     """Return the digits example, a federation and its silos, with the guide's pieces in it."""
-    own = yaml.safe_load(block("acme.TwoConvolutions", "yaml"))["spec"]
+    spec = yaml.safe_load(block("acme.TwoConvolutions", "yaml"))["spec"]
     federation, *silos = yaml.safe_load_all((ROOT / "examples" / "fedavg-digits.yaml").read_text())
-    federation["spec"] |= {"method": own["method"] | {"local": {"epochs": 1}}, "rounds": 2}
-    federation["spec"]["model"] |= own["model"]
+    federation["spec"] |= {"method": spec["method"] | {"local": {"epochs": 1}}, "rounds": 2}
+    federation["spec"]["model"] |= spec["model"]
     return [federation, *silos]
 
 

@@ -58,9 +58,11 @@ def evaluate_task(model: ModelBytes, round_number: int = 1) -> Task:
 def setup_with(state: Path, run: str, policy: Policy | None = None, **config: Any) -> Setup:
     """What sets up a trainer of an agent with this configuration beside what every agent needs."""
     needed = {"silo": "a", "federation": "derm", "server": "s:1", "enrolment": "s:2", "authority": "ca.pem"}
-    whole = SiloConfig.model_validate_json(json.dumps({**needed, "state": str(state), "labels": "None", **config}))
+    complete_config = SiloConfig.model_validate_json(
+        json.dumps({**needed, "state": str(state), "labels": "None", **config})
+    )
     text = (policy or Policy()).model_dump_json(by_alias=True, exclude_unset=True)
-    return Setup(whole.model_dump_json(by_alias=True), text, run)
+    return Setup(complete_config.model_dump_json(by_alias=True), text, run)
 
 
 def changed_setup(setup: Setup, *, run: str | None = None, **config: Any) -> Setup:
@@ -75,7 +77,7 @@ class FakeLink:
         self.models = {m.digest: m for m in models}
         self.permit_at_once = permit_at_once
         self.orders: SimpleQueue[Order | None] = SimpleQueue()
-        self.said: list[tuple[object, ...]] = []
+        self.messages: list[tuple[object, ...]] = []
         self.fetched: list[int] = []
         self.updates: dict[str, bytes] = {}
         self.announcements: dict[str, Announcement] = {}
@@ -130,13 +132,15 @@ class FakeLink:
 
     def await_said(self, *what: object) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: what in self.said, WAIT_SECONDS), f"{what} is not in {self.said}"
+            assert self._changed.wait_for(lambda: what in self.messages, WAIT_SECONDS), (
+                f"{what} is not in {self.messages}"
+            )
 
     def _say(self, *what: object) -> None:
         if (refusal := self.refuse.get(str(what[0]))) is not None:
             raise refusal
         with self._changed:
-            self.said.append(what)
+            self.messages.append(what)
             self._changed.notify_all()
 
 

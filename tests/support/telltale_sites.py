@@ -196,11 +196,11 @@ def dicom(file: Path, words: Words, seed: int, **elements: object) -> Path:
     uids = ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "FrameOfReferenceUID")
     named = {text: words.short(text[:9].lower(), 16) for text in texts}
     pixels = np.random.default_rng(seed).integers(0, 4096, (24, 18)).astype(np.uint16)
-    found = dataset(pixels, bits=12, **{**named, **{uid: words.number("1.2.276.0.") for uid in uids}, **elements})
-    found.private_block(0x0011, words("creator"), create=True).add_new(0x01, "LO", words("private"))
-    found.add_new(0x60000022, "LO", words("overlay"))
+    scan = dataset(pixels, bits=12, **{**named, **{uid: words.number("1.2.276.0.") for uid in uids}, **elements})
+    scan.private_block(0x0011, words("creator"), create=True).add_new(0x01, "LO", words("private"))
+    scan.add_new(0x60000022, "LO", words("overlay"))
     file.parent.mkdir(parents=True, exist_ok=True)
-    found.save_as(file, enforce_file_format=True)
+    scan.save_as(file, enforce_file_format=True)
     return file
 
 
@@ -218,13 +218,13 @@ def export(root: Path, words: Words) -> SiloData:
     dicom(study / words("report"), words, 52, SOPClassUID=REPORT)
     dicom(study / words("tiles"), words, 53, SOPClassUID="1.2.840.10008.5.1.4.1.1.77.1.6")
     (cut := dicom(study / words("cut"), words, 54)).write_bytes(cut.read_bytes()[:-300])
-    for name, found, put in (
+    for name, label, put in (
         ("slope", b"999 ", words.short("S", 4).encode()),
         ("syntax", b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.9.9\0"),
         ("photometric", b"MONOCHROME2 ", words.short("Photo", 12).encode()),
     ):
         file = dicom(study / f"{words(name)}.dcm", words, 55, RescaleSlope="999", RescaleIntercept="0")
-        file.write_bytes(file.read_bytes().replace(found, put, 1))
+        file.write_bytes(file.read_bytes().replace(label, put, 1))
     rng = np.random.default_rng(5)
     for _ in range(12):
         content = np.frombuffer(dicom(study / "x", words, 60).read_bytes(), np.uint8).copy()

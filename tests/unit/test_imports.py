@@ -14,7 +14,7 @@ FOLDERS = (
     "cli/fedctl",
 )
 PRODUCT = [ROOT / folder for folder in FOLDERS]
-OWN = {folder.name for folder in PRODUCT}
+OWN_PACKAGES = {folder.name for folder in PRODUCT}
 
 
 def private_imports(source: str) -> list[str]:
@@ -25,7 +25,7 @@ def private_imports(source: str) -> list[str]:
             imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             imported += [f"{node.module}.{alias.name}" for alias in node.names]
-    return [name for name in imported if name.split(".")[0] not in OWN | {"__future__"} and is_private(name)]
+    return [name for name in imported if name.split(".")[0] not in OWN_PACKAGES | {"__future__"} and is_private(name)]
 
 
 def is_private(name: str) -> bool:
@@ -36,12 +36,12 @@ def is_private(name: str) -> bool:
 def test_no_private_module_of_another_package_is_imported(package: Path) -> None:
     files = sorted(file for file in package.rglob("*.py") if "_pb2" not in file.name)
     assert files
-    found = {str(file.relative_to(ROOT)): private_imports(file.read_text()) for file in files}
-    assert {file: names for file, names in found.items() if names} == {}
+    imports_by_file = {str(file.relative_to(ROOT)): private_imports(file.read_text()) for file in files}
+    assert {file: names for file, names in imports_by_file.items() if names} == {}
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "expected"),
     [
         ("from kopf._core.engines.peering import Identity", ["kopf._core.engines.peering.Identity"]),
         ("def f():\n    import torch._dynamo as d", ["torch._dynamo"]),
@@ -51,5 +51,5 @@ def test_no_private_module_of_another_package_is_imported(package: Path) -> None
         ("from __future__ import annotations\nfrom anchorage._x import y\nfrom . import _z\nimport torch.nn", []),
     ],
 )
-def test_private_imports_are_found(source: str, found: list[str]) -> None:
-    assert private_imports(source) == found
+def test_private_imports_are_found(source: str, expected: list[str]) -> None:
+    assert private_imports(source) == expected

@@ -12,14 +12,14 @@ READING = re.compile(r"\bknown\s*\.\s*(check|expected)\b")
 
 def compared() -> set[str]:
     """Return the strings of test functions that read a case's expected outputs by ``known.check`` or ``known.expected``."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in TESTS.rglob("test_*.py"):
         text = path.read_text()
         for test in ast.walk(ast.parse(text)) if READING.search(text) else ():
             if isinstance(test, ast.FunctionDef) and any(map(_reads_answers, ast.walk(test))):
                 texts = (node.value for node in ast.walk(test) if isinstance(node, ast.Constant))
-                found |= {text for text in texts if isinstance(text, str)}
-    return found
+                names |= {text for text in texts if isinstance(text, str)}
+    return names
 
 
 def _reads_answers(node: ast.AST) -> bool:

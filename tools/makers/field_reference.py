@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anchorage.api.allowed import Schema, allowed, alternatives, takes_decimal
+from anchorage.api.allowed import Schema, alternatives, describe_allowed, takes_decimal
 from anchorage.api.base import Document
 from anchorage.api.changes import FEDERATION, SILO, Verdict
 from anchorage.api.federation import Federation, Silo
-from anchorage.api.mistakes import FieldPath, dotted
+from anchorage.api.mistakes import FieldPath, format_path
 from makers.markers import replace_between
 
 PAGE = Path("docs/federation.md")
@@ -54,12 +54,12 @@ Place = tuple[type[Document], FieldPath]
 
 def fields() -> str:
     """Return a list per mapping: those of a federation, of a silo, and of the status of either. Every description stands once."""
-    found: dict[str, list[Place]] = {}
+    places_of_kinds: dict[str, list[Place]] = {}
     roots: list[tuple[type[Document], str, FieldPath]] = [(Federation, "Federation", ()), (Silo, "Silo", ())]
     for kind, name, path in (*roots, *((kind, name, ("status",)) for name, kind in _STATUSES.items())):
-        _walk(kind, name, path, found)
+        _walk(kind, name, path, places_of_kinds)
     described: dict[Row, str] = {}
-    return "\n".join(_section(name, places, described) for name, places in found.items())
+    return "\n".join(_section(name, places, described) for name, places in places_of_kinds.items())
 
 
 def files(root: Path) -> Mapping[Path, str | None]:
@@ -80,13 +80,13 @@ def changes() -> str:
     return "\n".join(lines)
 
 
-def _walk(kind: type[Document], name: str, path: FieldPath, found: dict[str, list[Place]]) -> None:
+def _walk(kind: type[Document], name: str, path: FieldPath, places: dict[str, list[Place]]) -> None:
     """Record the places of each mapping, depth first in the order of the fields; the status has a separate section."""
-    found.setdefault(name, []).append((kind, path))
+    places.setdefault(name, []).append((kind, path))
     for field, schema in _mapping(kind, path)["properties"].items():
         inner = _held(schema)
         if inner is not None and inner not in _STATUSES:
-            _walk(kind, inner, (*path, field, 0) if "items" in schema else (*path, field), found)
+            _walk(kind, inner, (*path, field, 0) if "items" in schema else (*path, field), places)
 
 
 def _mapping(kind: type[Document], path: FieldPath) -> Schema:
@@ -120,7 +120,7 @@ def _section(name: str, places: Sequence[Place], described: dict[Row, str]) -> s
 
 def _stands(kind: type[Document], path: FieldPath) -> str:
     """Return where a mapping stands; fields of a Federation are named without it."""
-    field = f"`{dotted(path).replace('[0]', '[]')}`"
+    field = f"`{format_path(path).replace('[0]', '[]')}`"
     return field if kind is Federation else f"`{kind.__name__}` {field}"
 
 
@@ -178,10 +178,10 @@ def _takes(kind: type[Document], path: FieldPath, schema: Schema) -> str:
     link = _link(held) if held else ""
     if held and "items" not in schema:
         return link
-    text = _short(allowed(kind, path))
+    text = _short(describe_allowed(kind, path))
     for item, word in ((0, "items"), ("", "values")):
         if not held and alternatives(kind, (*path, item)):
-            text += f"; {word}: {_short(allowed(kind, (*path, item)))}"
+            text += f"; {word}: {_short(describe_allowed(kind, (*path, item)))}"
     return f"{text}; items: {link}" if held else text
 
 

@@ -9,8 +9,8 @@ def replace_between(page: str, begin: str, end: str, text: str) -> str:
     ValueError
         The page has not each mark once, in their order.
     """
-    before, found, rest = page.partition(begin)
+    before, opened, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
-    if not found or not closed or begin in rest or end in before + after:
+    if not opened or not closed or begin in rest or end in before + after:
         raise ValueError(f"the page must have the lines {begin} and {end} once each")
     return f"{before}{begin}\n\n{text}\n{end}{after}"

@@ -69,12 +69,12 @@ def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, images: str, path
         matplotlib is not installed, or the picture cannot be written.
     """
     figure = new_figure(10, 4.2)
-    from anchorage.engine.tracking.figures import fit_shares, legend_below, line_style, shortened
+    from anchorage.engine.tracking.figures import fit_shares, legend_below, line_style, shorten
 
     by_round, by_bytes = figure.subplots(1, 2, sharey=True)
     unit, factor = _unit(max((point.nbytes for points in curves.values() for point in points), default=0.0))
     for place, (name, points) in enumerate(curves.items()):
-        style = line_style(place, len(curves), len(points)) | {"label": shortened(name, LONGEST_LABEL)}
+        style = line_style(place, len(curves), len(points)) | {"label": shorten(name, LONGEST_LABEL)}
         _draw(by_round, [point.round for point in points], points, style)
         _draw(by_bytes, [point.nbytes / factor for point in points], points, style)
     by_round.set(xlabel="round", ylabel=f"{metric.replace('_', ' ')} ({images} images)")

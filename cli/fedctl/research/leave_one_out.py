@@ -13,7 +13,7 @@ from rich.text import Text
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study
 from anchorage.methods import check
-from fedctl.output import Format, counted, emit, people, plain_table
+from fedctl.output import Format, emit, format_count, people, plain_table
 from fedctl.research.results import Results, SimulationFolder, Spread
 from fedctl.research.simulation import DEFAULT_FOLDER, SimulationRequest, results_of, simulate_seeds
 from fedctl.research.simulation_view import SHOWN_SILOS
@@ -57,7 +57,7 @@ def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output
         A signal came; what is committed stays.
     """
     studies = wanted.studies()
-    wanted = replace(wanted.rooted(studies[0]), keep=False)
+    wanted = replace(wanted.with_last_root(studies[0]), keep=False)
     _require_comparable(studies[0], wanted)
     root = (workdir or DEFAULT_FOLDER / studies[0].federation.metadata.name).resolve()
     terminal = output.for_people and sys.stdout.isatty()
@@ -133,7 +133,7 @@ def _value(
 
 def _table(all_silos: Results, values: Sequence[SiloValue]) -> RenderableType:
     spec = all_silos.federation.spec
-    counts = f"{counted(len(all_silos.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
+    counts = f"{format_count(len(all_silos.seeds), 'seed')}, {format_count(spec.rounds, 'round')}"
     head = f"{all_silos.federation.metadata.name}: {spec.method.name} on {spec.model.network}, {counts}"
     table = plain_table("left out", "labels", "accuracy", "error grows by", right=("accuracy", "error grows by"))
     table.add_row("nobody", "", str(all_silos.last(METRIC)), "")

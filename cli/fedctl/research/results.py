@@ -13,7 +13,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import Study, load_federation
 from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
-from anchorage.api.metrics import lower_is_better, ordered, score
+from anchorage.api.metrics import lower_is_better, score, sort_metrics
 from anchorage.api.regular_files import read_regular
 from anchorage.api.silo_state import SiloState
 from anchorage.api.text import in_percent
@@ -177,8 +177,8 @@ class Results:
     def metrics(self) -> list[str]:
         """Return the metrics that every seed has, in the order in which they are shown."""
         if self.part == "test":
-            return ordered(self.seeds[0].rounds[-1].test["final"])
-        names = ordered(dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics))
+            return sort_metrics(self.seeds[0].rounds[-1].test["final"])
+        names = sort_metrics(dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics))
         return [name for name in names if all(seed.values(name) for seed in self.seeds)]
 
     def of_silos(self) -> dict[str, dict[str, "Spread"]]:
@@ -305,22 +305,22 @@ class SimulationFolder:
         """Return the folder of a finished seed's models and their card."""
         return self.root / "models" / str(seed)
 
-    def committed(self) -> int:
+    def count_committed(self) -> int:
         """Return the most rounds that a seed has: those of finished seeds, and of others as far as they are on disk."""
         journals = self.root.glob("seed-*/rounds/journal.jsonl")
         unfinished = (read_regular(journal).count(b"\n") - 1 for journal in journals)
-        return max((*(seed.rounds[-1].round for seed in self.finished()), *unfinished), default=0)
+        return max((*(seed.rounds[-1].round for seed in self.read_finished()), *unfinished), default=0)
 
     def forget_beginnings(self) -> bool:
         """Remove files of attempts that failed before round 1; return False if there are rounds."""
-        if self.finished() or self.committed() > 0 or any(self.root.glob("seed-*/results/*/*")):
+        if self.read_finished() or self.count_committed() > 0 or any(self.root.glob("seed-*/results/*/*")):
             return False
         for folder in (*self.root.glob("seed-*"), self.root / "tracking"):
             rmtree(folder, ignore_errors=True)
         self.multiplied.unlink(missing_ok=True)
         return True
 
-    def finished(self) -> tuple[SeedResult, ...]:
+    def read_finished(self) -> tuple[SeedResult, ...]:
         """Read every finished seed, ascending.
 
         Raises
@@ -342,7 +342,7 @@ def read_results(folder: Path) -> Results:
     """
     simulation, run = SimulationFolder(folder), Workdir(folder)
     if simulation.documents.exists():
-        study, seeds, wanted = simulation.study(), simulation.finished(), "finished seed"
+        study, seeds, wanted = simulation.study(), simulation.read_finished(), "finished seed"
         longest = max((seed.rounds[-1].round for seed in seeds), default=0)
         seeds = tuple(seed for seed in seeds if seed.rounds[-1].round == longest)  # others are being prolonged
     elif run.federation.exists():

@@ -57,7 +57,7 @@ class SimulationRequest:
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``, for the server and every silo."""
     data_root: Path | None = None
-    """Folder that claims name folders of; None takes the file's own, see `rooted`."""
+    """Folder that claims name folders of; None takes the file's own, see `with_last_root`."""
     speeds: Sequence[str] = ()
     """``PATTERN=STEP+TRANSFER`` of silos in virtual time."""
     tracking: bool | None = None
@@ -78,7 +78,7 @@ class SimulationRequest:
         """Folder that claims name folders of."""
         return (self.data_root or self.file.parent).resolve()
 
-    def rooted(self, study: Study) -> "SimulationRequest":
+    def with_last_root(self, study: Study) -> "SimulationRequest":
         """Return the same with the data root that the federation's last run had, where none is named."""
         return replace(self, data_root=choose_data_root(study.federation.metadata.name, self.file, self.data_root))
 
@@ -211,7 +211,7 @@ def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output:
         A signal came; what is committed stays.
     """
     studies = wanted.studies()
-    wanted = wanted.rooted(studies[0])
+    wanted = wanted.with_last_root(studies[0])
     warn_about(studies[0])
     folder = SimulationFolder((workdir or DEFAULT_FOLDER / studies[0].federation.metadata.name).resolve())
     begun = monotonic()
@@ -294,7 +294,7 @@ def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
         A result cannot be read.
     """
     seeds = {study.federation.spec.seed for study in studies}
-    results = tuple(result for result in folder.finished() if result.seed in seeds)
+    results = tuple(result for result in folder.read_finished() if result.seed in seeds)
     return Results(folder.root, studies[0].federation, studies[0].silos, results)
 
 
@@ -318,7 +318,7 @@ def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
         try:
             simulator.play(study, f"seed {seed} ({number + 1} of {len(studies)}) on {simulator.device}")
         except InterruptError as error:
-            finished = sum(each.rounds[-1].round == study.federation.spec.rounds for each in folder.finished())
+            finished = sum(each.rounds[-1].round == study.federation.spec.rounds for each in folder.read_finished())
             message = f"{finished} finished seeds and the rounds of this one are kept"
             raise InterruptError(error.number, f"{message}; {GO_ON}") from None
         played += 1
@@ -357,7 +357,7 @@ def changed_fields(folder: SimulationFolder, study: Study) -> list[str]:
     """Return the fields, and silos, in which a folder's documents differ so that its rounds are not those of a study."""
     if not folder.documents.exists():
         return []
-    before, longer = folder.study(), study.federation.spec.rounds >= folder.committed()
+    before, longer = folder.study(), study.federation.spec.rounds >= folder.count_committed()
     changes = find_changes(before.federation, study.federation, resolve, before.silos, study.silos)
     deciding = (
         each
@@ -367,9 +367,9 @@ def changed_fields(folder: SimulationFolder, study: Study) -> list[str]:
     return list(dict.fromkeys(f"silo {each.silo}" if each.silo else each.field for each in deciding))
 
 
-def taken(folder: SimulationFolder, study: Study, changed: Sequence[str]) -> AnchorageError:
+def other_documents_error(folder: SimulationFolder, study: Study, changed: Sequence[str]) -> AnchorageError:
     """Return the error of a folder that holds rounds of other documents."""
-    committed = folder.committed()
+    committed = folder.count_committed()
     shown = ", ".join(changed[:SHOWN_CHANGES]) + (" and more" if len(changed) > SHOWN_CHANGES else "")
     so_far = "" if study.federation.spec.rounds >= committed else f" ({committed} rounds are committed)"
     message = f"{folder.root} holds a simulation that differs in {shown}{so_far}; name another --workdir"
@@ -388,11 +388,11 @@ def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> N
         message = f"{folder.root} holds a run of `fedctl run`; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
     if (changed := changed_fields(folder, study)) and not folder.forget_beginnings():
-        raise taken(folder, study, changed)
+        raise other_documents_error(folder, study, changed)
     with writing(folder.root):
         if silos is not None:
             folder.multiplied.write_text(json.dumps({"silos": silos}) + "\n")
-        folder.documents.write_text(study.written())
+        folder.documents.write_text(study.to_yaml())
 
 
 def write_result(path: Path, result: SeedResult, study: Study) -> None:

@@ -57,7 +57,7 @@ class SeedTracking:
         folder = self._folder / str(study.federation.spec.seed)
         with writing(folder):
             outbox = Outbox(folder)
-        tracked = TrackedRun.of(outbox, study.federation, run.method, study.written())
+        tracked = TrackedRun.of(outbox, study.federation, run.method, study.to_yaml())
         tracked.catch_up(history)
         sender, code = Sender(folder, self.uri), INTERNAL
         try:

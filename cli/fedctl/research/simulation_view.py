@@ -23,7 +23,7 @@ from anchorage.engine.store.records import record_to_json
 from anchorage.methods import resolve
 from fedctl.diagnosis import diagnose
 from fedctl.local_source import read_card_at
-from fedctl.output import counted, duration, people, plain_table
+from fedctl.output import duration, format_count, people, plain_table
 from fedctl.research.results import Results, SimulationFolder, Spread
 from fedctl.summary import NO_BEST, verdict_lines
 from fedctl.view import Pace, Picture, View
@@ -122,7 +122,7 @@ class SeedWatcher:
                 method=self._method,
                 status=self._status.model_copy(update={"silos": tuple(self._silos.values())}),
                 elapsed_seconds=time - self._begun,
-                remaining_seconds=self._pace.seen(self._status, time),
+                remaining_seconds=self._pace.update(self._status, time),
             )
         )
 
@@ -140,7 +140,7 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
         Add a line per seed.
     """
     spec, console = results.federation.spec, people()
-    counts = f"{counted(len(results.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
+    counts = f"{format_count(len(results.seeds), 'seed')}, {format_count(spec.rounds, 'round')}"
     head = f"{results.federation.metadata.name}: {spec.method.name} on {spec.model.network}, {counts}"
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
     lines: list[RenderableType] = [Text(f"{head}, {how}", style="bold")]

@@ -15,10 +15,17 @@ from anchorage.api.single import read_document
 from anchorage.api.source import read_documents
 from anchorage.simulation.forecast import TRIAL_SECONDS, Forecast, forecast_simulation
 from fedctl.local_run import local_silos
-from fedctl.output import Format, amount, counted, duration, emit, people, plain_table
+from fedctl.output import Format, amount, duration, emit, format_count, people, plain_table
 from fedctl.plan import reservations
 from fedctl.research.results import SeedResult
-from fedctl.research.simulation import EMBEDDINGS, changed_fields, choose_device, shared_images, silos_at_once, taken
+from fedctl.research.simulation import (
+    EMBEDDINGS,
+    changed_fields,
+    choose_device,
+    other_documents_error,
+    shared_images,
+    silos_at_once,
+)
 from fedctl.research.study import Cell, Selection, StudyFile, cells_of, study_folder
 
 STUDY_SECONDS = 180.0
@@ -118,7 +125,7 @@ def plan_study(
     cells = [plan_cell(cell) for cell in study_cells]
     missing = sum(cell.missing > 0 for cell in cells)
     if trial and output.for_people and missing:
-        typer.echo(f"trying a few steps of {counted(missing, 'cell')}; --no-trial does without", err=True)
+        typer.echo(f"trying a few steps of {format_count(missing, 'cell')}; --no-trial does without", err=True)
     shared = {
         "decoded": shared_images(),
         "seconds": min(TRIAL_SECONDS, STUDY_SECONDS / max(1, missing)),
@@ -154,10 +161,10 @@ def plan_cell(cell: Cell) -> PlannedCell:
     """
     studies = cell.wanted.studies()
     local_silos(studies[0], cell.wanted.root)
-    if (changed := changed_fields(cell.folder, studies[0])) and cell.folder.committed():
-        raise taken(cell.folder, studies[0], changed)
+    if (changed := changed_fields(cell.folder, studies[0])) and cell.folder.count_committed():
+        raise other_documents_error(cell.folder, studies[0], changed)
     spec, wanted = studies[0].federation.spec, {study.federation.spec.seed for study in studies}
-    finished = [] if changed else cell.folder.finished()
+    finished = [] if changed else cell.folder.read_finished()
     return PlannedCell(
         cell, studies, [seed for seed in finished if seed.seed in wanted and seed.rounds[-1].round == spec.rounds]
     )
@@ -237,7 +244,9 @@ _NUMBERS = ("seeds", "done", "rounds", "silos", "time", "up", "down", "memory")
 
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     cells, seeds, done = document["cells"], document["seeds"], document["finishedSeeds"]
-    yield Text(f"{document['study']}: {counted(len(cells), 'cell')}, {counted(seeds, 'simulation')}", style="bold")
+    yield Text(
+        f"{document['study']}: {format_count(len(cells), 'cell')}, {format_count(seeds, 'simulation')}", style="bold"
+    )
     yield Text()
     several = any(cell["setting"] for cell in cells)
     table = plain_table(*(("setting",) if several else ()), "method", *_NUMBERS, right=_NUMBERS)

@@ -93,7 +93,7 @@ def tune_federation(file: Path, workdir: Path | None, data_root: Path | None, de
     _require_validation(base)
     warn_about(base)
     root = (workdir or DEFAULT_FOLDER / file.stem).resolve()
-    wanted = wanted.rooted(base)
+    wanted = wanted.with_last_root(base)
     wanted = replace(wanted, tracking=False, embeddings=root / EMBEDDINGS, decoded=shared_images())
     terminal = output.for_people and sys.stdout.isatty()
     with (
@@ -259,7 +259,7 @@ def _require_validation(study: Study) -> None:
     if evaluation is None or evaluation.validation is None:
         message = "found nothing, needed are the images on which trials are scored; add spec.evaluation.validation"
         mistake = Mistake(MISSING_FIELD, ("spec", "evaluation", "validation"), message)
-        raise DocumentError([study.located(mistake)])
+        raise DocumentError([study.add_place(mistake)])
 
 
 def _finished_trials(store: "OptunaStudy") -> list["FrozenTrial"]:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from anchorage.api.base import AboveZero, Decimal, Document
 from anchorage.api.errors.documents import DUPLICATE_FIELD, UNKNOWN_CHOICE, UNKNOWN_METHOD
 from anchorage.api.federation import ApiVersion
-from anchorage.api.mistakes import DocumentError, FieldPath, Mistake, dotted
+from anchorage.api.mistakes import DocumentError, FieldPath, Mistake, format_path
 from anchorage.api.overrides import path_of
 from anchorage.api.single import read_document
 from anchorage.api.source import read_documents
@@ -108,12 +108,12 @@ class Parameter(Document):
     @property
     def name(self) -> str:
         """Its name in Optuna's study; a path may stand in several parameters that differ in `when`."""
-        return f"{self.path} when {written(self.when)}" if self.when else self.path
+        return f"{self.path} when {format_value(self.when)}" if self.when else self.path
 
     def active(self, drawn: Mapping[str, str]) -> bool:
         """Return whether it is searched beside what was drawn of the parameters above, by path."""
         return all(
-            written(value) in [_at(drawn_path, text, path) for drawn_path, text in drawn.items()]
+            format_value(value) in [_at(drawn_path, text, path) for drawn_path, text in drawn.items()]
             for path, value in self.when.items()
         )
 
@@ -131,7 +131,7 @@ class Parameter(Document):
     def extremes(self) -> list[str]:
         """Return the values that a range lies between, or every choice, as an override writes them."""
         if self.choice is not None:
-            return [written(value) for value in self.choice]
+            return [format_value(value) for value in self.choice]
         numbers = self.log_uniform or self.uniform or self.integer
         assert numbers is not None, "it has one of the four"
         return [str(numbers.low), str(numbers.high)]
@@ -174,20 +174,22 @@ class TuningFile(Document):
                     path: value for path, value in parameter.when.items() if f"{path}.".startswith(f"{other.path}.")
                 }
                 suiting = (
-                    t for t in other.extremes() if all(_at(other.path, t, p) == written(v) for p, v in inside.items())
+                    t
+                    for t in other.extremes()
+                    if all(_at(other.path, t, p) == format_value(v) for p, v in inside.items())
                 )
                 drawn[other.path] = next(suiting, other.extremes()[0])
         for value in parameter.extremes():
             yield _overrides({**drawn, parameter.path: value})
 
 
-def written(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Write a value as an override has it: JSON, which is YAML too."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _at(chosen: str, text: str, path: str) -> str | None:
-    """Return the value, as `written`, of a field at or below a chosen one; None where it sets none there."""
+    """Return the value, as `format_value`, of a field at or below a chosen one; None where it sets none there."""
     value = json.loads(text)
     if not f"{path}.".startswith(f"{chosen}."):
         return None
@@ -195,7 +197,7 @@ def _at(chosen: str, text: str, path: str) -> str | None:
         if not isinstance(value, dict) or part not in value:
             return None
         value = value[part]
-    return written(value)
+    return format_value(value)
 
 
 def _overrides(drawn: Mapping[str, str]) -> list[str]:
@@ -238,10 +240,10 @@ def _mistakes(tuning: TuningFile, place: int, federation: Path) -> list[Mistake]
     for path, value in parameter.when.items():
         values = (_at(other.path, text, path) for other in above if other.choice for text in other.extremes())
         known = list(dict.fromkeys(filter(None, values)))
-        if written(value) not in known:
+        if format_value(value) not in known:
             allowed = f"one of {', '.join(known)}" if known else "the path of a choice above, or of a field inside it"
             mistakes.append(
-                Mistake(UNKNOWN_CHOICE, (*at, "when", path), f"found {written(value)}, allowed is {allowed}")
+                Mistake(UNKNOWN_CHOICE, (*at, "when", path), f"found {format_value(value)}, allowed is {allowed}")
             )
     return mistakes or _unusable(parameter, tuning, place, federation)
 
@@ -257,7 +259,7 @@ def _unusable(parameter: Parameter, tuning: TuningFile, place: int, federation: 
             for mistake in error.mistakes:
                 itself = mistake.code.startswith(_OF_DOCUMENTS) or mistake.failure is UNKNOWN_METHOD
                 if itself and mistake.path[: len(field)] == field:
-                    inside = dotted(mistake.path[len(field) :])
+                    inside = format_path(mistake.path[len(field) :])
                     message = ": ".join(part for part in (overrides[-1], inside, mistake.message) if part)
                     mistakes.setdefault(at, Mistake(mistake.failure, at, message))
     return list(mistakes.values())

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anchorage.api.metrics import lower_is_better
-from fedctl.output import BAR, console_on, counted, duration, people, plain_table
+from fedctl.output import BAR, console_on, duration, format_count, people, plain_table
 from fedctl.view import LineView, LiveView, Picture, View, draw
 
 SHOWN_TRIALS = 10
@@ -162,7 +162,7 @@ def print_search(federation: str, state: SearchState, best: Path, command: str, 
     """Print the table of the best trials and how to run the best one; `wide`: of all trials, and every refusal."""
     metric, ranked = state.metric.replace("_", " "), state.ranked
     refused = [trial for trial in state.trials if trial.value is None]
-    counts = counted(len(state.trials), "trial") + (f" ({len(refused)} refused)" if refused else "")
+    counts = format_count(len(state.trials), "trial") + (f" ({len(refused)} refused)" if refused else "")
     lines: list[RenderableType] = [Text(f"{federation}: {counts} in {duration(state.seconds)}", style="bold")]
     lines.append(_table(ranked if wide else ranked[:SHOWN_TRIALS], metric))
     reasons = {trial.reason: trial.number for trial in reversed(refused)}

@@ -19,13 +19,13 @@ class Acceptance:
     shift: Tensor | None = None
     """What is added to the logits, float [C]; None: nothing."""
 
-    def shifted(self, logits: Tensor) -> Tensor:
+    def shift_logits(self, logits: Tensor) -> Tensor:
         """Return logits [n, C] as they label."""
         return logits if self.shift is None else logits + self.shift
 
     def labels(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the labels of logits [n, C], int64 [n], and whether they are accepted, bool [n]."""
-        confidence, labels = self.shifted(logits).softmax(1).max(1)
+        confidence, labels = self.shift_logits(logits).softmax(1).max(1)
         return labels, reaches(confidence, labels, self.threshold)
 
 

@@ -36,7 +36,7 @@ class Parts:
         """Return logits [n, C] whose gradient reaches psi alone."""
         return self._logits({name: s.detach() + self.psi[name] for name, s in self.sigma.items()}, images)
 
-    def fixed(self, psi: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def with_psi(self, psi: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return ``sigma + psi`` with another psi, detached from both."""
         return {name: s.detach() + psi[name] for name, s in self.sigma.items()}
 

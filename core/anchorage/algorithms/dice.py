@@ -72,7 +72,7 @@ def confident_loss(logits: Tensor, masks: Tensor, ignored: int, targets: Tensor 
     return entropy + foreground * (1 - dice)
 
 
-def moved(maps: Tensor, places: Tensor) -> Tensor:
+def move_maps(maps: Tensor, places: Tensor) -> Tensor:
     """Return maps [n, C, H, W] as the pixels of a view of their images have them; 0 where a pixel comes from nowhere.
 
     Parameters

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def validated(labels: NDArray[np.int8], probabilities: Floats, right: float, wrong: float) -> Floats:
+def fit_thresholds(labels: NDArray[np.int8], probabilities: Floats, right: float, wrong: float) -> Floats:
     """Return thresholds by validation images, float64 [2, L]: up to the first a finding is absent, from the second on it is present.
 
     The second is the lowest from which on the share `right` of the images has the finding, the first the highest up to which at most the share

@@ -26,7 +26,7 @@ SMOOTHING = 0.1
 """Share of even shares in every estimate, so that no class is given up."""
 
 
-def corrected(scores: Tensor, temperature: float, shares: Tensor | None) -> Tensor:
+def correct_logits(scores: Tensor, temperature: float, shares: Tensor | None) -> Tensor:
     """Return logits [n, C] of guesses whose probabilities fit the shares of the images.
 
     Parameters

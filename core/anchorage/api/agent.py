@@ -39,7 +39,7 @@ class AgentOptions(Document):
         ),
     )
 
-    def stated(self) -> dict[str, Any]:
+    def changed_options(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as a document has them: an agent of the release before does not know every one."""
         values: dict[str, Any] = self.model_dump(
             mode="json", by_alias=True, include=set(AgentOptions.model_fields), exclude_defaults=True

@@ -26,7 +26,7 @@ def alternatives(kind: type[Document], path: FieldPath) -> list[Schema]:
     return schemas
 
 
-def allowed(kind: type[Document], path: FieldPath) -> str:
+def describe_allowed(kind: type[Document], path: FieldPath) -> str:
     """Describe a field's allowed values in a phrase such as ``1 to 1000`` or ``one of None, All, Partial``."""
     phrases = dict.fromkeys(_phrase(schema) for schema in alternatives(kind, path))
     return " or ".join(phrases) or "nothing"

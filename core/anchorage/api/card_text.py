@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anchorage.api.metric_names import ACCEPTANCE, PSEUDO_LABEL_ACCURACY
-from anchorage.api.metrics import metric_order, ordered, score
+from anchorage.api.metrics import metric_order, score, sort_metrics
 from anchorage.api.model_card import Assessment, Calibration, Interval, ModelCard, SiloPart
 from anchorage.api.verdict import judge
 
@@ -98,7 +98,7 @@ def headline_table(card: ModelCard) -> str:
         columns["supervised bound"] = card.supervised_bound
     rows = (
         (plain(name.replace("_", " ")), *(_number(values.get(name)) for values in columns.values()))
-        for name in ordered(final.metrics)
+        for name in sort_metrics(final.metrics)
     )
     return table((f"{final.images} {final.part} images", *columns), rows)
 

@@ -157,10 +157,10 @@ def compare(
 def broken(stored: Fields, now: Fields) -> list[Change]:
     """Return what is no longer as it was stored; a field that an older version did not know may have any value."""
 
-    def known(field: str) -> bool:
-        return field in stored or ("." in field and known(field.rpartition(".")[0]))
+    def is_known(field: str) -> bool:
+        return field in stored or ("." in field and is_known(field.rpartition(".")[0]))
 
-    return [change for change in compare(stored, now) if known(change.field)]
+    return [change for change in compare(stored, now) if is_known(change.field)]
 
 
 def refusals(changes: Sequence[Change], committed: int | None, trained: Collection[str]) -> list[str]:

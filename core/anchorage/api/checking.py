@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from anchorage.api.allowed import allowed, alternatives, fields, takes_decimal
+from anchorage.api.allowed import alternatives, describe_allowed, fields, takes_decimal
 from anchorage.api.base import DECIMAL_PATTERN, FORMS, Document
 from anchorage.api.errors import Failure
 from anchorage.api.errors.documents import (
@@ -23,7 +23,7 @@ from anchorage.api.errors.documents import (
     WRONG_FORM,
     WRONG_TYPE,
 )
-from anchorage.api.mistakes import FieldPath, Mistake, dotted, meant, without_password
+from anchorage.api.mistakes import FieldPath, Mistake, format_path, suggest, without_password
 from anchorage.api.slot import UNKNOWN_ALTERNATIVE, described_by
 from anchorage.api.source import RawDocument
 
@@ -115,20 +115,20 @@ def _mistake(detail: ErrorDetails, raw: RawDocument, kind: type[Document]) -> Mi
         return Mistake(WRONG_FORM, path, f"found the name {_show(detail['input'])}, allowed is {form}")
     kind, inner = described_by(kind, path, raw.value)
     if detail["type"] == "missing":
-        return Mistake(MISSING_FIELD, path, f"found nothing, needed is {allowed(kind, inner)}")
+        return Mistake(MISSING_FIELD, path, f"found nothing, needed is {describe_allowed(kind, inner)}")
     if detail["type"] == "extra_forbidden":
         known, word = fields(kind, inner[:-1]), str(inner[-1])
-        hint = meant(word, known) or _meant_below(word, kind, inner[:-1])
+        hint = suggest(word, known) or _meant_below(word, kind, inner[:-1])
         return Mistake(UNKNOWN_FIELD, path, f"found an unknown field, {hint}allowed are {', '.join(known) or 'none'}")
     shown_value = raw.numbers.get(path) or _show(detail["input"])
     failure = _failure(detail, inner, kind)
     if detail["type"] in _WORDED:
         return Mistake(failure, path, detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, "))
-    needed = allowed(kind, inner)
+    needed = describe_allowed(kind, inner)
     if failure is UNQUOTED_DECIMAL:
         return Mistake(failure, path, f'found the number {shown_value}, allowed is text: write "{shown_value}"')
     choices = [str(choice) for schema in alternatives(kind, inner) for choice in schema.get("enum", ())]
-    hint = meant(detail["input"], choices) if isinstance(detail["input"], str) else ""
+    hint = suggest(detail["input"], choices) if isinstance(detail["input"], str) else ""
     return Mistake(failure, path, f"found {shown_value}, {hint}allowed is {needed}")
 
 
@@ -137,7 +137,7 @@ def _meant_below(word: str, kind: type[Document], path: FieldPath) -> str:
     level, paths_by_word = [path], dict[str, str]()
     for _ in range(3):
         level = [(*above, name) for above in level for name in fields(kind, above)]
-        paths_by_word = {str(place[-1]): dotted(place[len(path) :]) for place in level} | paths_by_word
+        paths_by_word = {str(place[-1]): format_path(place[len(path) :]) for place in level} | paths_by_word
     near = get_close_matches(word, paths_by_word, n=1, cutoff=_SURE)
     return f"did you mean {paths_by_word[near[0]]}? " if near else ""
 

@@ -11,7 +11,7 @@ from anchorage.api.checking import check_document
 from anchorage.api.copies import divide, multiply
 from anchorage.api.errors.documents import NO_FEDERATION, NOT_A_DOCUMENT, SEVERAL_FEDERATIONS, UNKNOWN_KIND
 from anchorage.api.federation import Federation, Silo
-from anchorage.api.mistakes import DocumentError, FieldPath, Mistake, meant
+from anchorage.api.mistakes import DocumentError, FieldPath, Mistake, suggest
 from anchorage.api.overrides import apply_override
 from anchorage.api.sections import check_sections
 from anchorage.api.source import RawDocument, read_documents, write_documents
@@ -37,13 +37,13 @@ class Study:
         written = len(self.sources) - 1
         return self.sources[0 if silo is None else silo % written + 1].where(str(self.file), path)
 
-    def written(self) -> str:
+    def to_yaml(self) -> str:
         """Return the documents as YAML, overrides applied; read with the same number of silos they give the same study."""
         silos = [source.value for source in self.sources[1:]]
         federation = as_mapping(self.federation.model_copy(update={"status": None}))
         return write_documents([federation, *silos])
 
-    def located(self, mistake: Mistake) -> Mistake:
+    def add_place(self, mistake: Mistake) -> Mistake:
         """Add file and line to a mistake."""
         where, line = self.locate(mistake.path, mistake.silo)
         return replace(mistake, where=where, line=line)
@@ -146,7 +146,7 @@ def _check_documents(
         return Reading(None, tuple(mistakes))
     members = made if count is None or not made else multiply(made, count)
     study = Study(federation, members, path, (source, *sources))
-    mistakes += map(study.located, check_sections(federation, members))
+    mistakes += map(study.add_place, check_sections(federation, members))
     return Reading(study, tuple(mistakes))
 
 
@@ -154,7 +154,7 @@ def _unknown(raw: RawDocument, kind: Any) -> Mistake:
     if not isinstance(raw.value, dict):
         return Mistake(NOT_A_DOCUMENT, (), "found no mapping, allowed is a document with kind, metadata and spec")
     shown_kind = "nothing" if kind is None else repr(kind)
-    hint = meant(str(kind), ("Federation", "Silo"))
+    hint = suggest(str(kind), ("Federation", "Silo"))
     return Mistake(UNKNOWN_KIND, ("kind",), f"found {shown_kind}, {hint}allowed are Federation, Silo")
 
 

@@ -21,15 +21,15 @@ def metric_order() -> Sequence[str]:
     return (*names, LOSS) if names else ()
 
 
-def ordered(names: Iterable[str]) -> list[str]:
+def sort_metrics(names: Iterable[str]) -> list[str]:
     """Return names in the order in which they are shown: those of `metric_order` first, the others as they come."""
     known_names, order = list(names), metric_order()
     return [name for name in order if name in known_names] + [name for name in known_names if name not in order]
 
 
 def in_order(values: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics in the order of `ordered`."""
-    return {name: values[name] for name in ordered(values)}
+    """Return metrics in the order of `sort_metrics`."""
+    return {name: values[name] for name in sort_metrics(values)}
 
 
 def shown_first(names: Collection[str]) -> Sequence[str]:
@@ -44,7 +44,7 @@ def shown_first(names: Collection[str]) -> Sequence[str]:
 
 def headline(values: Mapping[str, float]) -> str:
     """Write the first metric with its value, such as ``balanced_accuracy 0.969``; nothing where there is none."""
-    return next((f"{name} {values[name]:.3f}" for name in ordered(values)), "")
+    return next((f"{name} {values[name]:.3f}" for name in sort_metrics(values)), "")
 
 
 def lower_is_better(name: str) -> bool:

@@ -16,7 +16,7 @@ def without_password(text: str) -> str:
     return re.sub(r"//[^@/\s]*@", "//…@", text)
 
 
-def dotted(path: FieldPath) -> str:
+def format_path(path: FieldPath) -> str:
     """Format a field path, such as ``spec.local.epochs`` or ``spec.list[0]``."""
     text = ""
     for part in path:
@@ -24,7 +24,7 @@ def dotted(path: FieldPath) -> str:
     return text
 
 
-def meant(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
+def suggest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     """Return ``did you mean …? `` with the known word nearest to one in spelling, whatever its case and signs; empty where none is near.
 
     `cutoff` is the ratio of `difflib` from which a word is near.
@@ -60,7 +60,7 @@ class Mistake:
         return self.failure.code
 
     def __str__(self) -> str:
-        place = ": ".join(part for part in (self.where, dotted(self.path)) if part)
+        place = ": ".join(part for part in (self.where, format_path(self.path)) if part)
         return f"{self.failure.code} {self.failure.reason}: {place}: {self.message}"
 
 

@@ -12,7 +12,7 @@ from anchorage.api.base import TRAINABLE_PATTERN, WEIGHTS_PATTERN, AboveZero, Do
 from anchorage.api.data import PathBelow
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import PACKAGE_MISSING
-from anchorage.api.mistakes import meant
+from anchorage.api.mistakes import suggest
 from anchorage.api.piece import PIECES, Piece
 from anchorage.api.slot import UNKNOWN_ALTERNATIVE, Kind, Slot
 from anchorage.api.task import Task
@@ -287,7 +287,7 @@ class ModelSpec(Document):
             return name
         network = network_called(name)
         if network.members and network.member not in network.members:
-            near = meant(name, [network.name + member for member in network.members])
+            near = suggest(name, [network.name + member for member in network.members])
             raise PydanticCustomError(
                 UNKNOWN_ALTERNATIVE, f"found {name!r}, {near}docs/networks.md names those of {network.name}"
             )
@@ -349,11 +349,11 @@ class ModelSpec(Document):
         if not isinstance(views, AugmentationKind):
             raise ValueError(f"found {self.augmentation}, which is no ImageAugmentation; mend its package")
 
-        def taken(sizes: range) -> int | None:
+        def find_taken(sizes: range) -> int | None:
             return next((size for size in sizes if network.takes(views.view_side(size))), None)
 
-        if taken(range(self.image_size, self.image_size + 1)) is None:
-            below, above = taken(range(self.image_size, 7, -1)), taken(range(self.image_size, 4097))
+        if find_taken(range(self.image_size, self.image_size + 1)) is None:
+            below, above = find_taken(range(self.image_size, 7, -1)), find_taken(range(self.image_size, 4097))
             nearest = f"of at least {above} pixels" if below is None else f"of {below} or {above} pixels"
             raise ValueError(f"found imageSize {self.image_size}, but {self.network} takes images {nearest}")
         return self

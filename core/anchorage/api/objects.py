@@ -46,10 +46,10 @@ def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any
     mistakes += rules.members(source.value, values)
     if made is not None and all(members):
         mistakes += check_sections(made, [silo for silo in members if silo is not None])
-    return ObjectReading(made, tuple(members), tuple(named(mistake, silos) for mistake in mistakes))
+    return ObjectReading(made, tuple(members), tuple(add_silo_name(mistake, silos) for mistake in mistakes))
 
 
-def named(mistake: Mistake, silos: Sequence[Mapping[str, Any]]) -> Mistake:
+def add_silo_name(mistake: Mistake, silos: Sequence[Mapping[str, Any]]) -> Mistake:
     """Add the object's name to a silo's mistake."""
     if mistake.silo is None:
         return mistake

@@ -181,9 +181,9 @@ class Registry:
             A package's pieces cannot be loaded.
         """
         self._load_all()
-        return self.known(slot)
+        return self.list_loaded(slot)
 
-    def known(self, slot: str) -> Mapping[str, type[Piece]]:
+    def list_loaded(self, slot: str) -> Mapping[str, type[Piece]]:
         """Return what `of` returns of this package and of what was loaded of others so far; errors as of `of`."""
         self._load_own()
         pieces_of_slot = {name: piece for (of, name), piece in self._pieces.items() if of == slot}
@@ -194,7 +194,7 @@ class Registry:
         self._load_own()
         for point in _outside(DECODERS):
             self._load(point)
-        return list(self.known("decoder").values())
+        return list(self.list_loaded("decoder").values())
 
     def find(self, slot: str, name: str) -> type[Piece] | None:
         """Return the piece of a name, None where there is none; loads nothing but what may provide it (`providers`). Errors as of `of`."""

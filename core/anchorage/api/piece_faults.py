@@ -85,10 +85,10 @@ def check_type(result: object, kinds: type | tuple[type, ...], due: str) -> None
         It is of none of these types.
     """
     if not isinstance(result, kinds):
-        raise WrongResultError(shown(result), due)
+        raise WrongResultError(describe_value(result), due)
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """Return a value's type, shape and dtype, or the value itself where it is short, for a message."""
     shape, kind = getattr(value, "shape", None), type(value).__name__
     if shape is not None:

@@ -118,7 +118,7 @@ class PodOverrideLimits(Document):
                 path = (*place, "pod", "imagePullSecrets", index)
                 yield _refusal(path, f'documents may not use the Secret "{secret}"', "podOverrides.secrets")
 
-    def permitted(self, pod: PodOverrides) -> PodOverrides:
+    def restrict(self, pod: PodOverrides) -> PodOverrides:
         """Return the part of a document's pod that it may set."""
         permitted_fields = {
             name: getattr(pod, name) for name in PodOverrides.model_fields if to_camel(name) in self.fields

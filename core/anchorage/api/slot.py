@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCu
 
 from anchorage.api.allowed import alternatives
 from anchorage.api.base import Document
-from anchorage.api.mistakes import FieldPath, meant
+from anchorage.api.mistakes import FieldPath, suggest
 from anchorage.api.piece import NEW_OPTION, PIECES, PLUGIN, TOLD_TO_SILOS, Piece
 
 D = TypeVar("D", bound=Document)
@@ -69,7 +69,9 @@ class Slot:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe a mapping of exactly one of the members."""
-        kinds: dict[str, type[Document]] = {name: p for name, p in PIECES.known(self.name).items() if "." not in name}
+        kinds: dict[str, type[Document]] = {
+            name: p for name, p in PIECES.list_loaded(self.name).items() if "." not in name
+        }
         kinds[PLUGIN] = Plugin
         members: dict[str, JsonSchemaValue] = {
             name: {**handler(kind.__pydantic_core_schema__), "description": _summary(kind)}
@@ -92,7 +94,7 @@ class Slot:
             return value
         if not isinstance(value, Mapping):
             raise PydanticCustomError("dict_type", "Input should be a mapping")
-        known = {name: piece for name, piece in PIECES.known(self.name).items() if "." not in name}
+        known = {name: piece for name, piece in PIECES.list_loaded(self.name).items() if "." not in name}
         names = [*known, PLUGIN]
         if unknown := [word for word in value if word not in names]:
             raise _validation_error(_unknown(word, names, (word,)) for word in unknown)
@@ -107,7 +109,7 @@ class Slot:
             return PIECES.stand_ins.piece(self.name, plugin.name, plugin.options)
         piece_class = PIECES.find(self.name, plugin.name) if "." in plugin.name else None
         if piece_class is None:
-            known = [name for name in PIECES.known(self.name) if "." in name]
+            known = [name for name in PIECES.list_loaded(self.name) if "." in name]
             raise _validation_error([_unknown(plugin.name, known, (PLUGIN, "name"))])
         return _parse(piece_class, plugin.options, (PLUGIN, "options"), written="options" in value)
 
@@ -128,7 +130,7 @@ class Kind:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe this package's names, and the form of those that other packages add."""
-        names = list(PIECES.known(self.slot))
+        names = list(PIECES.list_loaded(self.slot))
         product_names = [name for name in names if not {".", "/"} & {*name}]
         mark = "[./]" if any(map(_is_library, names)) else r"\."
         pattern = rf"^({'|'.join(product_names)}|[a-z]\w*{mark}\w+)$"
@@ -138,7 +140,7 @@ class Kind:
         library, slash, member = name.partition("/")
         installed = PIECES.apart(self.slot, library + slash) or PIECES.find(self.slot, library + slash) is not None
         if not installed or bool(slash) != bool(_WORD.match(member)):
-            known = [f"{known}NAME" if _is_library(known) else known for known in PIECES.known(self.slot)]
+            known = [f"{known}NAME" if _is_library(known) else known for known in PIECES.list_loaded(self.slot)]
             raise PydanticCustomError(UNKNOWN_ALTERNATIVE, unknown(name, known))
         return name
 
@@ -168,7 +170,7 @@ def read_piece(slot: str, document: Any) -> Piece:
 def unknown(name: str, known: Sequence[str]) -> str:
     """Say that no piece has this name, which is nearest, and which there are."""
     return (
-        f"found {name!r}, {meant(name, known)}allowed are {', '.join(known) or 'none: no installed package adds one'}"
+        f"found {name!r}, {suggest(name, known)}allowed are {', '.join(known) or 'none: no installed package adds one'}"
     )
 
 

@@ -6,7 +6,7 @@ from anchorage.api.checking import check_document
 from anchorage.api.errors.documents import OVERRIDE_REFUSED
 from anchorage.api.federation import WarmUp
 from anchorage.api.method import MethodSpec
-from anchorage.api.mistakes import DocumentError, Mistake, dotted
+from anchorage.api.mistakes import DocumentError, Mistake, format_path
 from anchorage.api.overrides import apply_override, path_of
 from anchorage.api.source import RawDocument
 
@@ -41,5 +41,5 @@ def inside_stage(stage: WarmUp, mistake: Mistake) -> Mistake:
             overridden_part == field
             for overridden_part, field in zip(path_of(stage.set[index]), mistake.path, strict=False)
         ):
-            return replace(mistake, path=("set", index), message=f"{dotted(mistake.path)}: {mistake.message}")
+            return replace(mistake, path=("set", index), message=f"{format_path(mistake.path)}: {mistake.message}")
     return replace(mistake, path=("method",))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from anchorage.api.base import CODE_PATTERN, DIGEST_PATTERN, PACKAGE_PATTERN, TIME_PATTERN, WORD_PATTERN, Document, Name
-from anchorage.api.metrics import ordered
+from anchorage.api.metrics import sort_metrics
 from anchorage.api.silo_state import AT_WORK, MOST_PACKAGES, SiloState
 from anchorage.api.text import printable
 
@@ -142,7 +142,7 @@ class Metric(Document):
 
 def metrics_of(values: Mapping[str, float]) -> tuple[Metric, ...]:
     """Return metrics as a status has them, the most telling first."""
-    return tuple(Metric(name=name, value=repr(float(values[name]))) for name in ordered(values))
+    return tuple(Metric(name=name, value=repr(float(values[name]))) for name in sort_metrics(values))
 
 
 Metrics = Annotated[tuple[Metric, ...], Field(max_length=256)]

@@ -171,6 +171,6 @@ class Task(Piece):
         return ("spec", "task")
 
 
-def pooled(tallies: Sequence[Tally]) -> Tally:
+def pool_tallies(tallies: Sequence[Tally]) -> Tally:
     """Return the tally of all images of several tallies of one task, at least one."""
     return {name: np.sum([tally[name] for tally in tallies], axis=0) for name in tallies[0]}

@@ -311,14 +311,14 @@ class AsynchronousEngine(Engine):
     def _model_with(self, silo: str, update: SpooledUpdate, weight: float) -> ModelBytes:
         """Mix an update into the model, or put it into the sum in the place of the silo's last one."""
         if self.strategy.mixing is not None:
-            return self._model.replaced(self.strategy.mixing.mixed(self._model, update, self.learner.up, weight))
+            return self._model.with_tensors(self.strategy.mixing.mix(self._model, update, self.learner.up, weight))
         assert self._sum is not None
         previous_weight, previous = self._contributions.get(silo, (0.0, None))
         self._sum.commit(silo, weight, update, previous, previous_weight)
         self.store.contribute(silo, self._open[silo].task.round, weight)
         self._contributions[silo] = (weight, update)
         mean = self._sum.model()
-        return self._model if mean is None else self._model.replaced(mean)
+        return self._model if mean is None else self._model.with_tensors(mean)
 
     def _share(self, weight: float) -> float:
         """Return the weight of an update that was just put into the model as its share of the model, from 0 to 1."""

@@ -121,7 +121,7 @@ class Buffers(Protocol):
             It cannot be written down.
         """
 
-    def kept(self, task: str) -> Announcement | None:
+    def find_announcement(self, task: str) -> Announcement | None:
         """Return what was announced for a task, where its update is still whole in the buffer."""
 
 
@@ -153,7 +153,7 @@ class MemoryBuffers:
         """Remember what was announced about the bytes in the update's buffer; None before they change."""
         self._last_announcement = announcement
 
-    def kept(self, task: str) -> Announcement | None:
+    def find_announcement(self, task: str) -> Announcement | None:
         """Return what was announced for a task, where its update is still whole in the buffer."""
         return (
             self._last_announcement

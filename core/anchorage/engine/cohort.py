@@ -84,27 +84,27 @@ class OpenRound:
             self.updates[silo] = part_of(update, 0, model_bytes)
         self.states[silo] = SiloState.ARRIVED if announcement.trained else SiloState.INACTIVE
 
-    def awaited(self) -> list[str]:
+    def awaited_silos(self) -> list[str]:
         """Return the silos from which something is still to come."""
         return self._in(*UNFINISHED)
 
-    def unannounced(self) -> list[str]:
+    def working_silos(self) -> list[str]:
         """Return the silos that are still at work."""
         return self._in(SiloState.TRAINING)
 
-    def announced(self) -> list[str]:
+    def announced_silos(self) -> list[str]:
         """Return the silos that wait at the barrier."""
         return self._in(SiloState.ANNOUNCED)
 
-    def arrived(self) -> list[str]:
+    def arrived_silos(self) -> list[str]:
         """Return the silos whose updates are whole, in the cohort's order."""
         return self._in(SiloState.ARRIVED)
 
-    def heard(self) -> list[str]:
+    def silos_with_announcement(self) -> list[str]:
         """Return the silos whose announcements count: their updates are whole, or they had nothing to train on yet."""
         return [silo for silo in self._in(SiloState.ARRIVED, SiloState.INACTIVE) if silo in self.announcements]
 
-    def answered(self) -> int:
+    def count_answers(self) -> int:
         """Return how many silos count for the quorum."""
         return len(self._in(SiloState.ARRIVED, SiloState.INACTIVE, SiloState.COUNTED))
 
@@ -117,7 +117,7 @@ class OpenRound:
 
     def silence(self) -> str:
         """Name every silo that does not count, and why."""
-        parts = [f"{silo} still at work" for silo in self.awaited()]
+        parts = [f"{silo} still at work" for silo in self.awaited_silos()]
         parts += [f"{silo} {code} {message}" for silo, (code, message) in self.failures.items()]
         return "; ".join(parts)
 

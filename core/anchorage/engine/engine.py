@@ -167,7 +167,7 @@ class Engine(ABC):
             return model
         self.observer(StepBegan("server training"))
         if self._average is not None:
-            model = self._average.applied(model)
+            model = self._average.apply(model)
         self._enter(stage)
         return self.learner.adopt(model)
 

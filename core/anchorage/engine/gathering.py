@@ -56,12 +56,14 @@ class Gathering(Engine):
 
     def _take_kept(self, opened: OpenRound) -> None:
         """Take what a server before this one received whole."""
-        for silo, (announcement, update) in self.store.kept(opened.task.round).items():
+        for silo, (announcement, update) in self.store.load_updates(opened.task.round).items():
             if silo in opened.states and announcement.task == opened.task.id:
                 self._arrive(opened, silo, announcement, update)
 
     def _conclude(self, opened: OpenRound) -> None:
-        self.strategy.conclude({silo: opened.announcements[silo] for silo in opened.heard()}, opened.large)
+        self.strategy.conclude(
+            {silo: opened.announcements[silo] for silo in opened.silos_with_announcement()}, opened.large
+        )
 
     def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement, update: ChunkSource) -> None:
         opened.arrive(silo, announcement, update)
@@ -81,8 +83,8 @@ class Gathering(Engine):
         deadline = self.clock.now() + self.settings.round_deadline_seconds
         for early in self._early.take():
             self._take(opened, early, barrier)
-        while opened.awaited():
-            if barrier and not opened.unannounced():
+        while opened.awaited_silos():
+            if barrier and not opened.working_silos():
                 barrier = False
                 self._open_barrier(opened)
                 continue
@@ -92,32 +94,37 @@ class Gathering(Engine):
                 self._take(opened, event, barrier)
             elif (
                 barrier
-                and opened.announced()
-                and len(opened.announced()) + opened.answered() >= self.settings.min_silos
+                and opened.announced_silos()
+                and len(opened.announced_silos()) + opened.count_answers() >= self.settings.min_silos
             ):
-                self._give_up(opened, opened.unannounced())
+                self._give_up(opened, opened.working_silos())
                 deadline = self.clock.now() + self.settings.round_deadline_seconds
             else:
-                self._give_up(opened, opened.awaited())
+                self._give_up(opened, opened.awaited_silos())
         self._require_quorum(opened)
         self._say_going_on()
 
     def _take(self, opened: OpenRound, event: Event, barrier: bool) -> None:
         """Note what a silo says about this round's task; anything about another task is stale."""
         match event:
-            case Announced(silo, announcement) if announcement.task == opened.task.id and silo in opened.awaited():
+            case Announced(silo, announcement) if (
+                announcement.task == opened.task.id and silo in opened.awaited_silos()
+            ):
                 self._hear(opened, silo, announcement, barrier)
             case Announced(silo, announcement):
                 self.link.dismiss(silo, announcement.task, opened.states.get(silo, "not part of this round"))
             case Arrived(silo, task) if task == opened.task.id and opened.states.get(silo) == SiloState.UPLOADING:
                 self.store.keep(silo, opened.task.round, opened.announcements[silo])
                 self._arrive(opened, silo, opened.announcements[silo], opened.updates[silo])
-            case Joined(silo, profile) if profile.samples == 0 and silo in opened.awaited():
+            case Joined(silo, profile) if profile.samples == 0 and silo in opened.awaited_silos():
                 opened.states[silo] = SiloState.INACTIVE
                 self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
-            case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
+            case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited_silos():
                 self._fail(opened, silo, SiloState.FAILED, code, message)
-                if code == PIECE_WRONG.code and opened.answered() + len(opened.awaited()) < self.settings.min_silos:
+                if (
+                    code == PIECE_WRONG.code
+                    and opened.count_answers() + len(opened.awaited_silos()) < self.settings.min_silos
+                ):
                     self._require_quorum(
                         opened
                     )  # the others have the same piece; what they still train would be in vain
@@ -154,9 +161,9 @@ class Gathering(Engine):
     def _open_barrier(self, opened: OpenRound) -> None:
         """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
         self.observer(StepBegan("weigh"))
-        waiting = opened.announced()
+        waiting = opened.announced_silos()
         weights = self.strategy.weigh(
-            {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived()}, {}
+            {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived_silos()}, {}
         )
         for silo in waiting:
             if weights.get(silo, 0.0) == 0.0 and any(w > 0 for w in weights.values()):
@@ -185,20 +192,20 @@ class Gathering(Engine):
 
     def _warn_of_quorum(self, opened: OpenRound) -> None:
         """Say so while too few silos are there for the round to succeed as things stand."""
-        coming = [silo for silo in opened.awaited() if silo in self.connected]
-        if opened.answered() + len(coming) < self.settings.min_silos:
+        coming = [silo for silo in opened.awaited_silos() if silo in self.connected]
+        if opened.count_answers() + len(coming) < self.settings.min_silos:
             self._say_waiting(f"round {opened.task.round} needs {self.settings.min_silos} silos: {opened.silence()}")
         else:
             self._say_going_on()
 
     def _require_quorum(self, opened: OpenRound) -> None:
-        if opened.answered() < self.settings.min_silos:
+        if opened.count_answers() < self.settings.min_silos:
             for silo, (code, message) in opened.failures.items():
                 if code == PIECE_WRONG.code:
                     raise AnchorageError(PIECE_WRONG, f"silo {silo}: {message}")
             raise AnchorageError(
                 QUORUM_LOST,
-                f"round {opened.task.round}: {opened.answered()} silos answered, {self.settings.min_silos} needed (spec.protocol.minSilos): "
+                f"round {opened.task.round}: {opened.count_answers()} silos answered, {self.settings.min_silos} needed (spec.protocol.minSilos): "
                 f"{opened.silence()}",
             )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from anchorage.api.metrics import score
-from anchorage.api.task import Tally, Task, pooled
+from anchorage.api.task import Tally, Task, pool_tallies
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.transport.messages import Report
 
@@ -17,7 +17,7 @@ SILOS = "silos_"
 
 def report_of(task: Task, tallies: Tallies) -> Report:
     """Return the report over the images of all silos together."""
-    tally = pooled(list(tallies.values()))
+    tally = pool_tallies(list(tallies.values()))
     return Report(task.scores(tally), tally)
 
 

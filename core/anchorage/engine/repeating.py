@@ -44,11 +44,11 @@ class RepeatingLearner:
                 updates_buffer = updates_buffer if updates_buffer.nbytes else out(times * nbytes)
                 return updates_buffer[number * nbytes : (number + 1) * nbytes]
 
-            def said(done: int, total: int, number: int = number) -> int:
+            def forward_progress(done: int, total: int, number: int = number) -> int:
                 return progress(number * total + done, times * total)
 
             once = replace(task, repetition=number)
-            announcement = self._learner.train(once, model, part, said)
+            announcement = self._learner.train(once, model, part, forward_progress)
             if announcement.behind.tensors:
                 raise AnchorageError(
                     MALFORMED_MESSAGE, f"task {task.id}: a training that is repeated announces large auxiliary data"

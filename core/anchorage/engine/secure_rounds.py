@@ -176,7 +176,7 @@ class SecureRounds(SynchronousEngine):
     ) -> tuple[ModelBytes | None, Mapping[str, float]]:
         self.observer(StepBegan("aggregate"))
         weights = None
-        while opened.arrived() and weights is None:
+        while opened.arrived_silos() and weights is None:
             weights = self._weights(opened, {})
         if not weights:
             return None, {}
@@ -214,7 +214,7 @@ class SecureRounds(SynchronousEngine):
             ImpossibleSum: it is the second such sum, and none of the suspects can be left out, for the others would be too few.
         """
         message = f"{why}: nothing of round {opened.task.round} is in the model, and nobody reveals another sum of it"
-        for silo in opened.arrived():
+        for silo in opened.arrived_silos():
             code = UNUSABLE_ANSWER if silo in self._distrust.named else IMPOSSIBLE_SUM
             self._fail(opened, silo, SiloState.FAILED, code.code, message)
         if not suspects or self._distrust.named.keys() & set(suspects):
@@ -272,9 +272,9 @@ class SecureRounds(SynchronousEngine):
 
     def _require_quorum(self, opened: OpenRound) -> None:
         super()._require_quorum(opened)
-        if self._group is not None and opened.arrived():
+        if self._group is not None and opened.arrived_silos():
             need = max(self._group.threshold, self.settings.least_summed)
-            self._require(len(opened.arrived()), need, opened.task.round, f"sent updates ({opened.silence()})")
+            self._require(len(opened.arrived_silos()), need, opened.task.round, f"sent updates ({opened.silence()})")
 
     def _require(self, count: int, needed: int, number: int, what: str) -> None:
         if count < needed:

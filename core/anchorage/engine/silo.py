@@ -191,7 +191,7 @@ class SiloWorker:
             work.check()
             self._admit(work.task)
             if work.announcement is None:
-                work.announcement = self._restore_announcement(work.task) or self._trained(work)
+                work.announcement = self._restore_announcement(work.task) or self._train_task(work)
             work.check()
             self._link.announce(work.announcement)
         except WithdrawnError:
@@ -207,12 +207,12 @@ class SiloWorker:
 
     def _restore_announcement(self, task: messages.Task) -> messages.Announcement | None:
         """Return what was announced for a task before a restart, with the model at hand again that its update is told from."""
-        announcement = self._buffers.kept(task.id)
+        announcement = self._buffers.find_announcement(task.id)
         if announcement is not None:
             self._buffers.model(task.kind).receive(task.model)
         return announcement
 
-    def _trained(self, work: _Training) -> messages.Announcement:
+    def _train_task(self, work: _Training) -> messages.Announcement:
         model = self._fetch_model(work)
 
         def out(nbytes: int) -> NDArray[np.uint8]:

@@ -70,7 +70,7 @@ class StagedLearner:
             return self._learner
 
 
-def staged(run: RunDescription, build: Callable[[RunDescription], SiloLearner]) -> SiloLearner:
+def stage_learner(run: RunDescription, build: Callable[[RunDescription], SiloLearner]) -> SiloLearner:
     """Return a silo's learner of a run: with a warm-up one that is built anew for every stage, by what a silo is told of it.
 
     Raises
@@ -79,8 +79,8 @@ def staged(run: RunDescription, build: Callable[[RunDescription], SiloLearner]) 
         The learner of the first stage cannot be built.
     """
 
-    def built(stage: RunDescription) -> SiloLearner:
+    def build_stage(stage: RunDescription) -> SiloLearner:
         learner = build(stage)
         return RepeatingLearner(learner) if expect(stage.method.weighting, WeightingEngineHooks).repeats else learner
 
-    return StagedLearner(run.ends, lambda number: built(run.stage(number))) if run.warm_up else built(run)
+    return StagedLearner(run.ends, lambda number: build_stage(run.stage(number))) if run.warm_up else build_stage(run)

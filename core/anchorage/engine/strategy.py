@@ -21,7 +21,7 @@ from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import ServerStep
 from anchorage.engine.aggregation.weigher import BaseWeigher, check_weights
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
-from anchorage.learning.hook_checks import checked, checked_arrays
+from anchorage.learning.hook_checks import check_kind, checked_arrays
 from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -94,11 +94,11 @@ class Strategy:
         pieces = {slot: getattr(method, slot) for slot in SLOTS}
         memories = {slot: memory_of(piece, task, seed) for slot, piece in pieces.items()}
         return cls(
-            checked(weighting, "weigher", weighting.weigher(task), BaseWeigher, "a BaseWeigher"),
-            checked(aggregation, "start", aggregation.start(), (AggregationHooks, NoisedMean), "what aggregates"),
+            check_kind(weighting, "weigher", weighting.weigher(task), BaseWeigher, "a BaseWeigher"),
+            check_kind(aggregation, "start", aggregation.start(), (AggregationHooks, NoisedMean), "what aggregates"),
             aggregation.compares_norms,
             step.step(),
-            checked(step, "mixing", step.mixing(), (Mixing, NoneType), "a Mixing or None"),
+            check_kind(step, "mixing", step.mixing(), (Mixing, NoneType), "a Mixing or None"),
             {slot: memory for slot, memory in memories.items() if memory is not None},
             [piece for piece in pieces.values() if isinstance(piece, EngineHooks)],
             encoding.coding(),
@@ -342,7 +342,7 @@ def memory_of(piece: Piece, task: Task, seed: int) -> RoundMemory | None:
     if not isinstance(piece, EngineHooks):
         return None
     memory = piece.memory(task, seed)
-    return checked(piece, "memory", memory, (RoundMemory, NoneType), "a RoundMemory or None")
+    return check_kind(piece, "memory", memory, (RoundMemory, NoneType), "a RoundMemory or None")
 
 
 def sends_own_models(piece: Piece, task: Task, seed: int) -> bool:
@@ -355,5 +355,5 @@ def task_layout(down: Layout, method: ResolvedMethod) -> Layout:
     """Return the layout of the largest model that a method's train tasks carry."""
     for piece in method.pieces():
         if isinstance(piece, EngineHooks):
-            down = checked(piece, "task_layout", piece.task_layout(down), Layout, "a Layout")
+            down = check_kind(piece, "task_layout", piece.task_layout(down), Layout, "a Layout")
     return down

@@ -86,7 +86,7 @@ class SynchronousEngine(Gathering):
         self._absent = self._absent or set()
         self._take_kept(opened)
         self.link.offer(model)
-        for silo in opened.awaited():
+        for silo in opened.awaited_silos():
             self.link.assign(silo, task)
         self._gather(opened, barrier=False)
         self._conclude(opened)
@@ -115,7 +115,7 @@ class SynchronousEngine(Gathering):
         self._conclude(opened)
         if self.strategy.hears_scores:
             self._score_for_memories(opened, base, weights)
-        for silo in opened.arrived() if self.strategy.keeps_updates else ():
+        for silo in opened.arrived_silos() if self.strategy.keeps_updates else ():
             self.store.contribute(silo, number, weights[silo])
         marks.append(("aggregate", self.clock.now()))
         for digest in {base.digest, *opened.tailored}:
@@ -123,8 +123,8 @@ class SynchronousEngine(Gathering):
         self.observer(StepBegan("server training"))
         if mean is not None:
             mean = mean if base is model else self._encoding_of(model).exact_mean(mean, model, base)
-            mean = self.strategy.step(model.trainable, mean, number, len(opened.arrived()) / len(self.silos))
-        new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
+            mean = self.strategy.step(model.trainable, mean, number, len(opened.arrived_silos()) / len(self.silos))
+        new, server_metrics = self.learner.train(model if mean is None else model.with_tensors(mean), number)
         shown = new if self._average is None else self._average.follow(new)
         state = self._method_state()
         marks.append(("server", self.clock.now()))
@@ -167,25 +167,25 @@ class SynchronousEngine(Gathering):
         self, opened: OpenRound, model: ModelBytes, scored: Callable[[ModelBytes, int], Report | None]
     ) -> Report | None:
         """Score every silo's own model: each metric's mean and standard deviation over silos (methods reference, 6.1)."""
-        reports = [scored(self._own_model(opened, silo, model), opened.task.round) for silo in opened.arrived()]
+        reports = [scored(self._own_model(opened, silo, model), opened.task.round) for silo in opened.arrived_silos()]
         return over_silos([report for report in reports if report is not None])
 
     def _own_model(self, opened: OpenRound, silo: str, model: ModelBytes) -> ModelBytes:
         """Return the global model with a silo's update in place of the aggregate."""
         up = self.learner.up
-        return model.replaced(weighted_mean(models_in(opened.updates[silo], up)[-1:], [1.0], up))
+        return model.with_tensors(weighted_mean(models_in(opened.updates[silo], up)[-1:], [1.0], up))
 
     def _score_for_memories(self, opened: OpenRound, model: ModelBytes, weights: Mapping[str, float]) -> None:
         """Score every silo's own model that counted; one whose outputs are not finite has no score."""
         self.observer(StepBegan("evaluate"))
-        for silo in [silo for silo in opened.arrived() if weights[silo] > 0]:
+        for silo in [silo for silo in opened.arrived_silos() if weights[silo] > 0]:
             silo_model = self._own_model(opened, silo, model)
             self.strategy.scored(silo, scores(self.learner, silo_model, opened.task.round))
 
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
         self.observer(StepBegan("dispatch"))
-        received = self.store.kept(number)
+        received = self.store.load_updates(number)
         absent = self._absent = (self._absent or set()) - self.connected.keys() - received.keys()
         present = [
             s for s in self.silos if s not in absent and (s not in self.connected or self.connected[s].samples > 0)
@@ -211,13 +211,13 @@ class SynchronousEngine(Gathering):
         last: dict[str, ChunkSource] = {}
         if self.strategy.keeps_updates:
             last = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
-        for silo in opened.awaited():
+        for silo in opened.awaited_silos():
             self.link.assign(silo, self._task_of(opened, silo, model, last))
         return opened
 
     def _rounded_model(self, model: ModelBytes) -> RoundedModel | None:
         """Return the model that silos train from; None: the global model itself."""
-        return self._encoding_of(model).rounded(model) if self.settings.model_coding else None
+        return self._encoding_of(model).round_model(model) if self.settings.model_coding else None
 
     def _encoding_of(self, model: ModelBytes) -> ModelEncoding:
         assert self.settings.model_coding is not None, "a run whose models are rounded"
@@ -338,7 +338,7 @@ class SynchronousEngine(Gathering):
         the rest is weighed again.
         """
         self.observer(StepBegan("aggregate"))
-        while silos := opened.arrived():
+        while silos := opened.arrived_silos():
             try:
                 updates_by_silo = {silo: opened.updates[silo] for silo in silos}
                 self.strategy.weigher.measure(updates_by_silo, opened.announcements, self.learner.up)
@@ -392,7 +392,7 @@ class SynchronousEngine(Gathering):
 
         Methods reference, section 1, rule 2.
         """
-        silos = opened.arrived()
+        silos = opened.arrived_silos()
         weights = self.strategy.weigh(
             {s: opened.announcements[s] for s in silos}, {s: evaluations.get(s, ()) for s in silos}
         )

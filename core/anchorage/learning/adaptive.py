@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.api.method import ValidationCycle
-from anchorage.learning.cycle import Cycle, remembered, staleness_limit
+from anchorage.learning.cycle import Cycle, extend_history, staleness_limit
 from anchorage.learning.silo_round import Work
 from anchorage.transport.messages import VALIDATION, AuxiliaryData
 
@@ -41,7 +41,7 @@ class AdaptiveRound:
         self._base = self._committed = int(auxiliary_data.get("committed_steps", 0))
         last = auxiliary_data.get("staleness")
         history = previous_state.get(_HISTORY, np.empty(0, np.int64)).tolist()
-        self._history = remembered(history, None if last is None else int(last))
+        self._history = extend_history(history, None if last is None else int(last))
         self._validate = validate
         loss, self._counts = validate()
         self._max_epochs, self._steps = rules.max_epochs, 0
@@ -56,7 +56,7 @@ class AdaptiveRound:
 
         return say
 
-    def shortened(self, work: Work) -> Work:
+    def shorten(self, work: Work) -> Work:
         """Return a round's work, of the longest cycle, as that of the cycle that it will be.
 
         What is announced has ``steps``, int64 [], and the last validation's counts, where the weighting needs them, of the update's weights.
@@ -66,14 +66,14 @@ class AdaptiveRound:
             counts = {} if self._counts is None else {VALIDATION: self._counts}
             return {**work.auxiliary_data(), "steps": np.array(self._steps, np.int64), **counts}
 
-        def kept() -> Mapping[str, NDArray[Any]]:
+        def keep_history() -> Mapping[str, NDArray[Any]]:
             return {**work.kept(), _HISTORY: np.array(self._history, np.int64)}
 
         def metrics() -> Mapping[str, float]:
             return {**work.metrics(), "epochs": self._cycle.epochs}
 
         return replace(
-            work, losses=self._until_the_end(work), auxiliary_data=auxiliary_data, kept=kept, metrics=metrics
+            work, losses=self._until_the_end(work), auxiliary_data=auxiliary_data, kept=keep_history, metrics=metrics
         )
 
     def _until_the_end(self, work: Work) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ FIRST_CYCLES = 20
 """Cycles whose staleness gives the limit of all later ones."""
 
 
-def remembered(history: Sequence[int], staleness: int | None) -> list[int]:
+def extend_history(history: Sequence[int], staleness: int | None) -> list[int]:
     """Return a silo's history with one more effective staleness; the first `FIRST_CYCLES` stay for ever, negative ones are none."""
     known = staleness is not None and staleness >= 0
     return [*history, *([staleness] if known and staleness is not None else [])][:FIRST_CYCLES]
@@ -52,12 +52,12 @@ class Cycle:
             Steps committed since the download, and the silo's own in this cycle.
         """
         self.epochs += 1
-        self.failures += self.failed(loss)
+        self.failures += self.has_failed(loss)
         self._loss = loss
         stale = self._limit is not None and staleness > self._limit
         return self.failures > self._tombstones or stale or self.epochs >= self._max_epochs
 
-    def failed(self, loss: float) -> bool:
+    def has_failed(self, loss: float) -> bool:
         """Return whether an epoch with this loss is a failure; after a loss of 0 every one is."""
         change = self.change(loss)
         return change >= 0 or -change <= self._plateau

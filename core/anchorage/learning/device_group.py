@@ -35,7 +35,7 @@ class Part:
         """Return the part of arrays of all images, [size, …] each."""
         return [array[self.images] for array in arrays]
 
-    def weighted(self, loss: Tensor) -> Tensor:
+    def weigh(self, loss: Tensor) -> Tensor:
         """Return the part's mean loss such that its mean over the devices is the mean over all images."""
         return loss if self.share == 1 else loss * self.share
 
@@ -122,7 +122,7 @@ class DeviceGroup:
         first, end = (int(bound) for bound in np.linspace(0, size, parts + 1)[number : number + 2])
         return Part(size, slice(first, end), self.count * (end - first) / size if number == self.rank else 0.0)
 
-    def joined(self, part: Part, part_labels: Tensor) -> Tensor:
+    def gather(self, part: Part, part_labels: Tensor) -> Tensor:
         """Return what all devices found for their part of a batch's images, of `part_labels` shape [images of the part], as shape [size]."""
         if not self._divides:
             return part_labels

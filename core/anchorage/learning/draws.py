@@ -49,7 +49,7 @@ class Place:
         self.behind[stream] += 1
         self._ahead[stream] = ahead
 
-    def tracked(self, purpose: str, drawn: G) -> G:
+    def track(self, purpose: str, drawn: G) -> G:
         """Return a generator, as it stood where training goes on; each purpose once a round."""
         state = self._states.get(purpose)
         if state is not None and isinstance(drawn, torch.Generator):

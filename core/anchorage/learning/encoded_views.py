@@ -80,13 +80,13 @@ class EncodedViews(Views):
 
     def weak(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         """Return embeddings of one of the weak views of each image."""
-        return self._chosen("weak", indices, generator)
+        return self._select("weak", indices, generator)
 
     def strong(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         """Return embeddings of one of the strong views of each image."""
-        return self._chosen("strong", indices, generator)
+        return self._select("strong", indices, generator)
 
-    def _chosen(self, kind: str, indices: Tensor, generator: torch.Generator) -> Tensor:
+    def _select(self, kind: str, indices: Tensor, generator: torch.Generator) -> Tensor:
         which = torch.randint(KEPT_VIEWS, (len(indices),), generator=generator)
         return self._embeddings(kind, KEPT_VIEWS)[which.to(self.device), indices]
 
@@ -97,24 +97,26 @@ class EncodedViews(Views):
             if self._network.front != self._front:
                 self._by_kind, self._front = {}, self._network.front
             if kind not in self._by_kind:
-                self._by_kind[kind] = self._made(self._network, kind, views)
+                self._by_kind[kind] = self._make(self._network, kind, views)
             return self._by_kind[kind]
 
-    def _made(self, network: Network, kind: str, views: int) -> Tensor:
+    def _make(self, network: Network, kind: str, views: int) -> Tensor:
         """Return the embeddings of all images, float32 [views, n, width]; those that other runs made are taken from them."""
         shape = (views, len(self), network.width)
 
-        def encoded(positions: NDArray[np.int64]) -> Iterator[Tensor]:
+        def encode_batches(positions: NDArray[np.int64]) -> Iterator[Tensor]:
             for view in range(views):
                 view_positions = positions[positions // len(self) == view] % len(self)
-                yield from self._encoded(network, kind, view, view_positions)
+                yield from self._encode(network, kind, view, view_positions)
 
         if self._shelf is None or not len(self):
-            batches = encoded(np.arange(views * len(self)))
+            batches = encode_batches(np.arange(views * len(self)))
             return torch.cat([torch.empty((0, network.width), device=self.device), *batches]).view(shape)
         view_settings = self._model.model_dump(mode="json", include=_SEEN_BY)
         names = self._names(kind, views)
-        return self._shelf.of(network.encoder, network.width, self.device, view_settings, names, encoded).view(shape)
+        return self._shelf.of(network.encoder, network.width, self.device, view_settings, names, encode_batches).view(
+            shape
+        )
 
     def _names(self, kind: str, views: int) -> list[bytes]:
         """Return what tells the views from others, view by view: the image, and of drawn ones all that is drawn for at once."""
@@ -127,7 +129,7 @@ class EncodedViews(Views):
         places = np.arange(views * len(self)).reshape(-1, 1)
         return [blake3(part + place.tobytes()).digest(16) for place in places]
 
-    def _encoded(self, network: Network, kind: str, view: int, wanted: NDArray[np.int64]) -> Iterator[Tensor]:
+    def _encode(self, network: Network, kind: str, view: int, wanted: NDArray[np.int64]) -> Iterator[Tensor]:
         """Yield embeddings [b, width] of a view of some of the images, which are in ascending order."""
         if kind == "plain":
             for batch in self.over(wanted):

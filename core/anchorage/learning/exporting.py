@@ -54,7 +54,7 @@ def save_program(model: ImageModel, path: Path, description: str) -> None:
 
     def write(partial: Path) -> Program:
         with partial.open("wb") as file:
-            torch.export.save(_recorded(model), file, extra_files={DESCRIPTION: description})
+            torch.export.save(_record(model), file, extra_files={DESCRIPTION: description})
         with partial.open("rb") as file:
             program: Program = torch.export.load(file).module()
         return program
@@ -85,7 +85,7 @@ def save_onnx(model: ImageModel, path: Path, description: str) -> None:
         raise AnchorageError(PACKAGE_MISSING, message) from error
 
     def write(partial: Path) -> Program:
-        program = torch.onnx.export(_recorded(model), input_names=[INPUT], output_names=[OUTPUT], verbose=False)
+        program = torch.onnx.export(_record(model), input_names=[INPUT], output_names=[OUTPUT], verbose=False)
         assert program is not None, "of dynamo=True, the default"
         proto = program.model_proto
         proto.metadata_props.add(key=DESCRIPTION, value=description)
@@ -96,7 +96,7 @@ def save_onnx(model: ImageModel, path: Path, description: str) -> None:
     _save(model, path, write)
 
 
-def _recorded(model: ImageModel) -> torch.export.ExportedProgram:
+def _record(model: ImageModel) -> torch.export.ExportedProgram:
     count = torch.export.Dim("n", min=1)
     return torch.export.export(model, (_pixels(model, 2),), dynamic_shapes=({0: count},))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.piece import AuxiliaryArray, Piece
-from anchorage.api.piece_faults import WrongResultError, check_type, returned_by, shown
+from anchorage.api.piece_faults import WrongResultError, check_type, describe_value, returned_by
 
 if TYPE_CHECKING:
     from anchorage.transport.messages import AuxiliaryData
@@ -23,7 +23,7 @@ METRICS = "a mapping of names to numbers"
 _DECLARED = re.compile(r"\[(.*)\](?: (\w+))?")
 
 
-def checked(piece: Piece, hook: str, result: T, kinds: type | tuple[type, ...], due: str) -> T:
+def check_kind(piece: Piece, hook: str, result: T, kinds: type | tuple[type, ...], due: str) -> T:
     """Return what a hook returned, which is of one of these types.
 
     Raises
@@ -61,7 +61,7 @@ def checked_arrays(
         check_type(arrays, Mapping, ARRAYS)
         for name, array in arrays.items():
             if not isinstance(name, str) or not isinstance(array, np.ndarray | np.generic):
-                raise WrongResultError(f"{shown(array)} as {name}", ARRAYS)
+                raise WrongResultError(f"{describe_value(array)} as {name}", ARRAYS)
             if declared is not None:
                 _check_declared(name, array, list(declared))
     return arrays
@@ -79,7 +79,7 @@ def checked_metrics(piece: Piece, hook: str, metrics: Mapping[str, Any]) -> Mapp
         check_type(metrics, Mapping, METRICS)
         for name, value in metrics.items():
             if not isinstance(name, str) or not isinstance(value, Real):
-                raise WrongResultError(f"{shown(value)} as {name}", METRICS)
+                raise WrongResultError(f"{describe_value(value)} as {name}", METRICS)
     return metrics
 
 
@@ -92,4 +92,4 @@ def _check_declared(name: str, array: Any, declared: Sequence[AuxiliaryArray]) -
         return
     axes = len(shape[1].split(",")) if shape[1] else 0
     if array.ndim != axes or shape[2] not in (None, str(array.dtype)):
-        raise WrongResultError(f"{shown(array)} as {name}", f"{known.shape}, as auxiliary() declares")
+        raise WrongResultError(f"{describe_value(array)} as {name}", f"{known.shape}, as auxiliary() declares")

@@ -134,7 +134,7 @@ class _Database:
             for position, name in enumerate(names):
                 stored_row = connection.execute("select embedding from embeddings where name = ?", (name,)).fetchone()
                 row = stored_row[0][:-_CHECK] if stored_row else b""
-                if len(row) == places.nbytes and stored_row[0] == _checked(row):
+                if len(row) == places.nbytes and stored_row[0] == _check(row):
                     places.write(position, row)
                 else:
                     missing_positions.append(position)
@@ -144,7 +144,7 @@ class _Database:
 
     def write(self, rows: Mapping[bytes, bytes]) -> None:
         """Keep rows by names."""
-        checked = [(name, _checked(row)) for name, row in rows.items()]
+        checked = [(name, _check(row)) for name, row in rows.items()]
         self._with(
             lambda connection: connection.executemany("insert or replace into embeddings values (?, ?)", checked)
         )
@@ -152,14 +152,14 @@ class _Database:
     def _with(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Return what an action does of the database; of a damaged one, which is removed, what it does of a new one."""
         try:
-            return self._connected(action)
+            return self._with_connection(action)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise
             self._file.unlink(missing_ok=True)
-            return self._connected(action)
+            return self._with_connection(action)
 
-    def _connected(self, action: Callable[[sqlite3.Connection], T]) -> T:
+    def _with_connection(self, action: Callable[[sqlite3.Connection], T]) -> T:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(self._file, timeout=_SECONDS)) as connection, connection:
             # A killed process loses nothing; what a failing machine loses is made again, so that no write waits for the disk.
@@ -168,7 +168,7 @@ class _Database:
             return action(connection)
 
 
-def _checked(row: bytes) -> bytes:
+def _check(row: bytes) -> bytes:
     return row + blake3(row).digest(_CHECK)
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from anchorage.api.piece_faults import WrongResultError, shown
+from anchorage.api.piece_faults import WrongResultError, describe_value
 
 
 def check_labels(result: object, count: int, num_outputs: int) -> tuple[Tensor, Tensor]:
@@ -25,11 +25,11 @@ def check_labels(result: object, count: int, num_outputs: int) -> tuple[Tensor, 
     """
     due = f"labels, int64 [{count}], and whether they are accepted, bool [{count}]"
     if not isinstance(result, tuple) or len(result) != 2:
-        raise WrongResultError(shown(result), due)
+        raise WrongResultError(describe_value(result), due)
     labels, accepted = result
     for tensor, dtype in ((labels, torch.int64), (accepted, torch.bool)):
         if not isinstance(tensor, Tensor) or tensor.dtype != dtype or tensor.shape != (count,):
-            raise WrongResultError(f"{shown(labels)} and {shown(accepted)}", due)
+            raise WrongResultError(f"{describe_value(labels)} and {describe_value(accepted)}", due)
     if count:
         smallest, largest = torch.stack([labels.min(), labels.max()]).tolist()
         if smallest < 0 or largest >= num_outputs:

@@ -14,7 +14,7 @@ from anchorage.learning.data.labels import Labels
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.models import Network
-from anchorage.learning.views import Kind, Views, batches_per_epoch, epoch_batches, grouped
+from anchorage.learning.views import Kind, Views, batches_per_epoch, epoch_batches, group_batches
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Mean loss of the head's outputs [n, outputs] and labels [n, ...]."""
@@ -112,7 +112,7 @@ class Labelled:
         """Return indices, int64 [b], and labels, [b, ...], of some positions on the device."""
         return self.views.to_device(self.indices[positions]), self.views.to_device(self.labels[positions])
 
-    def viewed(
+    def iterate_views(
         self, batches: Iterable[NDArray[np.int64]], *views: Callable[[Tensor], Tensor], place: Place | None = None
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield each batch's labels, [b, ...], and its views, float32 [b, channels, H, W] each; several batches are viewed at once.
@@ -128,20 +128,20 @@ class Labelled:
         """
         return self._split(batches, lambda indices, labels: (labels, *(view(indices) for view in views)), place)
 
-    def paired(
+    def iterate_pairs(
         self, batches: Iterable[NDArray[np.int64]], kinds: Sequence[Kind], generator: torch.Generator, place: Place
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield each batch's labels and a view, float32 [b, channels, H, W], of one kind after the other; labels that are masks move with the view.
 
-        Parameters as of `viewed`.
+        Parameters as of `iterate_views`.
         """
 
-        def seen(indices: Tensor, labels: Tensor) -> Iterator[Tensor]:
+        def view_kinds(indices: Tensor, labels: Tensor) -> Iterator[Tensor]:
             for kind in kinds:
                 images, labels_of_view = self.views.with_labels(kind, indices, labels, generator)
                 yield from (labels_of_view, images)
 
-        return self._split(batches, seen, place)
+        return self._split(batches, view_kinds, place)
 
     def _split(
         self,
@@ -150,7 +150,7 @@ class Labelled:
         place: Place | None,
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield each batch of what is seen of several at once, by their indices and labels."""
-        for group in grouped(batches, self.views.ahead):
+        for group in group_batches(batches, self.views.ahead):
             indices, labels = self.batch(np.concatenate(group))
             sizes = [len(batch) * self.views.per_image for batch in group]
             split = [torch.split(tensor, sizes) for tensor in view_batch(indices, labels)]
@@ -180,9 +180,9 @@ def labelled_losses(
 
     `contrast`, if given, is told the first views and their representations, and returns what is added (MOON). Each of `devices` learns its part.
     """
-    augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
+    augmentation = draws.place.track(AUGMENTATION, draws.torch(AUGMENTATION))
     kinds: Sequence[Kind] = ("weak", "strong") if both_views else ("learnt",)
-    for batch in data.paired(batching.rest(len(data.indices), draws), kinds, augmentation, draws.place):
+    for batch in data.iterate_pairs(batching.rest(len(data.indices), draws), kinds, augmentation, draws.place):
         part = devices.part(len(batch[0]), batching.smallest)
         labels, images, *strong = part.of(*batch)
         z = network.represent(images)
@@ -192,7 +192,7 @@ def labelled_losses(
         if strong:
             first_labels, other = strong
             value = (value + loss(network(other), first_labels)) / 2
-        yield part.weighted(value)
+        yield part.weigh(value)
 
 
 def two_head_losses(
@@ -206,7 +206,7 @@ def two_head_losses(
     devices: DeviceGroup,
 ) -> Iterator[Tensor]:
     """Yield the loss of two heads on what a supervised loss sees, or its mean over weak and strong views; each of `devices` learns its part."""
-    augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
+    augmentation = draws.place.track(AUGMENTATION, draws.torch(AUGMENTATION))
     for positions in batching.rest(len(data.indices), draws):
         draws.place.take(BATCHES)
         indices, labels = data.batch(positions)
@@ -218,7 +218,7 @@ def two_head_losses(
         value = loss(network, network.represent(images), labels)
         for other in strong:
             value = (value + loss(network, network.represent(other), labels)) / 2
-        yield part.weighted(value)
+        yield part.weigh(value)
 
 
 def strong_losses(
@@ -226,17 +226,17 @@ def strong_losses(
 ) -> Iterator[Tensor]:
     """Yield the loss on strong views: FedAnchor without mixup, and its server's epoch; each of `devices`, if given, learns its part."""
     devices = devices or DeviceGroup()
-    augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
+    augmentation = draws.place.track(AUGMENTATION, draws.torch(AUGMENTATION))
     batches = batching.rest(len(data.indices), draws)
-    for batch in data.paired(batches, ("strong",), augmentation, draws.place):
+    for batch in data.iterate_pairs(batches, ("strong",), augmentation, draws.place):
         part = devices.part(len(batch[0]), batching.smallest)
         labels, images = part.of(*batch)
-        yield part.weighted(loss(network(images), labels))
+        yield part.weigh(loss(network(images), labels))
 
 
 def weak_losses(network: Network, data: Labelled, loss: Loss, batching: Batching, draws: Draws) -> Iterator[Tensor]:
     """Yield the loss on what a supervised loss sees, weak views: SemiFL's server (methods reference, 6.7)."""
-    augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
+    augmentation = draws.place.track(AUGMENTATION, draws.torch(AUGMENTATION))
     batches = batching.rest(len(data.indices), draws)
-    for labels, images in data.paired(batches, ("learnt",), augmentation, draws.place):
+    for labels, images in data.iterate_pairs(batches, ("learnt",), augmentation, draws.place):
         yield loss(network(images), labels)

@@ -18,9 +18,9 @@ from anchorage.api.piece import Piece
 from anchorage.api.piece_faults import (
     WrongResultError,
     describe_piece,
+    describe_value,
     is_of_another_package,
     returned_by,
-    shown,
     wrong_result,
 )
 from anchorage.learning.models import Network
@@ -53,7 +53,7 @@ class CheckedLoss:
         self._begun = False
         with returned_by(piece, hook):
             if not callable(loss):
-                raise WrongResultError(shown(loss), "a function that returns " + SCALAR)
+                raise WrongResultError(describe_value(loss), "a function that returns " + SCALAR)
         self.loss = loss
         """The piece's own, for transformations of functions, which cannot look at values."""
 
@@ -70,7 +70,7 @@ class CheckedLoss:
         if _is_looked_at(value, first=not self._begun) and not isfinite(_number(value)):
             tensors = [each for each in inputs if isinstance(each, Tensor) and each.is_floating_point()]
             if all(_is_ordinary(each) for each in tensors):
-                detail = f"{_number(value)} for finite {' and '.join(shown(each) for each in tensors)}"
+                detail = f"{_number(value)} for finite {' and '.join(describe_value(each) for each in tensors)}"
                 raise wrong_result(self._piece, f"the loss of {self._hook}", detail, "a finite number")
         self._begun = True
         return value
@@ -130,14 +130,14 @@ def sample_outputs(network: Network, views: Views, indices: NDArray[np.int64]) -
     """Return the outputs of a network in training, of the first few of some images as they are; the network's mode stays."""
     training = network.training
     network.eval()
-    outputs = views.mapped(indices[:LOOKED_AT], lambda i: network(views.plain(i)))
+    outputs = views.map_batches(indices[:LOOKED_AT], lambda i: network(views.plain(i)))
     network.train(training)
     return outputs
 
 
 def _check_scalar(piece: Piece, hook: str, value: object) -> None:
     if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-        raise wrong_result(piece, hook, shown(value), SCALAR)
+        raise wrong_result(piece, hook, describe_value(value), SCALAR)
 
 
 def _is_looked_at(value: Tensor, *, first: bool) -> bool:

@@ -67,10 +67,10 @@ class Adapters(nn.Module):
 
     def embed(self, encoder: nn.Module, x: Tensor) -> Tensor:
         """Return the embeddings [n, width] of images by the encoder with the adapted weights."""
-        embedded: Tensor = functional_call(encoder, self._adapted(encoder), (x,))
+        embedded: Tensor = functional_call(encoder, self._adapt(encoder), (x,))
         return embedded
 
-    def _adapted(self, encoder: nn.Module) -> dict[str, Tensor]:
+    def _adapt(self, encoder: nn.Module) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         weights = {}
         for name, key in self._keys.items():

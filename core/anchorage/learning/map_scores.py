@@ -81,13 +81,13 @@ def _scored_volumes(
     none = np.empty((0, 1, 1, 1), np.uint8)
     compared, total, finite = [task.compared(none, none, spacing)], 0.0, True
     for index in indices.tolist():
-        truth, predicted, loss, all_finite = _predicted(network, views, task, index)
+        truth, predicted, loss, all_finite = _predict(network, views, task, index)
         total, finite = total + loss, finite and all_finite
         compared.append(task.compared(truth[None], predicted[None], spacing))
     return np.concatenate(compared), total / max(1, len(indices)), finite
 
 
-def _predicted(
+def _predict(
     network: Network, views: VolumeViews, task: TaskHooks, index: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], float, bool]:
     """Return the true and the predicted map of a whole volume, uint8 [x, y, z] each, the task's loss, and whether all outputs are finite."""
@@ -131,7 +131,7 @@ def _shown_volumes(network: Network, views: VolumeViews, task: TaskHooks, indice
     planes: list[tuple[NDArray[np.uint8], ...]] = []
     finite = True
     for index in indices.tolist():
-        truth, predicted, _, all_finite = _predicted(network, views, task, index)
+        truth, predicted, _, all_finite = _predict(network, views, task, index)
         finite = finite and all_finite
         height = int((((truth > 0) & (truth != UNKNOWN_PIXEL)).sum((0, 1))).argmax())
         values = views.case(index).patch((0, 0, height), (*truth.shape[:2], 1))[0][..., 0]
@@ -140,7 +140,7 @@ def _shown_volumes(network: Network, views: VolumeViews, task: TaskHooks, indice
     sides = tuple(np.max([shades.shape[1:] for shades, _, _ in planes], axis=0))
     fills = (0, UNKNOWN_PIXEL, 0)
     pixels, truths, maps = (
-        np.stack([_framed(plane, sides, fill) for plane in of])
+        np.stack([_frame(plane, sides, fill) for plane in of])
         for of, fill in zip(zip(*planes, strict=True), fills, strict=True)
     )
     return Shown(pixels, truths[:, 0], maps[:, 0], finite)
@@ -151,7 +151,7 @@ def _upright(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return plane[:, ::-1, ::-1].transpose(0, 2, 1)
 
 
-def _framed(plane: NDArray[np.uint8], sides: tuple[int, ...], fill: int) -> NDArray[np.uint8]:
+def _frame(plane: NDArray[np.uint8], sides: tuple[int, ...], fill: int) -> NDArray[np.uint8]:
     """Return a slice [c, rows, columns] in the middle of a frame."""
     framed = np.full((len(plane), *sides), fill, np.uint8)
     top, x_start = ((full_side - plane_side) // 2 for full_side, plane_side in zip(sides, plane.shape[1:], strict=True))

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.api.model import LowRank, ModelDescription, ModelSpec, network_called, require_package
-from anchorage.api.piece_faults import shown, wrong_result
+from anchorage.api.piece_faults import describe_value, wrong_result
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.guessing_heads import GuessingHeads
-from anchorage.learning.hook_checks import checked
+from anchorage.learning.hook_checks import check_kind
 from anchorage.learning.hooks import expect
 from anchorage.learning.low_rank import Adapters
 from anchorage.learning.method import TrainingMethod
@@ -140,7 +140,7 @@ class Network(nn.Module):
     def embed(self, x: Tensor) -> Tensor:
         """Return the embeddings [n, width] of images; of what a frozen encoder made of them before (`EncodedViews`) those themselves."""
         if self.gives_maps:
-            vector: Tensor = self.encoder.embedded(x)  # type: ignore[operator]
+            vector: Tensor = self.encoder.embed(x)  # type: ignore[operator]
             return vector
         if x.ndim == _EMBEDDED and is_frozen(self.encoder):
             return x
@@ -303,10 +303,10 @@ def build_encoder(model: ModelSpec, seed: int) -> nn.Module:
         torch.default_generator.manual_seed(seed_of(seed, "encoder"))
         if model.patch is None:
             side = augmentation_of(model.augmentation).side(model.image_size)
-            encoder = checked(kind, "encoder", kind.encoder(model.channels, side), nn.Module, "a torch.nn.Module")
+            encoder = check_kind(kind, "encoder", kind.encoder(model.channels, side), nn.Module, "a torch.nn.Module")
         else:
             built = kind.volume_encoder(model.channels, model.patch)
-            encoder = checked(kind, "volume_encoder", built, nn.Module, "a torch.nn.Module")
+            encoder = check_kind(kind, "volume_encoder", built, nn.Module, "a torch.nn.Module")
     for name, tensor in encoder.state_dict().items():
         if tensor.dtype not in TRAVELLING:
             detail = f"an encoder whose {name} is {str(tensor.dtype).removeprefix('torch.')}"
@@ -329,7 +329,7 @@ def _width(encoder: nn.Module, model: ModelSpec) -> int:
         embedded = encoder.eval()(torch.zeros(1, model.channels, side, side))
     encoder.train(training)
     if not isinstance(embedded, Tensor) or embedded.ndim != _EMBEDDED or not embedded.is_floating_point():
-        detail = f"an encoder that makes {shown(embedded)} of one image"
+        detail = f"an encoder that makes {describe_value(embedded)} of one image"
         raise wrong_result(network_of(model), "encoder", detail, "one that makes a float tensor of [images, width]")
     return int(embedded.shape[1])
 

@@ -68,7 +68,7 @@ def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
     except ImportError as error:
         message = f"{error.name} is not installed; install it with: pip install 'anchorage[clinical,monai]'"
         raise AnchorageError(PACKAGE_MISSING, message) from error
-    inference = _inference(described.volume, _shown(described))
+    inference = _inference(described.volume, _intensity_transforms(described))
     with tempfile.TemporaryDirectory() as folder, replacing(path) as partial:
         program = Path(folder) / "model.ts"
         save_torchscript(model, program, description)
@@ -82,7 +82,7 @@ def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
             bundle.writestr(f"{ROOT}/docs/{GUIDE}", _README.format(name=described.federation, classes=classes))
 
 
-def _shown(described: Inference) -> Sequence[Mapping[str, Any]]:
+def _intensity_transforms(described: Inference) -> Sequence[Mapping[str, Any]]:
     """Return MONAI's transforms for the model's intensity."""
     intensity = described.intensity
     transforms = None if intensity is None else expect(intensity, IntensityHooks).monai()

@@ -20,13 +20,13 @@ from anchorage.api.method import ResolvedMethod
 from anchorage.api.metric_names import LOSS
 from anchorage.api.model import ModelDescription
 from anchorage.api.model_card import Assessment
-from anchorage.api.piece_faults import shown, wrong_result
+from anchorage.api.piece_faults import describe_value, wrong_result
 from anchorage.learning.data import ImageSet
 from anchorage.learning.data.labels import is_known
 from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
-from anchorage.learning.hook_checks import checked, checked_arrays, checked_metrics
+from anchorage.learning.hook_checks import check_kind, checked_arrays, checked_metrics
 from anchorage.learning.hooks import ServerTrainer, expect
 from anchorage.learning.layer_outputs import layer_outputs, require_layer
 from anchorage.learning.local_training import Labelled
@@ -130,14 +130,14 @@ class TorchServerLearner:
         self._down = down_layout(self._network, self._method)
         self._up = up_layout(self._down, self._method)
         to_device(self._network, device)
-        self._anchors = self._labelled(images.get("anchors"))
-        self._scored = {name: self._labelled(images.get(name)) for name in ("validation", "test")}
+        self._anchors = self._prepare_labelled(images.get("anchors"))
+        self._scored = {name: self._prepare_labelled(images.get(name)) for name in ("validation", "test")}
         self._groups = {name: _groups(images.get(name)) for name in self._scored}
         self._scorer: Network | None = None
         self._tested: dict[tuple[str, int], NDArray[Any]] = {}
         self._scoring = Lock()
         chooses = self._method.pseudo_labels.validated or self._method.server_training.validated
-        validation = self._labelled(images.get("validation")) if chooses else None
+        validation = self._prepare_labelled(images.get("validation")) if chooses else None
         self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed, validation)
         self._trainer = self._new_trainer()
         judged = any(scored_images is not None for scored_images in (self._anchors, *self._scored.values()))
@@ -156,7 +156,7 @@ class TorchServerLearner:
         """Layout of an update: `down` without the anchor head."""
         return self._up
 
-    def _labelled(self, images: ImageSet | None) -> Labelled | None:
+    def _prepare_labelled(self, images: ImageSet | None) -> Labelled | None:
         if images is None or not is_known(images.labels).any():
             return None
         shape = self._model.input_shape
@@ -203,7 +203,7 @@ class TorchServerLearner:
             self._network.front = ()
             if self._initial is not None:
                 self._load_file(self._initial)
-            return self._pretrained()
+            return self._pretrain()
 
     def adopt(self, model: ModelBytes) -> ModelBytes:
         """Return the model that this stage begins with, made of the last one of the stage before.
@@ -229,9 +229,9 @@ class TorchServerLearner:
             load_arrays(self._network, {**fresh_arrays, **same})
             for piece in self._method.pieces:
                 piece.adopted(self._network, frozenset(same))
-            return self._pretrained()
+            return self._pretrain()
 
-    def _pretrained(self) -> ModelBytes:
+    def _pretrain(self) -> ModelBytes:
         self._trainer = self._new_trainer()
         if self._down.front:
             self._round.take(self._bytes())
@@ -243,7 +243,7 @@ class TorchServerLearner:
 
     def _new_trainer(self) -> ServerTrainer:
         piece = self._method.server_training
-        return checked(piece, "trainer", piece.trainer(self._method), ServerTrainer, "a ServerTrainer")
+        return check_kind(piece, "trainer", piece.trainer(self._method), ServerTrainer, "a ServerTrainer")
 
     def _finish(self, network: Network) -> None:
         if self._finishes:
@@ -349,12 +349,12 @@ class TorchServerLearner:
             The model's outputs are not finite.
         """
         part: Literal["test", "validation"] = "validation" if self._scored["test"] is None else "test"
-        scored = self._seen(part, model, round_number)
+        scored = self._score_part(part, model, round_number)
         if scored is None:
             return None
         validation = None
         if self._task.chooses_thresholds:
-            validation = scored if part == "validation" else self._seen("validation", model, round_number)
+            validation = scored if part == "validation" else self._score_part("validation", model, round_number)
         return self._task.assessment(scored, Draws(self._seed).numpy("resampling"), validation)
 
     def examples(self, model: ModelBytes, round_number: int) -> NDArray[np.uint8] | None:
@@ -376,7 +376,7 @@ class TorchServerLearner:
             raise self._not_finite("validation", round_number)
         return self._task.examples(maps.pixels, maps.labels, maps.maps)
 
-    def _seen(self, part: Literal["test", "validation"], model: ModelBytes, round_number: int) -> Scored | None:
+    def _score_part(self, part: Literal["test", "validation"], model: ModelBytes, round_number: int) -> Scored | None:
         """Return what a model makes of a part's images, for an assessment; None where it is not scored on them."""
         images = self._scored[part]
         known = part == "test" and not self._task.gives_maps
@@ -398,13 +398,13 @@ class TorchServerLearner:
         evaluated = self._task.evaluate(images.labels, outputs.activated)
         metrics = {LOSS: outputs.loss, **checked_metrics(self._task, "evaluate", evaluated)}
         tally = checked_arrays(self._task, "tally", self._task.tally(images.labels, outputs.activated))
-        shown = self._drawn(part, len(images.labels))
+        shown = self._draw(part, len(images.labels))
         coloured = self._task.true_and_predicted(images.labels[shown], outputs.activated[shown])
         embeddings = np.column_stack([coloured, outputs.features])
         layer = self._pictured.layer if self._pictured and part == "validation" else ""
         return Report(metrics, tally, embeddings.astype(np.float32), layer)
 
-    def _drawn(self, part: str, count: int) -> NDArray[np.int64]:
+    def _draw(self, part: str, count: int) -> NDArray[np.int64]:
         """Return the images of a part whose embeddings a report carries, ascending."""
         most = self._pictured.images if self._pictured and part == "validation" else EMBEDDED_IMAGES
         return np.sort(Draws(self._seed).numpy("embeddings").permutation(count)[:most])
@@ -444,10 +444,10 @@ class TorchServerLearner:
         scored, loss, finite = scored_maps(network, views, task, images.indices, images.labels, in_full=in_full)
         if not finite:
             raise self._not_finite(part, round_number)
-        drawn = images.indices[self._drawn(part, len(images.labels))]
+        drawn = images.indices[self._draw(part, len(images.labels))]
         pictured = self._pictured if part == "validation" else None
         outputs = network.embed if pictured is None else layer_outputs(network, pictured.layer)
-        rows = views.mapped(drawn, lambda i: outputs(views.plain(i)))
+        rows = views.map_batches(drawn, lambda i: outputs(views.plain(i)))
         return _Outputs(scored, loss, rows.float().cpu().numpy())
 
     def _not_finite(self, part: str, round_number: int) -> AnchorageError:
@@ -457,7 +457,7 @@ class TorchServerLearner:
         return AnchorageError(LOSS_NOT_FINITE, message)
 
     def _forward(self, network: Network, images: Labelled, part: str, round_number: int) -> "_Outputs | None":
-        features = images.views.mapped(images.indices, lambda i: network.represent(images.views.plain(i)))
+        features = images.views.map_batches(images.indices, lambda i: network.represent(images.views.plain(i)))
         classifier = self._probe(network, round_number) if self._probed else network.classifier
         if self._probed and not bool(classifier.weight.isfinite().all()):
             return None  # the probe's step is too large for these features, which is no fault of the model
@@ -468,7 +468,7 @@ class TorchServerLearner:
             loss = float(task.loss(logits, images.views.to_device(images.labels)))
         due = (len(images.indices), self._model.num_outputs)
         if activated.shape != due:
-            raise wrong_result(task, "activated", shown(activated), f"numbers of shape {list(due)}")
+            raise wrong_result(task, "activated", describe_value(activated), f"numbers of shape {list(due)}")
         if not np.isfinite(activated).all():
             if bool(logits.isfinite().all()):
                 raise wrong_result(task, "activated", "NaN for finite outputs of the head", "finite numbers")
@@ -476,11 +476,11 @@ class TorchServerLearner:
                 detail = "outputs that are not finite, of a network with finite weights that nobody trained"
                 raise wrong_result(network_of(self._model), "encoder", detail, "an encoder with finite outputs")
             raise self._not_finite(part, round_number)
-        drawn = self._drawn(part, len(images.labels))
+        drawn = self._draw(part, len(images.labels))
         if self._pictured is None or part != "validation":
             return _Outputs(activated, loss, features.cpu().numpy()[drawn])
         outputs = layer_outputs(network, self._pictured.layer)
-        rows = images.views.mapped(images.indices[drawn], lambda i: outputs(images.views.plain(i)))
+        rows = images.views.map_batches(images.indices[drawn], lambda i: outputs(images.views.plain(i)))
         return _Outputs(activated, loss, rows.float().cpu().numpy())
 
     def _is_untrained(self, round_number: int) -> bool:
@@ -492,7 +492,7 @@ class TorchServerLearner:
 
     def _probe(self, network: Network, round_number: int) -> nn.Linear:
         data, views = self._round.needed, self._round.needed.views
-        features = views.mapped(data.indices, lambda i: network.represent(views.plain(i)))
+        features = views.map_batches(data.indices, lambda i: network.represent(views.plain(i)))
         labels = views.to_device(data.labels)
         return linear_probe(features, labels, self._task, Draws(self._seed, round_number))
 
@@ -504,7 +504,7 @@ class TorchServerLearner:
             extra_arrays |= checked_arrays(piece, "travels_beside", piece.travels_beside(layout, model))
         write(self._network, layout, lambda nbytes: buffer, extra_arrays)
         written = ModelBytes.of(layout, buffer)
-        return written if model is None else model.replaced(written)
+        return written if model is None else model.with_tensors(written)
 
 
 def _groups(images: ImageSet | None) -> NDArray[np.int64]:

@@ -97,7 +97,7 @@ class ServerRound:
             if images is not None:
                 images.views.encoded_by(self.network)
 
-    def checked(self, piece: LearningHooks, hook: str, losses: Iterable[Tensor]) -> Iterator[Tensor]:
+    def check_losses(self, piece: LearningHooks, hook: str, losses: Iterable[Tensor]) -> Iterator[Tensor]:
         """Return the losses that a piece's hook returned for the anchors, checked; see `checked_losses`."""
         anchors, network = self.needed, self.network
         return checked_losses(losses, piece, hook, lambda: sample_outputs(network, anchors.views, anchors.indices))

@@ -30,7 +30,7 @@ from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.encoded_views import views_of
-from anchorage.learning.hook_checks import checked, checked_arrays
+from anchorage.learning.hook_checks import check_kind, checked_arrays
 from anchorage.learning.hooks import expect
 from anchorage.learning.loss_checks import checked_losses, suspecting
 from anchorage.learning.map_scores import scored_maps
@@ -187,7 +187,7 @@ class TorchSiloLearner:
                 adaptive = AdaptiveRound(
                     cycle.of(self._silo), task.auxiliary_data, previous_state, lambda: self._validated_on(task.round)
                 )
-                work, progress = adaptive.shortened(work), adaptive.hearing(progress)
+                work, progress = adaptive.shorten(work), adaptive.hearing(progress)
             validation_labels = self._label_validation(task.round, silo_round)
             optimiser = self._optimiser(previous_state, task.round)
             with ExitStack() as stack:
@@ -199,7 +199,7 @@ class TorchSiloLearner:
             if steps:
                 for part in silo_round.parts:
                     part.trained(steps * optimiser.param_groups[0]["lr"])
-            arrays = {**self._carried(silo_round, optimiser, steps), **work.kept(), **validation_labels}
+            arrays = {**self._carry_over(silo_round, optimiser, steps), **work.kept(), **validation_labels}
             if arrays:
                 self._state.keep(task.round, arrays)
             selected, unlabelled = work.selected(), work.samples["unlabelled"]
@@ -209,7 +209,7 @@ class TorchSiloLearner:
             auxiliary = {**silo_round.of_parts("auxiliary", self._announced), **work.auxiliary_data()}
             large = {name: auxiliary.pop(name) for name in self._large if name in auxiliary}
             extra_arrays = silo_round.of_parts("beside") if steps else work.untrained
-            update = self._written(extra_arrays, large, out)
+            update = self._write_update(extra_arrays, large, out)
             checkpoint.forget()
             return Announcement(
                 task.id,
@@ -228,7 +228,7 @@ class TorchSiloLearner:
             self._file, task, lambda: (*begins_from, self._images.arrays()), self._device, self._checkpointing
         )
 
-    def _written(
+    def _write_update(
         self,
         extra_arrays: Mapping[str, NDArray[Any]] | None,
         large: Mapping[str, NDArray[Any]],
@@ -263,22 +263,22 @@ class TorchSiloLearner:
                     piece.load_own_layers(scorer, previous_state)
                 held_out = self._images.held_out
                 return Evaluation(task.id, self._tally(scorer, held_out), len(held_out))
-            _, counts, images = self._validated(scorer, task.round)
+            _, counts, images = self._validate(scorer, task.round)
             return Evaluation(task.id, {} if counts is None else {VALIDATION: counts}, images)
 
     def _tally(self, network: Network, indices: NDArray[np.int64]) -> Tally:
         """Return the task's tally of labelled images."""
         labels = self._images.labels[indices]
         scored = self._scored_maps(network, indices, labels)[0] if self._task.gives_maps else None
-        tally = self._task.tally(labels, self._activated(network, indices)[1] if scored is None else scored)
+        tally = self._task.tally(labels, self._activate(network, indices)[1] if scored is None else scored)
         return checked_arrays(self._task, "tally", tally)
 
-    def _activated(self, network: Network, indices: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
+    def _activate(self, network: Network, indices: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
         """Return the network's outputs for images, float64 [n, outputs], as they are and as the task activates them."""
         views = self._images.views
         if not len(indices):
             return torch.empty(0), np.empty((0, self._run.model.num_outputs))
-        logits = views.mapped(indices, lambda i: network(views.plain(i))).double()
+        logits = views.map_batches(indices, lambda i: network(views.plain(i))).double()
         return logits, self._task.activated(logits).cpu().numpy()
 
     def _scored_maps(self, network: Network, indices: NDArray[np.int64], labels: Labels) -> tuple[NDArray[Any], float]:
@@ -313,7 +313,7 @@ class TorchSiloLearner:
         )
         parts = [(piece, piece.begin(begun)) for piece in self._method.pieces]
         for piece, part in parts:
-            checked(piece, "begin", part, (RoundPart, NoneType), "a RoundPart or None")
+            check_kind(piece, "begin", part, (RoundPart, NoneType), "a RoundPart or None")
         piece_parts = [(piece, part) for piece, part in parts if part is not None]
         return replace(begun, parts=[part for _, part in piece_parts], owners=[piece for piece, _ in piece_parts])
 
@@ -330,7 +330,7 @@ class TorchSiloLearner:
             epochs=self._run.rounds_done(round_number) * self._local.epochs,
             buffers=self._networks.momentum,
         )
-        checked(self._local.optimiser, "build", optimiser, torch.optim.Optimizer, "a torch.optim.Optimizer")
+        check_kind(self._local.optimiser, "build", optimiser, torch.optim.Optimizer, "a torch.optim.Optimizer")
         if self._local.optimiser.persists:
             self._local.optimiser.remember(self._network, optimiser, previous_state)
         return optimiser
@@ -379,7 +379,7 @@ class TorchSiloLearner:
                 devices=self._devices,
             )
 
-    def _carried(
+    def _carry_over(
         self, silo_round: SiloRound, optimiser: torch.optim.Optimizer, steps: int
     ) -> Mapping[str, NDArray[Any]]:
         if not steps:  # an inactive round hands on what there was
@@ -416,28 +416,28 @@ class TorchSiloLearner:
         return true if validation_labels is None else validation_labels
 
     def _score(self, network: Network, round_number: int) -> NDArray[np.int64] | None:
-        return self._validated(network, round_number)[1]
+        return self._validate(network, round_number)[1]
 
     def _validated_on(self, round_number: int) -> tuple[float, NDArray[np.int64] | None]:
         """Validate the network in training, in eval mode."""
         training = self._network.training
         self._network.eval()
-        loss, counts, _ = self._validated(self._network, round_number)
+        loss, counts, _ = self._validate(self._network, round_number)
         self._network.train(training)
         return loss, counts
 
-    def _validated(self, network: Network, round_number: int) -> tuple[float, NDArray[np.int64] | None, int]:
+    def _validate(self, network: Network, round_number: int) -> tuple[float, NDArray[np.int64] | None, int]:
         """Return the task's mean loss on the validation split, 0 without a label there, what the weighting counts of it, and of how many images."""
         labels = self._validation_labels(round_number)
         known = is_known(labels)
         if self._task.gives_maps:
             activated, loss = self._scored_maps(network, self._images.validation[known], labels[known])
         else:
-            logits, activated = self._activated(network, self._images.validation[known])
+            logits, activated = self._activate(network, self._images.validation[known])
             loss = 0.0
         if known.any() and not self._task.gives_maps:
             loss = float(self._task.loss(logits, self._images.views.to_device(labels[known])))
         piece = self._method.weighting
         counts = piece.tally(labels[known], activated)
-        checked(piece, "tally", counts, (np.ndarray, NoneType), "an array of counts, int64, or None")
+        check_kind(piece, "tally", counts, (np.ndarray, NoneType), "an array of counts, int64, or None")
         return loss, counts, int(known.sum())

@@ -19,7 +19,7 @@ from anchorage.api.run import RunDescription
 from anchorage.learning.data.labels import Labels, is_known
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws
-from anchorage.learning.hook_checks import checked, checked_arrays, checked_metrics
+from anchorage.learning.hook_checks import check_kind, checked_arrays, checked_metrics
 from anchorage.learning.hooks import LearningHooks, expect
 from anchorage.learning.local_training import BATCHES, Batching, Labelled, labelled_losses, two_head_losses
 from anchorage.learning.loss_checks import CheckedLoss, checked_losses, sample_outputs
@@ -193,17 +193,17 @@ class SiloRound:
         """
         method = self.method
         if (asked := method.server_training.silo_work(self)) is not None:
-            return self._checked(method.server_training, "silo_work", asked)
+            return self._check_work(method.server_training, "silo_work", asked)
         for piece in (method.self_supervised, method.input_mixing, method.second_head, method.pseudo_labels):
             if (work := piece.objective(self)) is not None:
-                return self._checked(piece, "objective", work)
-        return self._checked(method.local_loss, "round_loss", self._supervised())
+                return self._check_work(piece, "objective", work)
+        return self._check_work(method.local_loss, "round_loss", self._supervised_work())
 
-    def _checked(self, piece: LearningHooks, hook: str, work: Work) -> Work:
+    def _check_work(self, piece: LearningHooks, hook: str, work: Work) -> Work:
         """Return the work of a piece's hook with checks of what it yields and returns."""
-        checked(piece, hook, work, Work, "a Work or None")
-        checked(piece, f"{hook}, as Work.steps,", work.steps, int, "a number of steps")
-        checked(piece, f"{hook}, as Work.losses,", work.losses, Iterable, "an iterator of losses")
+        check_kind(piece, hook, work, Work, "a Work or None")
+        check_kind(piece, f"{hook}, as Work.steps,", work.steps, int, "a number of steps")
+        check_kind(piece, f"{hook}, as Work.losses,", work.losses, Iterable, "an iterator of losses")
         return replace(
             work,
             losses=checked_losses(work.losses, piece, hook, self.sample_outputs),
@@ -240,7 +240,7 @@ class SiloRound:
         """Return outputs of the network as it is, of a few images."""
         return sample_outputs(self.network, self.images.views, self.images.train)
 
-    def _supervised(self) -> Work:
+    def _supervised_work(self) -> Work:
         """Return the losses of labelled images; no step where the silo has no label (methods reference, 6.1)."""
         batching, count = self.batching(), len(self.images.labelled)
         steps = batching.steps(count)
@@ -248,7 +248,7 @@ class SiloRound:
         if not steps:
             return Work(iter(()), 0, samples)
         contrast = self.method.regulariser.contrast(self)
-        checked(self.method.regulariser, "contrast", contrast, (tuple, NoneType), "a pair of functions or None")
+        check_kind(self.method.regulariser, "contrast", contrast, (tuple, NoneType), "a pair of functions or None")
         if contrast is None:
             maps = self.network.gives_maps  # whose Dice is of a whole batch
             plain = self.method.local_loss.per_image and not self.method.pseudo_labels.strong_views_too and not maps
@@ -319,14 +319,14 @@ class SiloRound:
         steps = max(
             batching.steps(len(self.images.unlabelled) if pseudo_labelled is None else pseudo_labelled), labelled
         )
-        return (self._together(self._cycled(steps), losses) if labelled else losses), steps
+        return (self._together(self._cycle_losses(steps), losses) if labelled else losses), steps
 
     @property
     def listeners(self) -> list[RoundPart]:
         """Those parts that look at pseudo-labels and features of the received model."""
         return [part for part in self.parts if part.wants_pseudo_labels]
 
-    def _cycled(self, steps: int) -> Iterator[Tensor]:
+    def _cycle_losses(self, steps: int) -> Iterator[Tensor]:
         batching = self.batching()
         once = batching.in_pass(len(self.images.labelled))
         enough = Batching(-(-steps // once), batching.size, batching.smallest)

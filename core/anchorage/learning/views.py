@@ -141,7 +141,7 @@ class Views:
         for start in range(0, len(indices), EVALUATION_BATCH):
             yield self.to_device(indices[start : start + EVALUATION_BATCH])
 
-    def mapped(self, indices: NDArray[np.int64], function: Callable[[Tensor], Tensor]) -> Tensor:
+    def map_batches(self, indices: NDArray[np.int64], function: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply a function of a batch of indices to all of them, without gradients; results joined along the first axis."""
         with torch.no_grad():
             return torch.cat([function(batch) for batch in self.over(indices)])
@@ -184,7 +184,7 @@ class PlainViews(Views):
         return self.plain(indices)
 
 
-def grouped(batches: Iterable[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:
+def group_batches(batches: Iterable[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:
     """Put neighbouring batches together as long as they have at most so many images, or it is one batch."""
     group: list[NDArray[np.int64]] = []
     held = 0

@@ -58,22 +58,22 @@ class VolumeViews(Views):
         `labels` only stand for the masks, which are read with the values.
         """
         values, masks = self._patches(indices, generator)
-        return self._augmentation.normalise(self._changed(values, kind, generator).to(self.device)), masks.to(
+        return self._augmentation.normalise(self._change(values, kind, generator).to(self.device)), masks.to(
             self.device
         )
 
     def _patches(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return random patches of volumes, values in 0 … 1, and their masks, mirrored where that is asked for."""
         drawn = [
-            volume.patch(self._drawn(volume, generator), self._volume.voxels)
+            volume.patch(self._draw(volume, generator), self._volume.voxels)
             for volume in map(self._volumes.volume, indices.tolist())
             for _ in range(self.per_image)
         ]
         values = levels(torch.from_numpy(np.stack([patch for patch, _ in drawn])))
         masks = torch.from_numpy(np.stack([mask for _, mask in drawn]))
-        return _mirrored(values, masks, generator) if self._volume.flips == "Random" else (values, masks)
+        return _mirror(values, masks, generator) if self._volume.flips == "Random" else (values, masks)
 
-    def _changed(self, values: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
+    def _change(self, values: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
         """Return values in 0 … 1 with another contrast and brightness for each patch."""
         shape = (len(values), 1, 1, 1, 1)
         gain = uniform(1 - GAIN[kind], 1 + GAIN[kind], shape, generator)
@@ -83,7 +83,7 @@ class VolumeViews(Views):
     def pair(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return random patches as they are, and the same with strong changes of contrast and brightness, both as of `with_labels`."""
         values, _ = self._patches(indices, generator)
-        changed = self._changed(values, "strong", generator)
+        changed = self._change(values, "strong", generator)
         return self._augmentation.normalise(values.to(self.device)), self._augmentation.normalise(
             changed.to(self.device)
         )
@@ -109,7 +109,7 @@ class VolumeViews(Views):
         """Distance of neighbouring voxels, mm."""
         return self._volume.millimetres
 
-    def _drawn(self, volume: StoredVolume, generator: torch.Generator) -> Place:
+    def _draw(self, volume: StoredVolume, generator: torch.Generator) -> Place:
         """Draw where a patch begins: anywhere, or around a voxel of a foreground class."""
         patch, sides = self._volume.voxels, volume.shape[1:]
         on_foreground = float(uniform(0, 1, (1,), generator)) < float(self._volume.foreground_share)
@@ -138,7 +138,7 @@ def _middle(volume: StoredVolume, patch: Place) -> Place:
     return _within([(side - patch_side) // 2 for side, patch_side in zip(sides, patch, strict=True)], sides, patch)
 
 
-def _mirrored(values: Tensor, masks: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _mirror(values: Tensor, masks: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Mirror patches [n, channels, x, y, z] and masks [n, x, y, z] along each axis, half of them."""
     for axis in (1, 2, 3):
         chosen = integers(2, (len(values),), generator).bool()

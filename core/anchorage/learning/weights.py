@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
-from anchorage.learning.hook_checks import checked
+from anchorage.learning.hook_checks import check_kind
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, TRAVELLING, Network
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
@@ -31,7 +31,7 @@ def down_layout(network: Network, method: TrainingMethod) -> Layout:
     """Return the layout of the global model as it travels down: the network's tensors, and what pieces send beside them."""
     layout = layout_of(network)
     for piece in method.pieces:
-        layout = checked(piece, "down_layout", piece.down_layout(layout, network), Layout, "a Layout")
+        layout = check_kind(piece, "down_layout", piece.down_layout(layout, network), Layout, "a Layout")
     return layout.freeze(network.frozen)
 
 
@@ -42,7 +42,7 @@ def up_layout(down: Layout, method: TrainingMethod) -> Layout:
     """
     layout = down.select(t.name for t in down.trainable.tensors if not t.name.startswith(ANCHOR_HEAD))
     for piece in method.pieces:
-        layout = checked(piece, "up_layout", piece.up_layout(layout, method.resolved), Layout, "a Layout")
+        layout = check_kind(piece, "up_layout", piece.up_layout(layout, method.resolved), Layout, "a Layout")
     return layout
 
 

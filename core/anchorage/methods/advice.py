@@ -9,11 +9,11 @@ from anchorage.methods.preset import Preset
 
 def advice_of(preset: Preset) -> str:
     """Return the words on a preset: its own, as another package's has them, or those of the bundled file; empty where there are none."""
-    return preset.advice or _written().get(preset.name, "")
+    return preset.advice or _read_sections().get(preset.name, "")
 
 
 @cache
-def _written() -> Mapping[str, str]:
+def _read_sections() -> Mapping[str, str]:
     """Return the sections of ``advice.md`` by the methods in their headings; the lines of a paragraph are joined."""
     _, *sections = files("anchorage.methods").joinpath("advice.md").read_text("utf-8").split("\n## ")
     advice: dict[str, str] = {}

@@ -78,7 +78,7 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
         *_unmet(plan),
         *_of_maps(plan),
         *of_volumes(plan),
-        *_contradicted(plan),
+        *_find_contradictions(plan),
         *_of_labels(plan),
         *_of_protocol(plan),
         *_of_steps(plan),
@@ -109,7 +109,7 @@ def _of_maps(plan: Plan) -> Iterator[Mistake]:
         return
     if not getattr(PIECES["augmentation", model.augmentation], "moves_masks", False):
         fitting = ", ".join(
-            name for name, kind in PIECES.known("augmentation").items() if getattr(kind, "moves_masks", False)
+            name for name, kind in PIECES.list_loaded("augmentation").items() if getattr(kind, "moves_masks", False)
         )
         message = f"found {model.augmentation}, whose views masks cannot follow; choose one of {fitting}"
         yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "model", "augmentation"), message)
@@ -128,7 +128,7 @@ def _of_maps(plan: Plan) -> Iterator[Mistake]:
 
 def _networks(*, maps: bool) -> Iterator[str]:
     """Yield names of networks that give maps, or vectors: all of the former, some of the latter."""
-    for name, kind in PIECES.known("network").items():
+    for name, kind in PIECES.list_loaded("network").items():
         if not name.endswith("/") and network_called(name).gives_maps == maps:
             yield name
         elif maps and issubclass(kind, NetworkKind):
@@ -166,7 +166,9 @@ def _unmet(plan: Plan) -> Iterator[Mistake]:
     for piece in plan.method.pieces():
         if piece.tasks is not None and task not in piece.tasks:
             fitting = [
-                name for name, kind in PIECES.known(piece.slot).items() if kind.tasks is None or task in kind.tasks
+                name
+                for name, kind in PIECES.list_loaded(piece.slot).items()
+                if kind.tasks is None or task in kind.tasks
             ]
             served = " and ".join(sorted(piece.tasks))
             message = (
@@ -178,7 +180,7 @@ def _unmet(plan: Plan) -> Iterator[Mistake]:
                 yield Mistake(need.failure, need.path or piece.path, need.message)
 
 
-def _contradicted(plan: Plan) -> Iterator[Mistake]:
+def _find_contradictions(plan: Plan) -> Iterator[Mistake]:
     """Yield what pieces find wrong with their own options, and a local loss that nothing reads."""
     for piece in plan.method.pieces():
         yield from piece.check(plan)

@@ -115,7 +115,7 @@ def make_card(
         best=_with_validation(best, history),
         simulated=simulated,
         measurable=measured_alone(spec),
-        unlabelled=_unlabelled(run),
+        unlabelled=_unlabelled_use(run),
         labelled_share=float(weighting.labelled_share) if isinstance(weighting, TwoHalves) else None,
         scored_patients=_scored_patients(spec, run),
         **_choice(last.metrics),
@@ -177,8 +177,8 @@ def _traffic(run: RunDescription, history: Sequence[RoundRecord]) -> Traffic:
     return Traffic(
         bytes_up=sum(record.bytes_up for record in history),
         bytes_down=sum(record.bytes_down for record in history),
-        up=_sent(up),
-        down=_sent(down),
+        up=_sent_arrays(up),
+        down=_sent_arrays(down),
     )
 
 
@@ -192,11 +192,11 @@ def _silos(study: Study, run: RunDescription, history: Sequence[RoundRecord]) ->
         name: next((part.labels for part in reversed(of) if part.labels), "") for name, of in parts.items()
     }
     labels: dict[str, str] = {**reported_labels, **{silo.metadata.name: silo.spec.labels for silo in study.silos}}
-    missed = _missed(study, run, history)
+    missed = _count_missed(study, run, history)
     return tuple(_silo(name, labels[name], records, missed.get(name)) for name, records in parts.items())
 
 
-def _missed(study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> Mapping[str, int]:
+def _count_missed(study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> Mapping[str, int]:
     """Return for every silo in how many rounds it was to take part and did not; empty where rounds do not wait for silos.
 
     A silo that is away is not asked any more: where every silo takes part in every round, it misses those rounds, too, from its
@@ -255,7 +255,7 @@ def _choice(metrics: Mapping[str, float]) -> dict[str, Any]:
     return {"chosen_from": recipe_scores, "chosen": SEVERAL[int(metrics[GUESSES_CHOSEN])].name} if recipe_scores else {}
 
 
-def _unlabelled(run: RunDescription) -> Literal["Unused", "PseudoLabelled", "Used"]:
+def _unlabelled_use(run: RunDescription) -> Literal["Unused", "PseudoLabelled", "Used"]:
     """Return what the methods of a run make of images without labels."""
     if Fact.PSEUDO_LABELS in run.method.facts():
         return "PseudoLabelled"
@@ -276,7 +276,7 @@ def _scored_patients(spec: FederationSpec, run: RunDescription) -> int | None:
     return len(base64.b64decode(run.held_out.groups)) // PATIENT_DIGEST_BYTES
 
 
-def _sent(arrays: Sequence[AuxiliaryArray]) -> tuple[Sent, ...]:
+def _sent_arrays(arrays: Sequence[AuxiliaryArray]) -> tuple[Sent, ...]:
     unique = {array.name: array for array in arrays}
     return tuple(Sent(name=array.name, shape=array.shape, meaning=array.meaning) for array in unique.values())
 

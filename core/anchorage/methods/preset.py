@@ -88,7 +88,9 @@ class Preset:
     def tasks(self) -> tuple[str, ...]:
         """Names of this package's tasks that it serves."""
         known = {
-            name: kind for name, kind in PIECES.known("task").items() if "." not in name and issubclass(kind, Task)
+            name: kind
+            for name, kind in PIECES.list_loaded("task").items()
+            if "." not in name and issubclass(kind, Task)
         }
         return tuple(name for name, task in known.items() if self.serves(task))
 

@@ -55,7 +55,7 @@ class WeightsFolder:
     def __init__(self, data_root: Path) -> None:
         self.folder = data_root / WEIGHTS_CLAIM
 
-    def listed(self) -> tuple[PretrainedWeights, ...]:
+    def entries(self) -> tuple[PretrainedWeights, ...]:
         """Return what is there, in the order of its networks and names.
 
         Raises
@@ -86,13 +86,13 @@ class WeightsFolder:
         AnchorageError
             WEIGHTS_UNUSABLE: there are none of this name.
         """
-        for entry in self.listed():
+        for entry in self.entries():
             if (entry.network, entry.name) == (network, name):
                 return entry
         detail = f"{self.folder} has no weights {name} of {network}"
         raise AnchorageError(WEIGHTS_UNUSABLE, f"{detail}; {self._get(network, name)}")
 
-    def checked(self, entry: PretrainedWeights) -> Path:
+    def verify(self, entry: PretrainedWeights) -> Path:
         """Return the file of an entry, which was found to have its digest.
 
         Raises
@@ -119,7 +119,7 @@ class WeightsFolder:
             The folder cannot be written, or its index cannot be understood.
         """
         entry = PretrainedWeights(network=network, name=name, source=source, digest=digest_of(file))
-        others = [one for one in self.listed() if (one.network, one.name) != (network, name)]
+        others = [one for one in self.entries() if (one.network, one.name) != (network, name)]
         entries = sorted([*others, entry], key=lambda one: (one.network, one.name))
         with storage_errors("keep the weights", self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def initial_of(spec: FederationSpec, data_root: Path) -> Path | None:
     """
     if spec.model.weights is not None:
         folder = WeightsFolder(data_root)
-        return folder.checked(folder.find(spec.model.network, spec.model.weights))
+        return folder.verify(folder.find(spec.model.network, spec.model.weights))
     if spec.model.initial is None:
         return None
     file = data_root / spec.model.initial

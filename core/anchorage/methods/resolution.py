@@ -6,7 +6,7 @@ from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import UNKNOWN_METHOD
 from anchorage.api.method import MethodSpec, ResolvedMethod
-from anchorage.api.mistakes import meant
+from anchorage.api.mistakes import suggest
 from anchorage.api.piece import Piece
 from anchorage.api.task import Task
 from anchorage.methods.registry import PRESETS
@@ -32,7 +32,7 @@ def resolve(spec: MethodSpec, task: Task | None = None) -> ResolvedMethod:
         raise AnchorageError(UNKNOWN_METHOD, unknown_method(spec.name))
     preset = PRESETS[spec.name].slots_of(task)
     overridden = {field: getattr(spec, field) for field in spec.model_fields_set - {"name"}}
-    return preset.model_copy(update={f: _merged(getattr(preset, f), v) for f, v in overridden.items() if v is not None})
+    return preset.model_copy(update={f: _merge(getattr(preset, f), v) for f, v in overridden.items() if v is not None})
 
 
 def unknown_method(name: str) -> str:
@@ -40,15 +40,15 @@ def unknown_method(name: str) -> str:
     if variant := variants().get(name):
         return f"found {name!r}, which is a variant of {variant.method['name']} and written {variant.written}"
     known = sorted(PRESETS)
-    return f"found {name!r}, {meant(name, known, cutoff=0.85)}allowed are {', '.join(known)}"
+    return f"found {name!r}, {suggest(name, known, cutoff=0.85)}allowed are {', '.join(known)}"
 
 
-def _merged(base: D, override: D) -> D:
+def _merge(base: D, override: D) -> D:
     """Return the override over the base, field by field; a piece of another kind replaces the base."""
     if isinstance(base, Piece) and type(base) is not type(override):
         return override
     changes: dict[str, Any] = {}
     for field in override.model_fields_set:
         value, before = getattr(override, field), getattr(base, field)
-        changes[field] = _merged(before, value) if isinstance(value, Document) and before is not None else value
+        changes[field] = _merge(before, value) if isinstance(value, Document) and before is not None else value
     return base.model_copy(update=changes)

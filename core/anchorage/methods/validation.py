@@ -7,7 +7,7 @@ from typing import Any
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import Study, read_federation
 from anchorage.api.mistakes import DocumentError
-from anchorage.api.objects import named, read_objects
+from anchorage.api.objects import add_silo_name, read_objects
 from anchorage.methods.checks import check
 
 
@@ -31,7 +31,7 @@ def validate_study(path: Path, overrides: Sequence[str] = (), silos: int | None 
     reading = read_federation(path, overrides, silos)
     mistakes = list(reading.mistakes)
     if reading.study is not None:
-        mistakes += map(reading.study.located, check(reading.study.federation, reading.study.silos))
+        mistakes += map(reading.study.add_place, check(reading.study.federation, reading.study.silos))
     if reading.study is None or mistakes:
         raise DocumentError(mistakes)
     return reading.study
@@ -59,7 +59,7 @@ def validate_documents(
     reading = read_objects(federation, silos)
     mistakes, members = list(reading.mistakes), [silo for silo in reading.silos if silo is not None]
     if reading.federation is not None and len(members) == len(silos):
-        mistakes += [named(mistake, silos) for mistake in check(reading.federation, members)]
+        mistakes += [add_silo_name(mistake, silos) for mistake in check(reading.federation, members)]
     if mistakes or reading.federation is None:
         raise DocumentError(mistakes)
     return reading.federation, tuple(members)

@@ -41,7 +41,7 @@ def of_volumes(plan: Plan) -> Iterator[Mistake]:
 
 def _networks() -> Iterator[str]:
     """Yield the names of networks that take volumes."""
-    for name, kind in PIECES.known("network").items():
+    for name, kind in PIECES.list_loaded("network").items():
         members = kind.members if issubclass(kind, NetworkKind) else ()
         names = [name + member for member in members] if name.endswith("/") else [name]
         yield from (each for each in names if network_called(each).takes_volumes)

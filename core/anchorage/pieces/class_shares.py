@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anchorage.learning.silo_round import SiloRound
 
 
-def declared() -> Sequence[AuxiliaryArray]:
+def declare_arrays() -> Sequence[AuxiliaryArray]:
     """Return what travels beside the model for them."""
     return (
         AuxiliaryArray("prior", "[C] float64", "class shares of all silos' labelled or counted images"),

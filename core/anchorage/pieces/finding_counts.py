@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SILO_COUNTS, ALL = "finding_counts", "all_finding_counts"
 
 
-def declared() -> Sequence[AuxiliaryArray]:
+def declare_arrays() -> Sequence[AuxiliaryArray]:
     """Return what travels beside the model for them."""
     return (
         AuxiliaryArray(ALL, "[2, L] int64", "labelled images of all silos without each finding, and with it"),
@@ -31,7 +31,7 @@ def declared() -> Sequence[AuxiliaryArray]:
     )
 
 
-def counted(labels: Labels) -> NDArray[np.int64]:
+def count_findings(labels: Labels) -> NDArray[np.int64]:
     """Count the images of [n, L] without each finding, and with it, int64 [2, L]; what is uncertain or unknown is neither."""
     return np.stack([(labels == 0).sum(0), (labels == 1).sum(0)]).astype(np.int64)
 
@@ -43,7 +43,7 @@ class FindingCounts(RoundPart):
 
     def __init__(self, silo_round: SiloRound) -> None:
         images = silo_round.images
-        self._counts = counted(images.labels[images.labelled])
+        self._counts = count_findings(images.labels[images.labelled])
 
     def auxiliary(self) -> AuxiliaryData:
         """Return ``finding_counts``, int64 [2, L]."""

@@ -111,5 +111,5 @@ class SiloBuffers(MemoryBuffers):
 
     def forget(self, task: str) -> None:
         """Let go of an update that will not be asked for any more."""
-        if self.kept(task) is not None:
+        if self.find_announcement(task) is not None:
             self._spare.give(self.hand_over())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from anchorage.api.data import DataSection
 from anchorage.api.model import ModelDescription
 from anchorage.engine.store.durable import storage_errors
-from anchorage.learning.data import Choice, ImageSet, Pools, assembled, decoded
+from anchorage.learning.data import Choice, ImageSet, Pools, assemble, decode_listing
 from anchorage.learning.data.fingerprints import Fingerprint
 from anchorage.learning.data.listing import Channels, Series, Source, file_and_frame
 from anchorage.learning.data.report import Findings
@@ -40,7 +40,7 @@ class DecodedImages:
         self._cache: OrderedDict[Hashable, tuple[Pictures, Findings]] = OrderedDict()
 
     def of(self, choice: Choice, model: ModelDescription, folder: Path) -> tuple[Pictures, Findings]:
-        """Return what `anchorage.learning.data.decoded` does, mapped to a file in this folder.
+        """Return what `anchorage.learning.data.decode_listing` does, mapped to a file in this folder.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class DecodedImages:
             model.volume,
         )
         if key not in self._cache:
-            pixels, findings = decoded(choice.given(), model, folder / "volumes")
+            pixels, findings = decode_listing(choice.labelled_listing(), model, folder / "volumes")
             self._cache[key] = _map(pixels, folder) if isinstance(pixels, np.ndarray) else pixels, findings
             self._nbytes += pixels.nbytes
             while self._nbytes > self._most and len(self._cache) > 1:
@@ -159,7 +159,7 @@ class SharedImages:
         key = section.model_dump_json(), labelled
         if key not in self._sets:
             choice = self._pools.choose(section, self._root, self._task, self._seed, labelled)
-            images, _, truth = assembled(choice, section, *self._decoded.of(choice, self._model, self._folder))
+            images, _, truth = assemble(choice, section, *self._decoded.of(choice, self._model, self._folder))
             self._recognise(section, images)
             self._sets[key] = images, truth
         return self._sets[key]

@@ -43,11 +43,11 @@ class _Host:
             updates.append(np.empty(nbytes, np.uint8))
             return updates[-1]
 
-        def trained() -> tuple[Announcement, Bytes | None]:
+        def train() -> tuple[Announcement, Bytes | None]:
             announcement = self._learners(silo).train(task, model, out, lambda done, total: 0)
             return announcement, updates[-1] if announcement.update else None
 
-        return self._attempt(trained)
+        return self._attempt(train)
 
     def evaluate(self, silo: str, task: Task, model: Bytes) -> Any:
         """Return the evaluation."""

@@ -75,7 +75,7 @@ class Trials:
         return self.spent < self.seconds
 
     @contextmanager
-    def timed(self) -> Iterator[list[float]]:
+    def time_block(self) -> Iterator[list[float]]:
         """Cut the trainings of the block, and put into the list how long it would have taken."""
         begun, durations = clock(), list[float]()
         with trial(self.training_seconds, least=2 if self.seconds else 1) as cutting:
@@ -158,7 +158,7 @@ class RehearsedLearners:
         begun = clock()
         learner = self._learners(silo)
         trials.spent += clock() - begun  # images are read
-        with trials.timed() as seconds:
+        with trials.time_block() as seconds:
             result, steps = earnest(learner)
         done = _Done(silo, seconds[0], steps, result, known.times + 1 if known else 1)
         trials.note_silo(silo, task.round, done.seconds)
@@ -195,13 +195,13 @@ class _Rehearsed:
         """Train in earnest, cut short, or announce again what was announced for a task of this kind."""
         total = 0
 
-        def said(done: int, of: int) -> int:
+        def hear_progress(done: int, of: int) -> int:
             nonlocal total
             total = of
             return progress(done, of)
 
         done, fresh = self.learners.work(
-            self.silo, task, lambda learner: (learner.train(task, model, out, said), total)
+            self.silo, task, lambda learner: (learner.train(task, model, out, hear_progress), total)
         )
         progress(done.steps, done.steps)
         announcement: Announcement = done.result
@@ -231,7 +231,7 @@ class _Rehearsed:
         layout = next((known for known in (down, without_beside(down)) if known.digest == task.model.layout), down)
         received, share = read_arrays(layout, model), 1 + generator(0, self.silo, task.round).random()
         empty = {t.name: np.zeros(t.shape, array_dtype(t.dtype)) for t in up.tensors if t.name not in received}
-        return {t.name: moved({**received, **empty}[t.name], share) for t in up.tensors}
+        return {t.name: move_numbers({**received, **empty}[t.name], share) for t in up.tensors}
 
     def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Score in earnest, or answer as before."""
@@ -265,7 +265,7 @@ class RehearsedServer:
         return self._begin(lambda: self._learner.adopt(model))
 
     def _begin(self, begin: Callable[[], ModelBytes]) -> ModelBytes:
-        with self._trials.timed() as seconds:
+        with self._trials.time_block() as seconds:
             model = begin()
         self._trials.note_server(0, seconds[0])
         return model
@@ -286,8 +286,8 @@ class RehearsedServer:
         if not metrics:
             return model, metrics
         part = model.trainable
-        arrays = {name: moved(array) for name, array in part.arrays().items()}
-        return model.replaced(ModelBytes.from_arrays(part.layout, arrays)), metrics
+        arrays = {name: move_numbers(array) for name, array in part.arrays().items()}
+        return model.with_tensors(ModelBytes.from_arrays(part.layout, arrays)), metrics
 
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
         """Score on the validation images, or answer as before."""
@@ -296,7 +296,7 @@ class RehearsedServer:
 
     def test(self, model: ModelBytes, round_number: int) -> Report:
         """Score on the test images, once."""
-        with self._trials.timed() as seconds:
+        with self._trials.time_block() as seconds:
             report = self._learner.test(model, round_number)
         self._trials.testing += seconds[0]
         return report
@@ -312,7 +312,7 @@ class RehearsedServer:
         """Do something in earnest, a few times, else take what came out last."""
         times, seconds, result = self._done.get(what, (0, 0.0, None))
         if times == 0 or (times < TIMES and self._trials.goes_on):
-            with self._trials.timed() as durations:
+            with self._trials.time_block() as durations:
                 result = earnest()
             times, seconds = times + 1, durations[0]
             self._done[what] = times, seconds, result
@@ -338,7 +338,7 @@ def _accepting(announcement: Announcement, unlabelled: int) -> Announcement:
     )
 
 
-def moved(array: NDArray[Any], share: float = 1.0) -> NDArray[Any]:
+def move_numbers(array: NDArray[Any], share: float = 1.0) -> NDArray[Any]:
     """Return an array of the same shape and dtype, every number of it a little larger: variances stay variances."""
     step = share * 1e-6 * (np.abs(array) + 1e-3) if array.dtype.kind == "f" else 1
     return np.asarray(array + step, array.dtype)

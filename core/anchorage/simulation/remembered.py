@@ -141,11 +141,11 @@ class RememberedLearner:
         steps: list[tuple[int, int]] = []
         written: list[Bytes] = []
 
-        def heard(done: int, total: int) -> int:
+        def hear_progress(done: int, total: int) -> int:
             steps.append((done, total))
             return progress(done, total)
 
-        def given(nbytes: int) -> Bytes:
+        def give_buffer(nbytes: int) -> Bytes:
             written.append(out(nbytes))
             return written[-1]
 
@@ -153,7 +153,7 @@ class RememberedLearner:
             self._results.write(self._silo, task, {**arrays, "steps": np.array(steps, np.int64).reshape(-1, 2)})
 
         try:
-            announcement = self._learner.train(task, model, given, heard)
+            announcement = self._learner.train(task, model, give_buffer, hear_progress)
         except AnchorageError as error:
             keep(failure=_array(f"{error.code} {error.message}".encode()))
             raise
@@ -162,7 +162,7 @@ class RememberedLearner:
         return announcement
 
 
-def remembered(learners: Learners, results: Results) -> Learners:
+def remember(learners: Learners, results: Results) -> Learners:
     """Return learners that calculate nothing twice."""
     return lambda silo: RememberedLearner(silo, learners(silo), results)
 

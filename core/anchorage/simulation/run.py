@@ -31,7 +31,7 @@ from anchorage.simulation.images import FINGERPRINTS, DecodedImages, SharedImage
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.ray_silos import RayLearners
-from anchorage.simulation.remembered import Results, remembered
+from anchorage.simulation.remembered import Results, remember
 from anchorage.simulation.silos import Learners, LocalLearners, SimulatedSilos, naming, section_of
 from anchorage.simulation.speeds import Speeds
 from anchorage.simulation.timed_link import TimedLink
@@ -125,7 +125,7 @@ class Simulation:
                 silos_folder, ignore_errors=True
             )  # what silos kept in an attempt that is not gone on from must not be found
         learners_of = self._silo_learners(ray, data_root.resolve(), device, at_once, images)
-        self._learners = learners_of if results is None else remembered(learners_of, results)
+        self._learners = learners_of if results is None else remember(learners_of, results)
 
     def _open_store(self, state: Path, resume: bool) -> tuple[RoundStore, Results | None]:
         """Return where rounds are kept, and what silos of an asynchronous federation that is played again had calculated."""

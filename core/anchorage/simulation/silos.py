@@ -18,7 +18,7 @@ from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.secure_silo import FixedPointSilo
 from anchorage.engine.silo import SiloWorker
-from anchorage.engine.stages import staged
+from anchorage.engine.stages import stage_learner
 from anchorage.engine.store import SpareUpdates
 from anchorage.learning.data.held_out import trainable
 from anchorage.learning.device import find_device
@@ -136,7 +136,7 @@ class LocalLearners:
                 embeddings=self._images.embeddings,
             )
 
-        return staged(self._run, build), images.images.nbytes + LEARNER_BYTES
+        return stage_learner(self._run, build), images.images.nbytes + LEARNER_BYTES
 
     def _networks_of(self, run: RunDescription) -> Networks:
         """Return the networks of a stage; those of another one are given up."""

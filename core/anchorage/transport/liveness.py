@@ -29,7 +29,7 @@ class LivenessRegistry:
         with self._lock:
             self._due.pop(part, None)
 
-    def stuck(self) -> str:
+    def describe_overdue(self) -> str:
         """Return the parts that missed their deadline, one line; empty if there are none."""
         now = self._clock()
         with self._lock:

@@ -200,14 +200,14 @@ class Session:
         clock = self._exchange._clock
         pace = Pace(chunks, clock.now())
 
-        def moved(nbytes: int) -> None:
+        def count_moved(nbytes: int) -> None:
             with self._exchange._changed:
                 pace.move(nbytes, clock.now())
 
         with self._while_open():
             self._transfers[cancel] = pace
         try:
-            yield moved
+            yield count_moved
         finally:
             with self._exchange._changed:
                 del self._transfers[cancel]

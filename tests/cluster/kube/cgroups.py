@@ -18,8 +18,8 @@ def is_unified() -> bool:
 
 def hierarchies() -> list[Path]:
     """Return every mounted hierarchy in which this process may make groups: one in version 2, one per controller before."""
-    found = [ROOT] if is_unified() else [path for path in sorted(ROOT.glob("*")) if (path / "cgroup.procs").exists()]
-    return [path for path in found if os.access(path / "cgroup.procs", os.W_OK)]
+    roots = [ROOT] if is_unified() else [path for path in sorted(ROOT.glob("*")) if (path / "cgroup.procs").exists()]
+    return [path for path in roots if os.access(path / "cgroup.procs", os.W_OK)]
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class ControlGroup:
 
     def processes(self) -> list[int]:
         """Return the ids of all processes in it or below."""
-        found = []
+        groups = []
         for file in self._tracked().rglob("cgroup.procs"):
             try:
-                found += [int(line) for line in file.read_text().split()]
+                groups += [int(line) for line in file.read_text().split()]
             except OSError:  # it went while it was looked for
                 continue
-        return found
+        return groups
 
     def kill(self, seconds: float = 20.0) -> None:
         """
@@ -73,10 +73,10 @@ class ControlGroup:
             Some process outlived it.
         """
         deadline = time.monotonic() + seconds
-        while left := self.processes():
+        while processes := self.processes():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the processes {left} of {self.name} do not end")
-            for process in left:
+                raise TimeoutError(f"the processes {processes} of {self.name} do not end")
+            for process in processes:
                 try:
                     os.kill(process, signal.SIGKILL)
                 except ProcessLookupError:

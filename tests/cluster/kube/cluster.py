@@ -113,9 +113,9 @@ class Cluster:
         """Start the process that holds the cluster's mount namespace, in which the machine's folders are the cluster's own."""
         script = ["set -e", "mount --make-rprivate /"]
         for folder in PRIVATE:
-            own = self.folder / "private" / folder.strip("/").replace("/", "-")
-            own.mkdir(parents=True)
-            script.append(f"mkdir -p {folder}; mount --bind '{own}' {folder}")
+            private_folder = self.folder / "private" / folder.strip("/").replace("/", "-")
+            private_folder.mkdir(parents=True)
+            script.append(f"mkdir -p {folder}; mount --bind '{private_folder}' {folder}")
         script.append(f"echo $$ > '{self._keeper}'; exec '{self.components['pause']}'")
         self._spawn("mounts", ["unshare", "--mount", "sh", "-c", "\n".join(script)])
         self._wait("mounts", lambda: self._keeper.exists() and self._keeper.read_text().endswith("\n"))
@@ -204,7 +204,7 @@ class Cluster:
         ProcessLookupError
             There are none.
         """
-        found = []
+        folders = []
         for process in self._group.processes():
             try:
                 words = Path(f"/proc/{process}/cmdline").read_text().split("\0")
@@ -214,10 +214,10 @@ class Cluster:
             if pod and f"HOSTNAME={pod}".encode() not in variables:
                 continue
             if any(each == word or each.endswith(f"/{word}") for each in words):
-                found.append(process)
-        if not found:
+                folders.append(process)
+        if not folders:
             raise ProcessLookupError(f"{word} does not run in {self.name}")
-        return found
+        return folders
 
     def load(self, archive: Path) -> None:
         """Import an image archive into the node."""

@@ -68,10 +68,10 @@ class Components:
 
 def kubernetes_version() -> str:
     """Return the version of Kubernetes that go.mod asks for, such as `1.34.4`."""
-    found = re.search(r"k8s\.io/kubernetes v(\S+)", (SOURCES / "go.mod").read_text())
-    if found is None:
+    match = re.search(r"k8s\.io/kubernetes v(\S+)", (SOURCES / "go.mod").read_text())
+    if match is None:
         raise ValueError(f"{SOURCES / 'go.mod'} requires no k8s.io/kubernetes")
-    return found[1]
+    return match[1]
 
 
 def _compile(folder: Path) -> None:

@@ -53,8 +53,8 @@ class Kubectl:
     def get(self, kind: str, name: str, namespace: str | None = None) -> dict[str, Any] | None:
         """Return one object, or None where there is none."""
         where = ("--namespace", namespace) if namespace else ()
-        found = self("get", kind, name, "--output=json", "--ignore-not-found", *where)
-        return dict(json.loads(found)) if found else None
+        actual = self("get", kind, name, "--output=json", "--ignore-not-found", *where)
+        return dict(json.loads(actual)) if actual else None
 
     def objects(self, kinds: str, namespace: str | None = None, selector: str = "") -> list[dict[str, Any]]:
         """Return the objects of these kinds (comma-separated)."""

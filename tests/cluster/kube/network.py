@@ -59,13 +59,13 @@ class Namespace:
         run("ip", "netns", "add", self.name)
         self.inside("ip", "link", "set", "lo", "up")
         self.inside("ip", "link", "add", BRIDGE, "type", "bridge")
-        own, at_once = self.addresses, ("nodad",) if self.addresses is IPV6 else ()
-        self.inside("ip", "address", "add", f"{own.node}/{own.length}", "dev", BRIDGE, *at_once)
+        addresses, at_once = self.addresses, ("nodad",) if self.addresses is IPV6 else ()
+        self.inside("ip", "address", "add", f"{addresses.node}/{addresses.length}", "dev", BRIDGE, *at_once)
         self.inside("ip", "link", "set", BRIDGE, "up")
         self.inside(
-            "ip", "route", "add", own.services, "dev", BRIDGE
+            "ip", "route", "add", addresses.services, "dev", BRIDGE
         )  # kube-proxy rewrites them; they only need a route
-        forwarding = "net.ipv6.conf.all.forwarding" if own is IPV6 else "net.ipv4.ip_forward"
+        forwarding = "net.ipv6.conf.all.forwarding" if addresses is IPV6 else "net.ipv4.ip_forward"
         self.inside("sysctl", "-qw", f"{forwarding}=1")
 
     def remove(self) -> None:

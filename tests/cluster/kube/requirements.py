@@ -54,8 +54,8 @@ def missing() -> list[str]:
 def _has_go() -> bool:
     if shutil.which("go") is None:
         return False
-    found = re.search(r"go(\d+)\.(\d+)", run("go", "version", check=False))
-    return found is not None and (int(found[1]), int(found[2])) >= GO
+    match = re.search(r"go(\d+)\.(\d+)", run("go", "version", check=False))
+    return match is not None and (int(match[1]), int(match[2])) >= GO
 
 
 def _has_network_namespaces() -> bool:

@@ -32,8 +32,8 @@ class StoreApi:
             raise
 
     def list(self, kind, namespace, labels="", fields=""):
-        found = self._call("list", kind, "", self.store.list, plural(kind), namespace, labels)
-        return (body for body in found if has_fields(fields, body))
+        objects = self._call("list", kind, "", self.store.list, plural(kind), namespace, labels)
+        return (body for body in objects if has_fields(fields, body))
 
     def list_metadata(self, kind, namespace, labels):
         return (body["metadata"] for body in self.list(kind, namespace, labels))

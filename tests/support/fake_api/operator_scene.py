@@ -47,9 +47,15 @@ class Scene:
     def __init__(self, clock, api=None, leadership=None, **more):
         self.clock, self.api, self.attempts = clock, api or StoreApi(), []
         watched = ("study", "other")
-        given = {"images": IMAGES, "listen": "127.0.0.1:0", "resyncSeconds": RESYNC_SECONDS, "watch": watched, **more}
+        operator_settings = {
+            "images": IMAGES,
+            "listen": "127.0.0.1:0",
+            "resyncSeconds": RESYNC_SECONDS,
+            "watch": watched,
+            **more,
+        }
         self.metrics, self.over = Metrics(), []
-        settings = OperatorSettings.model_validate(given)
+        settings = OperatorSettings.model_validate(operator_settings)
         self.operator = Operator(settings, self.api, self.metrics, pod=POD, leadership=leadership)
         self.operator._stopped = TurningEvent()
         self.operator._stopped.clock = clock
@@ -105,8 +111,8 @@ class Scene:
 
     def condition(self, name, namespace):
         """Return the reason of a federation's condition Ready."""
-        found = self.api.store.get("federations", namespace, name)["status"]["conditions"]
-        return next(each["reason"] for each in found if each["type"] == "Ready")
+        conditions = self.api.store.get("federations", namespace, name)["status"]["conditions"]
+        return next(each["reason"] for each in conditions if each["type"] == "Ready")
 
     def built(self, namespace="study"):
         return {"derm-server", "a-silo"} <= {

@@ -119,9 +119,9 @@ class World:
         self.resync.run()
         if self.running():
             self.poller.poll(key)
-        again = self.reconciler.reconcile(key)
+        second = self.reconciler.reconcile(key)
         self.clock.advance(6.0)
-        return again
+        return second
 
     def settle(self, looks=8):
         for _ in range(looks):
@@ -163,8 +163,10 @@ class World:
         container = {"name": "server", "ready": True, "restartCount": 0, "state": {"running": {}}}
         conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
         status = {"phase": "Running", "containerStatuses": [container], "conditions": conditions}
-        found = [body for body in self.store.list("statefulsets", "study") if body["metadata"]["name"] == "derm-server"]
-        owners = [{"uid": body["metadata"]["uid"]} for body in found]
+        stateful_sets = [
+            body for body in self.store.list("statefulsets", "study") if body["metadata"]["name"] == "derm-server"
+        ]
+        owners = [{"uid": body["metadata"]["uid"]} for body in stateful_sets]
         body = {
             "metadata": {"name": "derm-server-0", "labels": server_labels("derm"), "ownerReferences": owners},
             "spec": {"containers": [{"name": "server"}]},
@@ -186,13 +188,13 @@ class World:
         return name, key
 
     def answer(self, name):
-        found = [answer for answer in self.server.answers if answer["id"] == name]
-        return found[-1] if found else None
+        invitations = [answer for answer in self.server.answers if answer["id"] == name]
+        return invitations[-1] if invitations else None
 
     def names(self, plural):
         return {body["metadata"]["name"] for body in self.store.list(plural, "study")}
 
     def condition(self, plural, name, kind):
         status = self.store.get(plural, "study", name).get("status", {})
-        found = [each for each in status.get("conditions", ()) if each["type"] == kind]
-        return (found[0]["status"], found[0]["reason"]) if found else None
+        matching = [each for each in status.get("conditions", ()) if each["type"] == kind]
+        return (matching[0]["status"], matching[0]["reason"]) if matching else None

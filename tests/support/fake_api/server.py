@@ -210,9 +210,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, asked):
         api = self.server.api
-        found = {"gitVersion": api.version} if asked.path == "/version" else discovery(asked.path)
-        if found is not None:
-            return found
+        body = {"gitVersion": api.version} if asked.path == "/version" else discovery(asked.path)
+        if body is not None:
+            return body
         words = asked.path.strip("/").split("/")
         words = words[2:] if words[0] == "api" else words[3:]
         namespace = None

@@ -49,10 +49,10 @@ class Store:
 
     def get(self, plural, namespace, name):
         with self.changed:
-            found = self.objects.get((plural, namespace, name))
-            if found is None:
+            current = self.objects.get((plural, namespace, name))
+            if current is None:
                 raise Refused(404, "NotFound", f'{plural} "{name}" not found')
-            return copy.deepcopy(found)
+            return copy.deepcopy(current)
 
     def list(self, plural, namespace=None, selector=""):
         with self.changed:
@@ -78,8 +78,8 @@ class Store:
         """Merge what is applied, and take away what this manager applied before and does not any more."""
         with self.changed:
             key = (plural, namespace, name)
-            found = self.objects.get(key)
-            if found is None and subresource:
+            current = self.objects.get(key)
+            if current is None and subresource:
                 raise Refused(404, "NotFound", f'{plural} "{name}" not found')
             body = copy.deepcopy(body)
             if subresource:
@@ -93,32 +93,32 @@ class Store:
                 for (*which, who, part), applied in self.applied.items()
                 if tuple(which) == key and (who, part) != (manager, subresource)
             ]
-            merged = merge(copy.deepcopy(found) if found else {}, body, before, others)
+            merged = merge(copy.deepcopy(current) if current else {}, body, before, others)
             self.applied[(*key, manager, subresource)] = body
             return self._save(plural, namespace, name, merged)
 
     def patch(self, plural, namespace, name, body, subresource=""):
         with self.changed:
-            found = self.get(plural, namespace, name)
+            current = self.get(plural, namespace, name)
             wanted = body.get("metadata", {}).get("resourceVersion")
-            if wanted and wanted != found["metadata"]["resourceVersion"]:
+            if wanted and wanted != current["metadata"]["resourceVersion"]:
                 raise Refused(409, "Conflict", "the object has been modified")
-            return self._save(plural, namespace, name, json_merge(found, body))
+            return self._save(plural, namespace, name, json_merge(current, body))
 
     def delete(self, plural, namespace, name):
         with self.changed:
-            found = self.objects.pop((plural, namespace, name), None)
-            if found is None:
+            removed = self.objects.pop((plural, namespace, name), None)
+            if removed is None:
                 raise Refused(404, "NotFound", f'{plural} "{name}" not found')
             self._tell(
                 "DELETED",
                 plural,
                 namespace,
-                {**found, "metadata": {**found["metadata"], "resourceVersion": self._next()}},
+                {**removed, "metadata": {**removed["metadata"], "resourceVersion": self._next()}},
             )
             for key in [key for key in self.applied if key[:3] == (plural, namespace, name)]:
                 del self.applied[key]
-            uid = found["metadata"]["uid"]
+            uid = removed["metadata"]["uid"]
             for (kind, where, owned), body in list(self.objects.items()):
                 if any(owner["uid"] == uid for owner in body["metadata"].get("ownerReferences", ())):
                     self.delete(kind, where, owned)
@@ -173,51 +173,51 @@ def selects(selector, body):
 def has_fields(selector, body):
     for part in filter(None, selector.split(",")):
         path, _, value = part.partition("=")
-        found = body
+        current = body
         for name in path.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-        if found != value:
+            current = current.get(name) if isinstance(current, dict) else None
+        if current != value:
             return False
     return True
 
 
-def merge(found, wanted, before, others):
+def merge(current, wanted, before, others):
     """Merge; what this manager applied before and does not any more goes, unless another manager applied it too."""
     for name in set(before) - set(wanted):
         if not any(name in other for other in others):
-            found.pop(name, None)
+            current.pop(name, None)
     for name, value in wanted.items():
         old = before.get(name)
         below = [other[name] for other in others if name in other]
         if isinstance(value, dict):
-            there = found.get(name)
+            there = current.get(name)
             old = old if isinstance(old, dict) else {}
-            found[name] = merge(
+            current[name] = merge(
                 there if isinstance(there, dict) else {}, value, old, [one for one in below if isinstance(one, dict)]
             )
         elif name in LIST_MAPS and isinstance(value, list):
-            found[name] = merge_list(found.get(name) or [], value, old or [], below, LIST_MAPS[name])
+            current[name] = merge_list(current.get(name) or [], value, old or [], below, LIST_MAPS[name])
         else:
-            found[name] = value
-    return found
+            current[name] = value
+    return current
 
 
-def merge_list(found, wanted, before, others, key):
-    kept = {item.get(key) for other in others for item in other}
-    gone = {item.get(key) for item in before} - {item.get(key) for item in wanted} - kept
-    by_key = {item.get(key): item for item in found if item.get(key) not in gone}
+def merge_list(current, wanted, before, others, key):
+    keys = {item.get(key) for other in others for item in other}
+    gone = {item.get(key) for item in before} - {item.get(key) for item in wanted} - keys
+    by_key = {item.get(key): item for item in current if item.get(key) not in gone}
     for item in wanted:
         by_key[item.get(key)] = merge(by_key.get(item.get(key), {}), item, {}, [])
     return list(by_key.values())
 
 
-def json_merge(found, patch):
+def json_merge(current, patch):
     if not isinstance(patch, dict):
         return patch
-    found = dict(found) if isinstance(found, dict) else {}
+    current = dict(current) if isinstance(current, dict) else {}
     for name, value in patch.items():
         if value is None:
-            found.pop(name, None)
+            current.pop(name, None)
         else:
-            found[name] = json_merge(found.get(name), value)
-    return found
+            current[name] = json_merge(current.get(name), value)
+    return current

@@ -40,7 +40,7 @@ def test_calibration_of_four_images_by_hand() -> None:
     probabilities = np.array([[0.9, 0.1], [0.92, 0.08], [0.35, 0.65], [0.5, 0.5]])
     labels = np.array([0, 1, 1, 0])
     bins = reliability(labels, probabilities)
-    assert len(bins) == BINS and [found.images for found in bins if found.images] == [1, 1, 2]
+    assert len(bins) == BINS and [entry.images for entry in bins if entry.images] == [1, 1, 2]
     last = bins[13]  # 13/15 to 14/15
     assert last.low < 0.9 < 0.92 <= last.high
     assert (last.confidence, last.accuracy) == (pytest.approx(0.91), 0.5)
@@ -51,17 +51,19 @@ def test_calibration_of_four_images_by_hand() -> None:
 @pytest.mark.parametrize("value", [0.2, 1.0, 1 / 3, 1.0000000000000002])
 def test_a_bin_holds_its_upper_end(value: float) -> None:
     probabilities = np.array([[value, *[(1 - value) / 9] * 9]])
-    (found,) = (found for found in reliability(np.array([0]), probabilities) if found.images)
-    assert found.low < value <= found.high + 1e-12
+    (filled_bin,) = (filled_bin for filled_bin in reliability(np.array([0]), probabilities) if filled_bin.images)
+    assert filled_bin.low < value <= filled_bin.high + 1e-12
 
 
 def test_resampled_areas_are_those_of_scikit_learn() -> None:
     labels, probabilities = drawn_case(60)
     members = [np.flatnonzero(labels == c) for c in range(3)]
-    found = resampled_aucs(labels, probabilities, 5, np.random.default_rng(1))
+    aucs = resampled_aucs(labels, probabilities, 5, np.random.default_rng(1))
     rng = np.random.default_rng(1)
-    drawn = np.hstack([own[rng.integers(0, len(own), (5, len(own)))] for own in members])
-    for row, chosen in zip(found, drawn, strict=True):
+    drawn = np.hstack(
+        [member_rows[rng.integers(0, len(member_rows), (5, len(member_rows)))] for member_rows in members]
+    )
+    for row, chosen in zip(aucs, drawn, strict=True):
         areas = [roc_auc_score(labels[chosen] == c, probabilities[chosen, c]) for c in range(3)]
         np.testing.assert_allclose(row, areas, rtol=1e-12)
 
@@ -69,8 +71,8 @@ def test_resampled_areas_are_those_of_scikit_learn() -> None:
 def test_intervals_hold_the_figure_and_narrow_with_more_images() -> None:
     few, many = (assess("test", NAMES, *drawn_case(n), np.random.default_rng(0)) for n in (60, 3000))
     assert few.resamples == many.resamples == 1000
-    for found in (few, many):
-        for area in (found.macro_auroc, *(scores.auroc for scores in found.classes)):
+    for result in (few, many):
+        for area in (result.macro_auroc, *(scores.auroc for scores in result.classes)):
             assert area is not None and area.low < area.value < area.high
     narrow, wide = many.macro_auroc, few.macro_auroc
     assert narrow is not None and wide is not None
@@ -101,18 +103,18 @@ def test_equal_seeds_give_equal_assessments() -> None:
 
 def test_a_class_without_images_has_no_scores() -> None:
     labels, probabilities = drawn_case()
-    kept = labels != 2
-    found = assess("validation", NAMES, labels[kept], probabilities[kept], np.random.default_rng(0))
-    missing = found.classes[2]
+    labelled = labels != 2
+    assessment = assess("validation", NAMES, labels[labelled], probabilities[labelled], np.random.default_rng(0))
+    missing = assessment.classes[2]
     assert (missing.images, missing.recall, missing.auroc) == (0, None, None)
     assert missing.specificity is not None and missing.precision == 0.0
-    assert found.macro_auroc is not None and sum(map(sum, found.counts["confusion"])) == kept.sum()
+    assert assessment.macro_auroc is not None and sum(map(sum, assessment.counts["confusion"])) == labelled.sum()
 
 
 def test_images_of_one_class_have_no_curve() -> None:
-    found = assess("test", NAMES, np.zeros(4, np.int64), np.full((4, 3), 1 / 3), np.random.default_rng(0))
-    assert found.macro_auroc is None and found.resamples == 0
-    assert found.classes[0].recall == 1.0 and found.classes[0].specificity is None
+    assessment = assess("test", NAMES, np.zeros(4, np.int64), np.full((4, 3), 1 / 3), np.random.default_rng(0))
+    assert assessment.macro_auroc is None and assessment.resamples == 0
+    assert assessment.classes[0].recall == 1.0 and assessment.classes[0].specificity is None
 
 
 def test_very_many_images_have_no_intervals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,20 +22,20 @@ def _rows(values):
 @pytest.mark.known_answers
 def test_k1_votes_and_objective(known):
     case = known.inputs("K1_fedmatch")
-    own, helpers = _rows(case["p_local"]), [_rows(p) for p in case["p_helpers"]]
-    labels, votes = vote(own, helpers)
+    own_rows, helpers = _rows(case["p_local"]), [_rows(p) for p in case["p_helpers"]]
+    labels, votes = vote(own_rows, helpers)
     taught = nll_loss(_rows(case["p_local_strong"]).log(), labels)
     weights = case["lambdas"]
     closeness, sparsity = known.decimal(weights["l2"]), known.decimal(weights["l1"])
     apart = penalty({"w": _rows(case["sigma"])}, {"w": _rows(case["psi"])}, float(closeness), float(sparsity))
-    divergence = agreement(own, helpers)
+    divergence = agreement(own_rows, helpers)
     tie = [_rows(p) for p in case["three_way_tie_probabilities"]]
     tie_label, tie_votes = vote(tie[0], tie[1:])
     assert tie_label == tie[0].argmax(1), "methods reference, 6.6 (d), prefers the own model's class"
     known.check(
         "K1_fedmatch",
         {
-            "kl_helper_to_local": [agreement(own, [p]) for p in helpers],
+            "kl_helper_to_local": [agreement(own_rows, [p]) for p in helpers],
             "kl_mean": divergence,
             "votes": votes[0],
             "pseudo_label": labels[0],
@@ -75,13 +75,15 @@ def test_what_hardly_changed_is_sent_as_received_in_both_parts(labels, tmp_path)
 @pytest.mark.parametrize(("method", "labels"), MATCHED)
 def test_each_part_is_trained_by_its_own_loss(method, labels, tmp_path):
     party = Party(method, given(labels), tmp_path, labels=labels)
-    told = party.train()
+    update = party.train()
     before, after = party.model.arrays(), party.arrays()
     moved = {name for name, array in after.items() if not np.array_equal(array, before[name])}
     assert any(name.startswith(PSI) for name in moved)
     assert any(name.startswith("encoder.conv") or name == "classifier.weight" for name in moved) == (labels != "None")
     assert (any(name == "classifier.weight" for name in after)) == (labels != "None")
-    assert told.auxiliary_data["embedding"].shape == (3,) and told.auxiliary_data["embedding"].sum() == pytest.approx(1)
+    assert update.auxiliary_data["embedding"].shape == (3,) and update.auxiliary_data[
+        "embedding"
+    ].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("method", "labels"), MATCHED)
@@ -99,8 +101,8 @@ def test_acceptance_is_a_share_where_an_epoch_goes_through_unlabelled_images_sev
     method = method_of("FedMatch", pseudoLabels={"threshold": "0", **DENSE}, local={"batchSize": 2})
     images = images_of(26)
     few = replace(images, labels=np.where(np.arange(26) < 20, images.labels, -1))
-    told = Party(method, few, tmp_path, labels="Partial").train()
-    assert (told.samples["unlabelled"], told.samples["selected"], told.metrics["acceptance"]) == (6, 6, 1.0)
+    update = Party(method, few, tmp_path, labels="Partial").train()
+    assert (update.samples["unlabelled"], update.samples["selected"], update.metrics["acceptance"]) == (6, 6, 1.0)
 
 
 def test_helpers_change_what_a_silo_learns(tmp_path):

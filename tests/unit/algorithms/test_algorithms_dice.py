@@ -49,8 +49,8 @@ def test_ignored_pixels_change_nothing():
     other = logits.clone()
     other[:, :, :2] = torch.randn_like(other[:, :, :2]) * 9
     assert torch.equal(dice_cross_entropy(other, masks, IGNORED), loss)
-    own = dice_cross_entropy(logits[:, :, 2:], masks[:, 2:], IGNORED)
-    assert float(own) == pytest.approx(float(loss), abs=1e-12)
+    two_class_loss = dice_cross_entropy(logits[:, :, 2:], masks[:, 2:], IGNORED)
+    assert float(two_class_loss) == pytest.approx(float(loss), abs=1e-12)
     logits.requires_grad_()
     dice_cross_entropy(logits, masks, IGNORED).backward()
     assert logits.grad[:, :, :2].abs().max() == 0 < logits.grad[:, :, 2:].abs().min()
@@ -75,17 +75,17 @@ def test_a_batch_without_known_pixels_is_no_loss():
 def test_distances_between_borders(spacing, hausdorff, shares):
     truth, predicted = np.zeros((2, 16, 16), bool)
     truth[4:12, 5:8] = predicted[4:12, 4:7] = True
-    found = border_distances(truth, predicted, spacing)
-    assert hausdorff_95(found) == pytest.approx(hausdorff)
+    distances = border_distances(truth, predicted, spacing)
+    assert hausdorff_95(distances) == pytest.approx(hausdorff)
     for tolerance, share in shares.items():
-        assert surface_dice(found, tolerance) == pytest.approx(share)
+        assert surface_dice(distances, tolerance) == pytest.approx(share)
     assert hausdorff_95(border_distances(truth, truth, spacing)) == 0
 
 
 def test_pseudo_labels_without_foreground_do_not_push_it_down():
     logits, masks = drawn()
-    whole = float(dice_cross_entropy(logits, masks, IGNORED))
-    assert float(confident_loss(logits, masks, IGNORED)) == pytest.approx(whole, abs=1e-12)
+    loss = float(dice_cross_entropy(logits, masks, IGNORED))
+    assert float(confident_loss(logits, masks, IGNORED)) == pytest.approx(loss, abs=1e-12)
     masks[masks > 0] = IGNORED
     known = (masks == 0).unsqueeze(1)
     entropy = -(logits.log_softmax(1)[:, :1] * known).sum() / known.sum()
@@ -105,14 +105,14 @@ def partly_drawn(left_out):
 @pytest.mark.parametrize("left_out", [(1,), (2,), (3,), (1, 3), (3, 2)])
 def test_unannotated_classes_are_background(left_out):
     logits, masks = partly_drawn(left_out)
-    kept = [place for place in range(1, 4) if place not in left_out]
+    used = [place for place in range(1, 4) if place not in left_out]
     merged = [0, *left_out]
     probabilities = logits.softmax(1)
     background = probabilities[:, merged].sum(1)
     known = masks != IGNORED
     of_truth = torch.where(masks == 0, background, 0.0)
     dice = []
-    for place in kept:
+    for place in used:
         truth, predicted = (masks == place) & known, probabilities[:, place] * known
         of_truth = of_truth + torch.where(truth, probabilities[:, place], 0.0)
         dice.append((2 * (predicted * truth).sum() + 1e-5) / (predicted.sum() + truth.sum() + 1e-5))
@@ -161,8 +161,8 @@ def test_the_sum_of_probabilities_neither_overflows_nor_vanishes():
 @pytest.mark.parametrize("left_out", [(), (2,), (1, 3)])
 def test_the_loss_of_a_volume_in_parts_is_that_of_the_whole(left_out):
     logits, masks = partly_drawn(left_out)
-    whole = dice_cross_entropy(logits.movedim(0, 1)[None], masks[None], IGNORED, left_out)
+    full_loss = dice_cross_entropy(logits.movedim(0, 1)[None], masks[None], IGNORED, left_out)
     parts = SummedLoss(IGNORED, left_out)
     for place in range(4):
         parts.add(logits[place][None, :, None], masks[place][None, None])
-    assert parts.value() == pytest.approx(float(whole), abs=1e-12)
+    assert parts.value() == pytest.approx(float(full_loss), abs=1e-12)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from anchorage.algorithms.guesses import compare, confusion, corrected, estimated_shares, measured_shares, members
+from anchorage.algorithms.guesses import compare, confusion, correct_logits, estimated_shares, measured_shares, members
 from anchorage.algorithms.moments import Moments, discriminant
 
 
@@ -41,9 +41,9 @@ def test_shares_of_a_mixture_are_found() -> None:
 
 
 def test_a_confusion_counts_half_an_image_more_of_each_pair() -> None:
-    found = confusion(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 1, 1]), 3)
+    counts = confusion(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 1, 1]), 3)
     np.testing.assert_allclose(
-        found, [[1.5 / 3.5, 1.5 / 3.5, 0.5 / 3.5], [0.5 / 3.5, 2.5 / 3.5, 0.5 / 3.5], [1 / 3] * 3]
+        counts, [[1.5 / 3.5, 1.5 / 3.5, 0.5 / 3.5], [0.5 / 3.5, 2.5 / 3.5, 0.5 / 3.5], [1 / 3] * 3]
     )
 
 
@@ -55,38 +55,38 @@ def test_shares_are_found_by_what_a_poor_classifier_confuses() -> None:
     for _ in range(20):
         joint = shares[:, None] * confused
         shares = 0.9 * (joint / joint.sum(0) * torch.tensor([0.745, 0.255], dtype=torch.float64)).sum(1) + 0.05
-    found = measured_shares(predicted, confused)
-    torch.testing.assert_close(found, shares, rtol=1e-12, atol=0)
-    np.testing.assert_allclose(found, [0.5, 0.5], atol=0.02)
+    shares_measured = measured_shares(predicted, confused)
+    torch.testing.assert_close(shares_measured, shares, rtol=1e-12, atol=0)
+    np.testing.assert_allclose(shares_measured, [0.5, 0.5], atol=0.02)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
 def test_guesses_have_the_shares_that_are_stated(temperature) -> None:
     shares = torch.tensor([0.7, 0.3, 0.0], dtype=torch.float64)
-    guesses = corrected(torch.from_numpy(scores_of(3)), temperature, shares)
+    guesses = correct_logits(torch.from_numpy(scores_of(3)), temperature, shares)
     np.testing.assert_allclose(guesses.softmax(1).mean(0), shares, atol=1e-5)
 
 
 def test_a_prior_does_not_matter_where_shares_are_known() -> None:
     scores, prior = torch.from_numpy(scores_of(4)), torch.tensor([0.0, 3.0, -2.0]).double()
     shares = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    found = [corrected(each, 1.0, shares).softmax(1) for each in (scores, scores + prior)]
-    torch.testing.assert_close(*found, rtol=0, atol=1e-5)
+    probabilities = [correct_logits(each, 1.0, shares).softmax(1) for each in (scores, scores + prior)]
+    torch.testing.assert_close(*probabilities, rtol=0, atol=1e-5)
 
 
 def test_temperature_divides_before_shares_are_estimated() -> None:
     scores = scores_of(5)
     shares = estimated_shares(torch.from_numpy(scores / 2), torch.ones(200)).numpy()
-    found = corrected(torch.from_numpy(scores), 2.0, None).softmax(1)
-    np.testing.assert_allclose(found, softmax(scores / 2 + np.log(shares)), rtol=1e-9)
+    probabilities = correct_logits(torch.from_numpy(scores), 2.0, None).softmax(1)
+    np.testing.assert_allclose(probabilities, softmax(scores / 2 + np.log(shares)), rtol=1e-9)
 
 
 @pytest.mark.parametrize("counting", ["Hard", "Soft"])
 def test_labels_count_as_they_are_and_guesses_as_they_count(counting) -> None:
     guesses = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    found = members(guesses, torch.tensor([1, -1, -1]), 0, counting)
+    memberships = members(guesses, torch.tensor([1, -1, -1]), 0, counting)
     rest = [[1, 0], [0, 1]] if counting == "Hard" else softmax(guesses[1:].numpy())
-    np.testing.assert_allclose(found, [[0, 1], *rest], rtol=1e-12)
+    np.testing.assert_allclose(memberships, [[0, 1], *rest], rtol=1e-12)
 
 
 @pytest.mark.parametrize("counting", ["Hard", "Soft"])
@@ -94,11 +94,11 @@ def test_no_class_counts_few_images(counting) -> None:
     """The smallest group goes first; its images, labelled ones among them, count as what they are guessed to be of the others."""
     guesses = torch.tensor([[5.0, 0.0, -9.0]] * 6 + [[0.0, 5.0, -9.0]] * 6 + [[1.0, 0.0, 9.0]] * 2).double()
     labels = torch.tensor([-1] * 12 + [2, -1])
-    found = members(guesses, labels, 5, counting)
-    totals = found.sum(0)
+    memberships = members(guesses, labels, 5, counting)
+    totals = memberships.sum(0)
     assert all(total == 0 or total >= 5 for total in totals.tolist())
-    assert totals[2] == 0 and found[12].argmax() == found[13].argmax() == 0
-    torch.testing.assert_close(found.sum(1), torch.ones(14).double())
+    assert totals[2] == 0 and memberships[12].argmax() == memberships[13].argmax() == 0
+    torch.testing.assert_close(memberships.sum(1), torch.ones(14).double())
 
 
 def test_too_few_images_in_all_do_not_count() -> None:
@@ -107,8 +107,8 @@ def test_too_few_images_in_all_do_not_count() -> None:
 
 def test_a_class_that_no_record_has_is_better_than_one_that_is_left_out() -> None:
     guesses = torch.tensor([[0.0, -math.inf]] * 3).double()
-    found = members(guesses, torch.tensor([-1, -1, 1]), 2, "Soft")
-    np.testing.assert_allclose(found, [[1, 0]] * 3)  # class 1 has one image: it counts among the others
+    memberships = members(guesses, torch.tensor([-1, -1, 1]), 2, "Soft")
+    np.testing.assert_allclose(memberships, [[1, 0]] * 3)  # class 1 has one image: it counts among the others
 
 
 def test_rounds_are_expectation_maximisation_of_gaussians_with_one_covariance() -> None:
@@ -141,14 +141,16 @@ def test_rounds_are_expectation_maximisation_of_gaussians_with_one_covariance() 
         return means
 
     def federated(rounds, silos):
-        found = [(torch.from_numpy(x[rows]), torch.from_numpy(np.where(rows < 30, truth[rows], -1))) for rows in silos]
-        total = reduce(add, (Moments.of(z[y >= 0], y[y >= 0], 3, "Pooled") for z, y in found))
+        silo_data = [
+            (torch.from_numpy(x[rows]), torch.from_numpy(np.where(rows < 30, truth[rows], -1))) for rows in silos
+        ]
+        total = reduce(add, (Moments.of(z[y >= 0], y[y >= 0], 3, "Pooled") for z, y in silo_data))
         for _ in range(rounds - 1):
             weight, bias = discriminant(total.means(), total.within(), torch.zeros(3).double(), 0.1)
             counted = []
-            for z, y in found:
+            for z, y in silo_data:
                 guesses = torch.zeros(len(z), 3).double()
-                guesses[y < 0] = corrected((z @ weight.T + bias)[y < 0], 2.0, None)
+                guesses[y < 0] = correct_logits((z @ weight.T + bias)[y < 0], 2.0, None)
                 rows = members(guesses, y, 5, "Soft")
                 counted.append(Moments.weighted(z, torch.cat([rows, torch.zeros(len(z), 1)], 1), "Pooled"))
             total = reduce(add, counted)
@@ -166,8 +168,8 @@ def test_the_best_candidate_is_chosen_where_it_is_better_by_more_than_the_error(
     better[10:15] = 0
     slightly = first.clone()
     slightly[[0, 10, 11]] = 1
-    found = compare(torch.stack([first, slightly, better]), labels)
-    assert found.accuracies == pytest.approx((0.5, 0.55, 0.75)) and found.chosen == 2
+    comparison = compare(torch.stack([first, slightly, better]), labels)
+    assert comparison.accuracies == pytest.approx((0.5, 0.55, 0.75)) and comparison.chosen == 2
     # 0.05 better, the standard error is sqrt((0.1 + 0.178) / 10) / 2 = 0.083
     assert compare(torch.stack([first, slightly]), labels).chosen == 0
     assert compare(torch.stack([first, first]), labels).chosen == 0

@@ -33,15 +33,15 @@ def options(known, head, shrinkage, **others):
     return ClassMoments(head=head, shrinkage=known.decimal(shrinkage), **others)
 
 
-def linear(found, queries):
-    return tensor(queries) @ found["weight"].T + found["bias"]
+def linear(statistics_of, queries):
+    return tensor(queries) @ statistics_of["weight"].T + statistics_of["bias"]
 
 
-def gaussian(found, queries):
+def gaussian(statistics_of, queries):
     """Score by the module that is exported, in float64."""
-    classes, width = found["weight"].shape
-    head = GaussianHead(width, classes, full_covariance=found["scale"].ndim == 3).double()
-    head.load_state_dict(found)
+    classes, width = statistics_of["weight"].shape
+    head = GaussianHead(width, classes, full_covariance=statistics_of["scale"].ndim == 3).double()
+    head.load_state_dict(statistics_of)
     with torch.no_grad():
         return head(tensor(queries))
 
@@ -74,9 +74,9 @@ def test_moments_are_the_same_however_images_are_divided(known):
         })  # fmt: skip
     bound = "max_difference_between_splits_below"
     limit = known.expected(name)[bound]
-    for found in statistics:
-        assert all(float((found[key] - first).abs().max()) < limit for key, first in statistics[0].items())
-        known.check(name, {**{key: value.tolist() for key, value in found.items()}, bound: limit})
+    for statistic in statistics:
+        assert all(float((statistic[key] - first).abs().max()) < limit for key, first in statistics[0].items())
+        known.check(name, {**{key: value.tolist() for key, value in statistic.items()}, bound: limit})
 
 
 def test_heads_in_closed_form(known):
@@ -84,27 +84,27 @@ def test_heads_in_closed_form(known):
     case = known.inputs(name)
     pooled, queries = moments_of(case), case["queries"]
     diagonal, per_class = moments_of(case, "Diagonal"), moments_of(case, "PerClass")
-    found = {
+    results = {
         "nb": gaussian(naive_bayes(diagonal, diagonal.log_prior(), 0), queries),
         "lda": linear(classifier_of(pooled, options(known, "Lda", case["alpha_lda"])), queries),
         "qda": gaussian(classifier_of(per_class, options(known, "Qda", case["alpha_qda"])), queries),
         "fedcgs": linear(classifier_of(pooled, options(known, "Total", 0)), queries),
     }
-    classes = {head: scores.argmax(1).tolist() for head, scores in found.items()}
-    known.check(name, {**{h: s.tolist() for h, s in found.items()}, "argmax": classes})
+    classes = {head: scores.argmax(1).tolist() for head, scores in results.items()}
+    known.check(name, {**{h: s.tolist() for h, s in results.items()}, "argmax": classes})
 
 
 def test_shrinkage_keeps_the_trace(known):
     name = "GH3_shrinkage"
     case = known.inputs(name)
-    found = {str(alpha): shrunk(tensor(case["S"]), alpha) for alpha in case["alphas"]}
+    shrunk_by_alpha = {str(alpha): shrunk(tensor(case["S"]), alpha) for alpha in case["alphas"]}
     computed = {
         alpha: {
             "matrix": matrix.tolist(),
             "trace": float(matrix.trace()),
             "eigenvalues": torch.linalg.eigvalsh(matrix).tolist(),
         }
-        for alpha, matrix in found.items()
+        for alpha, matrix in shrunk_by_alpha.items()
     }
     known.check(name, computed)
 
@@ -184,9 +184,9 @@ def test_heads_trained_on_drawn_features_tell_the_classes(known, head):
     moments = moments_of(case)
     chosen = options(known, head, case["alpha_lda"])
     with calculation():
-        found = classifier_of(moments, chosen, torch.Generator().manual_seed(1))
-    assert linear(found, case["X"]).argmax(1).tolist() == case["y"]
-    assert found["bias"][3] == ABSENT and not found["weight"][3].any()
+        classifier = classifier_of(moments, chosen, torch.Generator().manual_seed(1))
+    assert linear(classifier, case["X"]).argmax(1).tolist() == case["y"]
+    assert classifier["bias"][3] == ABSENT and not classifier["weight"][3].any()
 
 
 def test_second_moments_far_from_the_origin_need_float64(known):
@@ -291,7 +291,7 @@ def test_a_stored_classifier_tells_classes_by_features_of_any_size(head, size):
     labels = torch.arange(240) % 3
     z[torch.arange(240), labels] += 3
     slot = ClassMoments(head=head, minimum_count=1)
-    found = []
+    results = []
     for factor in (1.0, size):
         features = (z + 2) * factor
         drawn = torch.Generator().manual_seed(1)
@@ -302,9 +302,9 @@ def test_a_stored_classifier_tells_classes_by_features_of_any_size(head, size):
             torch.nn.Linear(6, 3) if slot.second == "Pooled" else GaussianHead(6, 3, full_covariance=head == "Qda")
         )
         classifier.load_state_dict(stored)
-        found.append(float((classifier(features.float()).argmax(1) == labels).float().mean()))
-    assert found[0] > 0.9
-    assert found[1] == pytest.approx(found[0], abs=0.02)
+        results.append(float((classifier(features.float()).argmax(1) == labels).float().mean()))
+    assert results[0] > 0.9
+    assert results[1] == pytest.approx(results[0], abs=0.02)
 
 
 @pytest.mark.parametrize("second", ["Pooled", "Diagonal", "PerClass"])

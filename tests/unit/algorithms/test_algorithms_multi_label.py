@@ -41,21 +41,21 @@ def test_scores_are_those_of_scikit_learn(seed: int, digits: int) -> None:
     areas, precisions = [], []
     for place in range(3):
         known = (labels[:, place] == 0) | (labels[:, place] == 1)
-        truth, given_ = labels[known, place], probabilities[known, place]
-        areas.append(roc_auc_score(truth, given_))
-        precisions.append(average_precision_score(truth, given_))
+        truth, given_probabilities = labels[known, place], probabilities[known, place]
+        areas.append(roc_auc_score(truth, given_probabilities))
+        precisions.append(average_precision_score(truth, given_probabilities))
         counts = exact_counts(labels, probabilities, place)
         assert auroc(counts) == pytest.approx(areas[-1], abs=1e-9)
         assert average_precision(counts) == pytest.approx(precisions[-1], abs=1e-9)
-        found = assessed.findings[place]
-        decided = given_ >= found.threshold
+        finding = assessed.findings[place]
+        decided = given_probabilities >= finding.threshold
         (tn, fp), (fn, tp) = confusion_matrix(truth, decided, labels=[0, 1])
-        assert (found.recall, found.specificity) == pytest.approx((tp / (tp + fn), tn / (tn + fp)), abs=1e-9)
-        assert found.f1 == pytest.approx(f1_score(truth, decided), abs=1e-9)
-        assert found.brier == pytest.approx(brier_score_loss(truth, given_), abs=1e-9)
-    found = TASK.evaluate(labels, probabilities)
-    assert found["macro_auroc"] == pytest.approx(np.mean(areas), abs=1e-9) and found["macro_auroc_labels"] == 3
-    assert found["mean_average_precision"] == pytest.approx(np.mean(precisions), abs=1e-9)
+        assert (finding.recall, finding.specificity) == pytest.approx((tp / (tp + fn), tn / (tn + fp)), abs=1e-9)
+        assert finding.f1 == pytest.approx(f1_score(truth, decided), abs=1e-9)
+        assert finding.brier == pytest.approx(brier_score_loss(truth, given_probabilities), abs=1e-9)
+    finding = TASK.evaluate(labels, probabilities)
+    assert finding["macro_auroc"] == pytest.approx(np.mean(areas), abs=1e-9) and finding["macro_auroc_labels"] == 3
+    assert finding["mean_average_precision"] == pytest.approx(np.mean(precisions), abs=1e-9)
 
 
 def test_thresholds_have_the_greatest_sum_of_sensitivity_and_specificity() -> None:
@@ -63,8 +63,8 @@ def test_thresholds_have_the_greatest_sum_of_sensitivity_and_specificity() -> No
     positive = labels[:, 0] == 1
     threshold = best_threshold(positive, probabilities[:, 0])
     others, hits, _ = roc_curve(positive, probabilities[:, 0])
-    found = at_threshold(positive, probabilities[:, 0] >= threshold)
-    assert found["recall"] + found["specificity"] - 1 == pytest.approx((hits - others).max(), abs=1e-12)
+    counts = at_threshold(positive, probabilities[:, 0] >= threshold)
+    assert counts["recall"] + counts["specificity"] - 1 == pytest.approx((hits - others).max(), abs=1e-12)
     assert threshold not in probabilities[:, 0]
     assert best_threshold(np.array([True, True]), np.array([0.1, 0.9])) is None
 
@@ -80,24 +80,24 @@ def test_what_cannot_be_said_is_absent() -> None:
     }
     assert TASK.evaluate(np.full((3, 3), 2, np.int8), probabilities) == {}
     rng = np.random.default_rng(0)
-    found = TASK.assessment(Scored("test", labels, probabilities, np.arange(3)), rng)
-    first, second, third = found.findings
-    assert found.macro_auroc is None and [f.auroc for f in found.findings] == [None] * 3
+    assessment = TASK.assessment(Scored("test", labels, probabilities, np.arange(3)), rng)
+    first, second, third = assessment.findings
+    assert assessment.macro_auroc is None and [f.auroc for f in assessment.findings] == [None] * 3
     assert (first.recall, first.specificity, first.f1) == (1.0, None, 1.0)
     assert (second.recall, second.specificity, second.average_precision) == (None, 0.0, None)
     assert (third.recall, third.f1, third.brier, third.uncertain, third.unknown) == (None, None, None, 1, 2)
-    assert [f.threshold_by for f in found.findings] == ["Default"] * 3
-    assert "because there are no validation images" in found.concerns[0].predicate
+    assert [f.threshold_by for f in assessment.findings] == ["Default"] * 3
+    assert "because there are no validation images" in assessment.concerns[0].predicate
 
 
 def test_thresholds_come_of_the_validation_images() -> None:
     labels, probabilities = drawn(1)
-    seen = Scored("validation", labels, probabilities, np.arange(80))
+    validation = Scored("validation", labels, probabilities, np.arange(80))
     other = Scored("test", *drawn(2), np.arange(80))
-    found = TASK.assessment(other, np.random.default_rng(0), seen)
+    assessment = TASK.assessment(other, np.random.default_rng(0), validation)
     known = (labels[:, 1] == 0) | (labels[:, 1] == 1)
-    assert found.findings[1].threshold == best_threshold(labels[known, 1] == 1, probabilities[known, 1])
-    assert {f.threshold_by for f in found.findings} == {"Validation"} and not found.concerns
+    assert assessment.findings[1].threshold == best_threshold(labels[known, 1] == 1, probabilities[known, 1])
+    assert {f.threshold_by for f in assessment.findings} == {"Validation"} and not assessment.concerns
 
 
 def test_intervals_are_by_patient() -> None:
@@ -122,8 +122,8 @@ def test_tallies_add_up_to_the_scores_of_all_up_to_a_bins_width() -> None:
     probabilities = probabilities.clip(max=0.999)
     one, other = TASK.tally(labels[:250], probabilities[:250]), TASK.tally(labels[250:], probabilities[250:])
     both = {name: one[name] + other[name] for name in one}
-    whole = TASK.tally(labels, probabilities)
-    assert all(np.array_equal(both[name], whole[name]) for name in whole) and TASK.images(both) == 600
+    tally = TASK.tally(labels, probabilities)
+    assert all(np.array_equal(both[name], tally[name]) for name in tally) and TASK.images(both) == 600
     exact = TASK.evaluate(labels, probabilities)
     for name, score in TASK.scores(both).items():
         assert score == pytest.approx(exact[name], abs=0.01)

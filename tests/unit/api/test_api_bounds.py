@@ -36,22 +36,22 @@ def unbounded(place: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 @pytest.mark.parametrize("kind", [Federation, Silo, RunDescription])
 def test_everything_is_bounded(kind: type[Document]) -> None:
-    whole = kind.model_json_schema()
-    assert [problem for name, part in whole["$defs"].items() for problem in unbounded(name, part)] == []
-    assert list(unbounded(kind.__name__, {**whole, "$defs": {}})) == []
+    schema = kind.model_json_schema()
+    assert [problem for name, part in schema["$defs"].items() for problem in unbounded(name, part)] == []
+    assert list(unbounded(kind.__name__, {**schema, "$defs": {}})) == []
 
 
 @pytest.mark.parametrize("kind", [Federation, Silo, RunDescription])
 def test_everything_is_described(kind: type[Document]) -> None:
-    whole = kind.model_json_schema()
-    parts = {**whole["$defs"], kind.__name__: whole}
+    schema = kind.model_json_schema()
+    parts = {**schema["$defs"], kind.__name__: schema}
     fields = [(f"{part}.{name}", field) for part in parts for name, field in parts[part].get("properties", {}).items()]
     assert [name for name, field in fields if not field.get("description")] == []
 
 
 @pytest.mark.parametrize("kind", [Federation, Silo, RunDescription])
 def test_fields_are_camel_case_and_nothing_else_is_taken(kind: type[Document]) -> None:
-    whole = kind.model_json_schema()
-    for name, part in {**whole["$defs"], kind.__name__: whole}.items():
+    schema = kind.model_json_schema()
+    for name, part in {**schema["$defs"], kind.__name__: schema}.items():
         assert part.get("additionalProperties") is False, name
         assert not any("_" in field for field in part["properties"]), name

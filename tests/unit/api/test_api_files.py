@@ -69,9 +69,9 @@ def test_examples_come_back_as_they_were(name: str, tmp_path: Path) -> None:
     study = load_federation(EXAMPLES / name)
     copy = tmp_path / "copy.yaml"
     copy.write_text(dump_yaml([study.federation, *study.silos]))
-    again = load_federation(copy)
-    assert (again.federation, again.silos) == (study.federation, study.silos)
-    assert again.federation.spec.method.model_fields_set == study.federation.spec.method.model_fields_set
+    reloaded = load_federation(copy)
+    assert (reloaded.federation, reloaded.silos) == (study.federation, study.silos)
+    assert reloaded.federation.spec.method.model_fields_set == study.federation.spec.method.model_fields_set
     copy.write_text(json.dumps(as_mapping(study.federation), indent=1) + "\n" + dump_yaml(study.silos))
     assert load_federation(copy).federation == study.federation
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from anchorage.api.metrics import headline, lower_is_better, ordered, score, shown_first
+from anchorage.api.metrics import headline, lower_is_better, score, shown_first, sort_metrics
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_the_headline_is_the_first_metric(values: dict[str, float], shown: str) 
 
 def test_known_metrics_come_first_and_the_others_as_they_are() -> None:
     names = ["staleness", "loss", "server_loss", "accuracy"]
-    assert ordered(names) == ["accuracy", "loss", "staleness", "server_loss"]
+    assert sort_metrics(names) == ["accuracy", "loss", "staleness", "server_loss"]
     assert list(shown_first(names)) == ["accuracy", "loss"]
     assert list(shown_first(["e", "d", "c", "b", "a"])) == ["e", "d", "c", "b"]
 
@@ -44,7 +44,7 @@ def test_rounds_are_compared_by_their_first_metric_that_is_a_number() -> None:
     ]
     scores = [score(values) for values in rounds]
     assert scores[0] is None
-    found = [each for each in scores if each is not None]
-    assert found == sorted(found) and len(set(found)) == 5, "each is better than the one before"
+    present = [each for each in scores if each is not None]
+    assert present == sorted(present) and len(set(present)) == 5, "each is better than the one before"
     assert score({"balanced_accuracy": math.nan, "accuracy": 0.3}) == score({"accuracy": 0.3})
     assert score({"accuracy": math.inf, "server_loss": 1.0}) is None

@@ -59,8 +59,8 @@ def test_of_a_package_the_module_of_the_piece_is_loaded_alone(folder: Path) -> N
 
 
 def test_a_method_of_a_package_loads_it_alone(folder: Path) -> None:
-    found = python(folder, f"from anchorage.methods import PRESETS; PRESETS['BalancedDvw']\n{LOADED}")
-    assert found == ["acme", "acme.balanced_dvw"]
+    loaded = python(folder, f"from anchorage.methods import PRESETS; PRESETS['BalancedDvw']\n{LOADED}")
+    assert loaded == ["acme", "acme.balanced_dvw"]
 
 
 def test_a_name_that_no_package_has_loads_none_of_another_word(folder: Path) -> None:
@@ -81,8 +81,8 @@ else:
 def test_who_they_are_is_known_without_them(folder: Path) -> None:
     code = "import json; from anchorage.api.piece import providers, versions_of; print(json.dumps([versions_of(providers(name)) for name in {}]))"
     names = ["acme.TrimmedMean", "acme.Regression", "acme.TwoConvolutions", "SmallCnn", "other.X"]
-    found = python(folder, code.format(names))
-    assert found == [{"acme": "0.1.0"}, {"acme_tasks": "0.1.0"}, {"acme": "0.1.0"}, {}, {}]
+    loaded = python(folder, code.format(names))
+    assert loaded == [{"acme": "0.1.0"}, {"acme_tasks": "0.1.0"}, {"acme": "0.1.0"}, {}, {}]
 
 
 @pytest.mark.parametrize(

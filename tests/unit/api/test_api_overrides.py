@@ -123,8 +123,8 @@ def test_mistakes_name_the_override(override: str, line: str) -> None:
 
 def test_a_field_around_the_one_that_is_set_names_the_override_that_brought_it() -> None:
     """Not the line of the file around it."""
-    found = r"ANC-1012 UnknownChoice: --set spec\.method\.serverStep\.sgd\.momentum=0: spec\.method\.serverStep\.sgd: found 'sgd'"
-    with pytest.raises(DocumentError, match=found):
+    expected_error = r"ANC-1012 UnknownChoice: --set spec\.method\.serverStep\.sgd\.momentum=0: spec\.method\.serverStep\.sgd: found 'sgd'"
+    with pytest.raises(DocumentError, match=expected_error):
         load_federation(DIGITS, ["spec.method.serverStep.sgd.momentum=0"])
 
 

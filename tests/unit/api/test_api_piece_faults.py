@@ -7,7 +7,7 @@ import pytest
 
 from anchorage.api.errors import AnchorageError, learning
 from anchorage.api.piece import PIECES, piece
-from anchorage.api.piece_faults import naming_pieces, shorten, shown, without_text
+from anchorage.api.piece_faults import describe_value, naming_pieces, shorten, without_text
 from anchorage.engine.aggregation.mean import NonFiniteUpdate
 from anchorage.pieces.slots import Aggregation
 from anchorage.transport.files import write_atomically
@@ -100,5 +100,9 @@ def test_the_text_of_an_exception_stays_and_what_was_due_does_not() -> None:
 
 
 def test_values_in_messages_are_bounded() -> None:
-    assert len(shown("x" * 10_000)) <= 200 and "\n" not in shorten("a\nb")
-    assert shown([1, 2]) == "list of 2 items" and shown(None) == "None" and shown(object()) == "object"
+    assert len(describe_value("x" * 10_000)) <= 200 and "\n" not in shorten("a\nb")
+    assert (
+        describe_value([1, 2]) == "list of 2 items"
+        and describe_value(None) == "None"
+        and describe_value(object()) == "object"
+    )

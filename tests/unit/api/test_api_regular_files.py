@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from irregular_files import KINDS, SECONDS, TOLD, put
+from irregular_files import DESCRIPTIONS, KINDS, SECONDS, put
 
 from anchorage.api import regular_files
 from anchorage.api.regular_files import NotARegularFileError, check_regular, open_regular, read_regular, regular_opener
@@ -29,14 +29,14 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str, opener
     path = put(kind, tmp_path / "x.png")
     with pytest.raises(NotARegularFileError) as raised:
         OPENERS[opener](path)
-    assert (raised.value.strerror, raised.value.filename) == (f"{TOLD[kind]}, not a regular file", str(path))
+    assert (raised.value.strerror, raised.value.filename) == (f"{DESCRIPTIONS[kind]}, not a regular file", str(path))
     assert str(tmp_path) not in (raised.value.failure().redacted or str(tmp_path))
 
 
 def open_files() -> int:
     """Return how many files this process has open, where the system tells."""
-    told = Path("/proc/self/fd")
-    return len(list(told.iterdir())) if told.exists() else 0
+    descriptors = Path("/proc/self/fd")
+    return len(list(descriptors.iterdir())) if descriptors.exists() else 0
 
 
 @pytest.mark.timeout(SECONDS)
@@ -92,7 +92,7 @@ def test_a_file_that_a_file_server_holds_a_lease_on_is_read(tmp_path: Path) -> N
         holder.stdin.close() if holder.stdin else None
 
 
-OWN = {
+OWN_READERS = {
     "core/anchorage/api/regular_files.py": "it is what opens them",
     "core/anchorage/engine/tracking/mlflow_run.py": "the server's own outbox",
     "core/anchorage/engine/tracking/outbox.py": "the server's own outbox",
@@ -136,10 +136,12 @@ def other_openings(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def test_shipped_code_opens_what_others_name_as_regular_files_alone() -> None:
-    found: dict[str, list[str]] = {}
+    opens: dict[str, list[str]] = {}
     for package in ("core/anchorage", "cli/fedctl", "server", "operator", "silo_agent"):
         for file in sorted((ROOT / package).rglob("*.py")):
             if calls := [ast.unparse(call) for call in other_openings(ast.parse(file.read_text()))]:
-                found[str(file.relative_to(ROOT))] = calls
-    assert found.keys() - OWN.keys() == set(), "open these with anchorage.api.regular_files"
-    assert OWN.keys() - found.keys() - {"core/anchorage/api/regular_files.py"} == set(), "these open nothing any more"
+                opens[str(file.relative_to(ROOT))] = calls
+    assert opens.keys() - OWN_READERS.keys() == set(), "open these with anchorage.api.regular_files"
+    assert OWN_READERS.keys() - opens.keys() - {"core/anchorage/api/regular_files.py"} == set(), (
+        "these open nothing any more"
+    )

@@ -92,9 +92,9 @@ def test_null_in_place_of_another_default_is_told() -> None:
     assert json.loads(text)["method"]["regulariser"] == {"proximal": {"mu": "0.01", "mostSteps": None}}
 
 
-@pytest.mark.parametrize(("shares", "told"), [("Silo", {}), ("Federation", {"shares": "Federation"})])
-def test_a_new_option_of_a_piece_is_told_where_it_is_not_the_default(shares: Any, told: dict[str, str]) -> None:
+@pytest.mark.parametrize(("shares", "expected"), [("Silo", {}), ("Federation", {"shares": "Federation"})])
+def test_a_new_option_of_a_piece_is_told_where_it_is_not_the_default(shares: Any, expected: dict[str, str]) -> None:
     method = resolve(MethodSpec(name="FedAvg", local_loss=BalancedSoftmax(shares=shares)))
     text = described("FedAvg").model_copy(update={"method": method}).to_json()
-    assert json.loads(text)["method"]["localLoss"] == {"balancedSoftmax": told}
+    assert json.loads(text)["method"]["localLoss"] == {"balancedSoftmax": expected}
     assert RunDescription.model_validate_json(text).method == method

@@ -13,7 +13,7 @@ from anchorage.api.checking import check_document
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import as_mapping, dump_yaml, load_federation
 from anchorage.api.method import SLOTS, MethodSpec
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.api.piece import PIECES, Piece, piece
 from anchorage.api.source import RawDocument
 from anchorage.api.task import Task
@@ -44,7 +44,7 @@ def told(slot: str, value: Any, place: Sequence[str] = ()) -> list[tuple[str, st
         method = {part: method}
     _, mistakes = check_document(RawDocument({"name": "FedAvg", **method}, {(): 1}), MethodSpec)
     assert all(mistake.path[: len(place)] == tuple(place) for mistake in mistakes), mistakes
-    return [(mistake.failure.reason, dotted(mistake.path[len(place) :])) for mistake in mistakes]
+    return [(mistake.failure.reason, format_path(mistake.path[len(place) :])) for mistake in mistakes]
 
 
 def alternatives(slot: str) -> dict[str, type[Piece]]:
@@ -54,18 +54,18 @@ def alternatives(slot: str) -> dict[str, type[Piece]]:
 @pytest.mark.parametrize("slot", PLACES)
 def test_every_alternative_is_read_and_nothing_else(slot: str) -> None:
     """The words of other slots, class names, old ones and none at all are no alternatives: nothing falls through to a default."""
-    own = alternatives(slot)
-    assert [name for name in own if told(slot, {name: {}})] == []
-    others = {name for other in PLACES for name in alternatives(other)} - own.keys()
-    spelt = {kind.__name__ for kind in own.values()} | {name.upper() for name in own} - own.keys()
-    for word in (others | spelt | {"type", "", "sgd.", "acme.Trimmed", "Plugin"}) - own.keys():
+    kinds = alternatives(slot)
+    assert [name for name in kinds if told(slot, {name: {}})] == []
+    others = {name for other in PLACES for name in alternatives(other)} - kinds.keys()
+    spelt = {kind.__name__ for kind in kinds.values()} | {name.upper() for name in kinds} - kinds.keys()
+    for word in (others | spelt | {"type", "", "sgd.", "acme.Trimmed", "Plugin"}) - kinds.keys():
         assert told(slot, {word: {}}) == [("UnknownChoice", word)]
 
 
 @pytest.mark.parametrize("slot", PLACES)
 def test_an_alternative_has_its_own_options_alone(slot: str) -> None:
-    own = alternatives(slot)
-    options = {name: {to_camel(field) for field in kind.model_fields} for name, kind in own.items()}
+    kinds = alternatives(slot)
+    options = {name: {to_camel(field) for field in kind.model_fields} for name, kind in kinds.items()}
     strange = {option for known in options.values() for option in known} | {"type", "options"}
     for name, known in options.items():
         for option in sorted(strange - known):
@@ -170,7 +170,8 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         load_federation(file)
     assert [
-        (m.failure.reason, dotted(m.path).removeprefix("spec.method."), m.line - start) for m in caught.value.mistakes
+        (m.failure.reason, format_path(m.path).removeprefix("spec.method."), m.line - start)
+        for m in caught.value.mistakes
     ] == [
         ("UnknownChoice", "weighting.semiAnAgg.order", 5),
         ("WrongForm", "pseudoLabels", 6),
@@ -188,8 +189,8 @@ def test_an_override_sets_an_option_of_an_alternative() -> None:
     )
     assert method.weighting == SemiAnAgg(order="Code", labelled_share="0.3")
     assert method.weighting is not None and method.weighting.model_fields_set == {"order", "labelled_share"}
-    whole = overridden("spec.method.weighting={semiAnAgg: {order: Code, labelledShare: .3}}")
-    assert whole.weighting == method.weighting
+    override_mapping = overridden("spec.method.weighting={semiAnAgg: {order: Code, labelledShare: .3}}")
+    assert override_mapping.weighting == method.weighting
     inside = overridden("spec.method.serverTraining.anchors.objective.labelContrastive.temperature=1").server_training
     assert inside == Anchors(objective=LabelContrastive(temperature="1"))
 
@@ -231,10 +232,10 @@ def test_a_method_is_written_as_it_was_read(tmp_path: Path) -> None:
     assert as_mapping(study.federation)["spec"]["method"] == written
     copy = tmp_path / "copy.yaml"
     copy.write_text(dump_yaml([study.federation, *study.silos]))
-    again = load_federation(copy).federation.spec.method
-    assert again == study.federation.spec.method
+    reloaded = load_federation(copy).federation.spec.method
+    assert reloaded == study.federation.spec.method
     assert as_mapping(load_federation(copy).federation)["spec"]["method"] == written
-    assert resolve(again) == resolve(study.federation.spec.method)
+    assert resolve(reloaded) == resolve(study.federation.spec.method)
 
 
 def test_a_piece_is_taken_in_its_own_slot_alone() -> None:
@@ -296,7 +297,7 @@ def test_another_package_s_piece_is_named_with_its_options(
 def test_mistakes_in_another_package_s_options_are_told_in_its_words(acme: type[Piece]) -> None:
     plugin = {"name": "acme.Trimmed", "options": {"share": "2", "order": "Code"}}
     _, mistakes = check_document(RawDocument({"name": "FedAvg", "weighting": {"plugin": plugin}}, {(): 1}), MethodSpec)
-    messages = {dotted(mistake.path).rsplit(".", 1)[1]: mistake.message for mistake in mistakes}
+    messages = {format_path(mistake.path).rsplit(".", 1)[1]: mistake.message for mistake in mistakes}
     assert messages == {
         "share": 'found "2", allowed is a quoted decimal number from 0 to 1, such as "0.6"',
         "order": "found an unknown field, allowed are share, keepFirst",

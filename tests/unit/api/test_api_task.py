@@ -44,8 +44,8 @@ def test_a_piece_is_refused_beside_a_task_that_it_cannot_serve(
     acme: object, method: str, field: str, piece: str
 ) -> None:
     lines = told(AGE, f"spec.method={method}")
-    found = f"ANC-1116 spec.method.{field}: found {piece}, which serves classification"
-    (line,) = (line for line in lines if line.startswith(found))
+    expected_error = f"ANC-1116 spec.method.{field}: found {piece}, which serves classification"
+    (line,) = (line for line in lines if line.startswith(expected_error))
     assert "acme.Regression" in line
 
 
@@ -58,8 +58,8 @@ def test_the_task_of_another_package_is_served(acme: object) -> None:
 
 def test_the_first_metric_of_each_task_decides(acme: object) -> None:
     findings, masks = ("macro_auroc", "mean_average_precision", "brier"), ("dice", "dice_all", "pooled_dice")
-    own = ("balanced_accuracy", "accuracy", "macro_auc", *findings, *masks)
-    assert metric_order() == (*own, "mean_absolute_error", "loss")
+    task_metrics = ("balanced_accuracy", "accuracy", "macro_auc", *findings, *masks)
+    assert metric_order() == (*task_metrics, "mean_absolute_error", "loss")
     assert lower_is_better("mean_absolute_error") and not lower_is_better("balanced_accuracy")
     better, worse = ({"loss": 0.1, "mean_absolute_error": years} for years in (4.0, 5.0))
     assert score(better) > score(worse) and best_metric(better) == ("mean_absolute_error", 4.0)

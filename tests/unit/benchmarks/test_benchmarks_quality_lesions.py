@@ -80,11 +80,11 @@ def test_every_site_gives_as_many_images_and_the_pool_holds_what_the_sites_hold(
 
 def test_three_images_of_each_site_keep_their_mask_in_the_study_of_few(folder) -> None:
     for site in ("vidir-molemax", "vidir-modern", "rosendahl"):
-        few, whole = rows_of(folder, f"masks-few-{site}"), rows_of(folder, f"masks-{site}")
-        assert [row["image"] for row in few] == [row["image"] for row in whole]
+        few, many = rows_of(folder, f"masks-few-{site}"), rows_of(folder, f"masks-{site}")
+        assert [row["image"] for row in few] == [row["image"] for row in many]
         assert sum(bool(row["mask"]) for row in few) == 3
-        assert {row["mask"] for row in few} <= {"", *(row["mask"] for row in whole)}
-        assert all((folder / row["mask"]).is_file() for row in whole)
+        assert {row["mask"] for row in few} <= {"", *(row["mask"] for row in many)}
+        assert all((folder / row["mask"]).is_file() for row in many)
 
 
 def test_one_site_has_no_column_of_two_findings_and_the_pool_leaves_its_cells_empty(folder) -> None:

@@ -35,8 +35,8 @@ def tables(tmp_path_factory):
     data = tmp_path_factory.mktemp("data")
     (data / "isic18").mkdir()
     write_table(data / "isic18" / "split_labels_at_server.csv", ["image_id", "part", "silo"], split)
-    found = dict(module.tables(data, names, rows // 200, parts, SITES[rows % 4]))
-    return found, dict(zip(names, rows // 200, strict=True))
+    tables_by_name = dict(module.tables(data, names, rows // 200, parts, SITES[rows % 4]))
+    return tables_by_name, dict(zip(names, rows // 200, strict=True))
 
 
 def test_no_image_stands_in_a_table_twice(tables) -> None:
@@ -47,10 +47,10 @@ def test_no_image_stands_in_a_table_twice(tables) -> None:
 
 
 def test_the_server_has_as_many_of_every_class_and_the_sites_the_same_images(tables) -> None:
-    found, classes = tables
+    tables_read, classes = tables
 
     def held(name):
-        return {(image, silo) for image, part, silo in found[name] if part == "train"}
+        return {(image, silo) for image, part, silo in tables_read[name] if part == "train"}
 
     def server(name):
         return {image for image, silo in held(name) if silo == "server"}

@@ -273,7 +273,7 @@ class Scene:
     link: ScriptedLink
     store: MemoryStore
     clock: FakeClock
-    seen: Recorder
+    recorder: Recorder
 
 
 def set_scene(
@@ -287,7 +287,7 @@ def set_scene(
     **settings: Any,
 ) -> Scene:
     """Put an engine among scripted silos."""
-    clock, seen, store = FakeClock(), Recorder(), store or MemoryStore()
+    clock, recorder, store = FakeClock(), Recorder(), store or MemoryStore()
     link = ScriptedLink(clock, silos)
     plain = {
         "rounds": 1,
@@ -303,7 +303,7 @@ def set_scene(
         learner=learner or PlainLearner(),
         strategy=strategy or Strategy(weigher or CountWeigher()),
         settings=settings_,
-        observer=seen,
+        observer=recorder,
         started=started,
     )
-    return Scene(engine, link, store, clock, seen)
+    return Scene(engine, link, store, clock, recorder)

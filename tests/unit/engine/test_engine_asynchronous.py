@@ -26,7 +26,7 @@ def test_community_replaces_the_silos_last_contribution():
     )
     s.engine.run()
     # a commits 1 (alone: 1), b commits 0 + 4 (1 + 3*4) / 4 = 3.25, a trained on 1 meanwhile and commits 2: (2 + 12) / 4
-    assert [value_of(m) for m in s.seen.models] == pytest.approx([0.0, 1.0, 3.25, 3.5])
+    assert [value_of(m) for m in s.recorder.models] == pytest.approx([0.0, 1.0, 3.25, 3.5])
 
 
 def test_resume_rebuilds_the_community():
@@ -37,10 +37,10 @@ def test_resume_rebuilds_the_community():
         s.engine.run()
     committed = s.store.latest().record.round
     assert committed == 2
-    again = set_scene(*silos(), mode="Asynchronous", rounds=3, store=s.store)
-    again.engine.run()
+    restarted = set_scene(*silos(), mode="Asynchronous", rounds=3, store=s.store)
+    restarted.engine.run()
     # a trains on 3.25 and contributes 4.25 beside b's stored 4
-    assert value_of(again.seen.models[-1]) == pytest.approx((4.25 + 3 * 4) / 4)
+    assert value_of(restarted.recorder.models[-1]) == pytest.approx((4.25 + 3 * 4) / 4)
 
 
 def test_scores_by_the_other_silos_weigh_the_commit():
@@ -53,7 +53,7 @@ def test_scores_by_the_other_silos_weigh_the_commit():
     )
     s.engine.run()
     assert [r.silos[0].weight for r in s.store.history()[1:]] == [1.0, 0.25], "shares of the sum"
-    assert value_of(s.seen.models[-1]) == pytest.approx((3 * 1 + 1 * 4) / 4)
+    assert value_of(s.recorder.models[-1]) == pytest.approx((3 * 1 + 1 * 4) / 4)
     assert s.link.offered.keys() <= {o.task.model.digest for o in s.engine._open.values()}
 
 
@@ -81,7 +81,7 @@ def test_a_silent_evaluator_costs_one_deadline():
     )
     s.engine.run()
     assert s.store.latest().record.round == 6
-    assert ("c", "Late") in s.seen.changes
+    assert ("c", "Late") in s.recorder.changes
     assert 100.0 < s.clock.now() < 200.0
 
 
@@ -108,7 +108,7 @@ def test_an_update_without_weight_leaves_the_model_as_it_is():
         weigher=CountWeigher(overrides={"a": 0.0}),
     )
     s.engine.run()
-    assert [value_of(model) for model in s.seen.models] == [0.0, 0.0, 2.0, 2.0]
+    assert [value_of(model) for model in s.recorder.models] == [0.0, 0.0, 2.0, 2.0]
     assert [record.silos[0].weight for record in s.store.history()[1:]] == [0.0, 1.0, 0.0]
 
 
@@ -143,8 +143,8 @@ def test_nan_update_is_not_committed():
         ScriptedSilo("a", train_seconds=3.0), ScriptedSilo("b", adds=float("nan")), mode="Asynchronous", rounds=2
     )
     s.engine.run()
-    assert ("b", "Failed") in s.seen.changes
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert ("b", "Failed") in s.recorder.changes
+    assert value_of(s.recorder.models[-1]) == 2.0
 
 
 def test_silence_ends_the_run_at_its_deadline():
@@ -157,4 +157,4 @@ def test_silence_ends_the_run_at_its_deadline():
 def test_too_few_silos_wait_for_quorum():
     s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", joins_at=40.0), mode="Asynchronous", rounds=2, min_silos=2)
     s.engine.run()
-    assert s.seen.waits[0][0] == "QuorumLost" and s.seen.waits[-1][0] == ""
+    assert s.recorder.waits[0][0] == "QuorumLost" and s.recorder.waits[-1][0] == ""

@@ -34,15 +34,15 @@ class WeightsOnly(ScriptedSilo):
 
 
 @pytest.mark.parametrize(
-    ("learner", "silo", "told"), [(PlainLearner(), ScriptedSilo, True), (OfWeights(), WeightsOnly, False)]
+    ("learner", "silo", "receives"), [(PlainLearner(), ScriptedSilo, True), (OfWeights(), WeightsOnly, False)]
 )
-def test_who_is_told_so_sends_differences(learner, silo, told):
+def test_who_is_told_so_sends_differences(learner, silo, receives):
     strategy = Strategy(CountWeigher(), memories={"pseudo_labels": Helpers().memory(of_classes(2), 0)})
     s = set_scene(silo("a"), silo("b"), learner=learner, rounds=2, min_silos=2, strategy=strategy)
     s.link.__class__ = PackingLink
     s.engine.run()
     assert [task.update_format is UpdateFormat.DIFFERENCES for tasks in s.link.tasks.values() for task in tasks] == [
-        told
+        receives
     ] * 4
     assert value_of(s.store.latest().model) == 2.0
     assert set(s.store.contributions()) == {"a", "b"}

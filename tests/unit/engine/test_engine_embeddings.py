@@ -40,7 +40,7 @@ def drawn(rounds, every=1, *, mode="Synchronous", learner=None, projection="PCA"
         embeddings=projection,
     )
     scene.engine.run()
-    records = scene.seen.records
+    records = scene.recorder.records
     assert [record.round for record in records] == list(range(rounds + 1))
     return {record.round: record.embeddings for record in records if record.embeddings is not None}
 
@@ -65,11 +65,11 @@ def test_nothing_is_drawn_unless_it_is_asked_for():
 
 def test_principal_components():
     plane = plane_of(rows(), "encoder", "PCA", 1)
-    found, points = plane.as_array(), rows()[:, 2:].astype(np.float64)
+    plane_rows, points = plane.as_array(), rows()[:, 2:].astype(np.float64)
     centred = points - points.mean(0)
     _, spread, axes = np.linalg.svd(centred, full_matrices=False)
-    assert np.array_equal(found[:, :2], rows()[:, :2])
-    assert np.abs(found[:, 2:]) == pytest.approx(np.abs(centred @ axes[:2].T), rel=1e-3, abs=1e-3)
+    assert np.array_equal(plane_rows[:, :2], rows()[:, :2])
+    assert np.abs(plane_rows[:, 2:]) == pytest.approx(np.abs(centred @ axes[:2].T), rel=1e-3, abs=1e-3)
     assert (plane.layer, plane.projection, spread[0] > spread[1]) == ("encoder", "PCA", True)
 
 

@@ -65,11 +65,11 @@ def test_a_round_that_is_left_out_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_damaged_file_ends_the_task_and_not_the_silo(tmp_path: Path) -> None:
     announced(tmp_path, [1], restart=True)
-    (kept,) = tmp_path.glob("*.safetensors")
-    content = bytearray(kept.read_bytes())
+    (file,) = tmp_path.glob("*.safetensors")
+    content = bytearray(file.read_bytes())
     content[-1] ^= 1
-    kept.write_bytes(content)
+    file.write_bytes(content)
     link = Link(MODEL)
     learner = NullLearner(LAYOUT, LAYOUT, 0.013, 7)
     SiloWorker(link, learner, MemoryBuffers(), feedback=ErrorFeedback(tmp_path)).handle(Assigned(TASKS[2]))
-    assert [said[0] for said in link.said] == ["fail"]
+    assert [message[0] for message in link.messages] == ["fail"]

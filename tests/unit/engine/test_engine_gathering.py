@@ -17,23 +17,23 @@ class Names(RoundMemory):
     """Remembers who announced, and asks for that before the first training."""
 
     def __init__(self) -> None:
-        self.heard: list[list[str]] = []
+        self.announcing: list[list[str]] = []
 
     @property
     def gathers_first(self) -> bool:  # type: ignore[override]
-        return not self.heard
+        return not self.announcing
 
     def first_auxiliary(self) -> Mapping[str, Any]:
         return {ASKED: np.ones(())}
 
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
-        self.heard.append(sorted(announcements))
+        self.announcing.append(sorted(announcements))
 
     def state(self) -> Mapping[str, Any]:
-        return {"rounds": np.array(len(self.heard))}
+        return {"rounds": np.array(len(self.announcing))}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.heard = [[] for _ in range(int(state["rounds"]))]
+        self.announcing = [[] for _ in range(int(state["rounds"]))]
 
 
 class AnnouncingLink(ScriptedLink):
@@ -57,21 +57,21 @@ def play(*silos: ScriptedSilo, memory: Names, **settings: Any) -> Any:
 def test_every_silo_announces_once_before_the_first_training() -> None:
     memory = Names()
     scene = play(ScriptedSilo("a"), ScriptedSilo("b"), memory=memory, rounds=2, min_silos=2)
-    assert memory.heard == [["a", "b"]] * 3
+    assert memory.announcing == [["a", "b"]] * 3
     assert all(len(silo.trained) == 2 for silo in scene.link.silos.values())
     assert value_of(scene.store.latest().model) == 2.0
-    assert [record.round for record in scene.seen.records] == [0, 1, 2]
+    assert [record.round for record in scene.recorder.records] == [0, 1, 2]
 
 
 def test_a_silo_that_does_not_answer_is_waited_for_no_longer_than_the_deadline() -> None:
     memory = Names()
     play(ScriptedSilo("a"), ScriptedSilo("b", answers=False), memory=memory, round_deadline_seconds=10.0)
-    assert memory.heard == [["a"], ["a"]]
+    assert memory.announcing == [["a"], ["a"]]
 
 
 def test_a_server_that_comes_back_does_not_ask_again() -> None:
     memory = Names()
     scene = play(ScriptedSilo("a"), memory=memory, rounds=1)
-    again = Names()
-    play(ScriptedSilo("a"), memory=again, rounds=2, store=scene.store)
-    assert again.heard == [[], [], ["a"]]
+    restarted = Names()
+    play(ScriptedSilo("a"), memory=restarted, rounds=2, store=scene.store)
+    assert restarted.announcing == [[], [], ["a"]]

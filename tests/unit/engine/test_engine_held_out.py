@@ -63,7 +63,7 @@ def test_the_worst_silo_is_one_silo() -> None:
 def test_the_new_model_is_scored_in_the_rounds_that_are_due() -> None:
     s = scene(ScriptedSilo("a", scores=GOOD), rounds=5, evaluate_every=2)
     s.engine.run()
-    digests = [model.digest[:16] for model in s.seen.models]
+    digests = [model.digest[:16] for model in s.recorder.models]
     assert s.link.evaluated == [("a", f"{number}.score.{digests[number]}") for number in (2, 4, 5)]
     assert all(digest not in s.link.offered for digest in digests[1:])
 
@@ -97,19 +97,19 @@ def test_without_validation_images_at_the_server_the_silos_choose_the_best_round
     silo = ScriptedSilo("a", scores=GOOD)
     s = scene(silo, learner=Blind(), rounds=1)
     record = s.engine.run()
-    assert record.metrics["accuracy"] == 7 / 8 and s.seen.reports[-1] is not None
-    assert s.seen.reports[-1].tally["confusion"].tolist() == [list(row) for row in GOOD]
+    assert record.metrics["accuracy"] == 7 / 8 and s.recorder.reports[-1] is not None
+    assert s.recorder.reports[-1].tally["confusion"].tolist() == [list(row) for row in GOOD]
     silo.scores = BAD
-    again = set_scene(silo, held_out_task=classes(2), learner=Blind(), rounds=3, store=s.store)
-    again.engine.run()
+    restarted = set_scene(silo, held_out_task=classes(2), learner=Blind(), rounds=3, store=s.store)
+    restarted.engine.run()
     best = s.store.best()
     assert best is not None and best.record.round == 1
 
 
 def test_the_task_says_which_images_are_meant() -> None:
-    told: list[Any] = []
+    tasks: list[Any] = []
     s = scene(ScriptedSilo("a", scores=GOOD))
     assign = s.link.assign
-    s.link.assign = lambda silo, task: (told.append(task), assign(silo, task))  # type: ignore[method-assign,assignment]
+    s.link.assign = lambda silo, task: (tasks.append(task), assign(silo, task))  # type: ignore[method-assign,assignment]
     s.engine.run()
-    assert [task.held_out for task in told if task.kind is TaskKind.EVALUATE] == [True]
+    assert [task.held_out for task in tasks if task.kind is TaskKind.EVALUATE] == [True]

@@ -33,11 +33,11 @@ class Rows(RoundMemory):
     takes = frozenset({"rows"})
 
     def __init__(self, first: bool = False) -> None:
-        self.first, self.values, self.heard = first, [], []
+        self.first, self.values, self.announcing = first, [], []
 
     @property
     def gathers_first(self) -> bool:  # type: ignore[override]
-        return self.first and not self.heard
+        return self.first and not self.announcing
 
     def first_auxiliary(self) -> Mapping[str, Any]:
         return {ASKED: np.ones(())}
@@ -50,14 +50,14 @@ class Rows(RoundMemory):
         self.values.append(float(arrays.rows("rows", 1, 2)[0, 0]))
 
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
-        self.heard.append(sorted(announcements))
+        self.announcing.append(sorted(announcements))
         layout = Layout.of([("rows", "F32", (len(self.values), 2))])
         values = np.repeat(np.float32(sorted(self.values)), 2)
         self.large.write(self.slot, layout, [(0, values.tobytes())])
 
     def behind(self, silo: str = "") -> LargeArrays | None:
-        kept = self.large._sources.get(self.slot)
-        return LargeArrays(Layout.of([("rows", "F32", (len(self.values), 2))]), kept[-1]) if kept else None
+        source = self.large._sources.get(self.slot)
+        return LargeArrays(Layout.of([("rows", "F32", (len(self.values), 2))]), source[-1]) if source else None
 
     def state(self) -> Mapping[str, Any]:
         return {}
@@ -70,13 +70,13 @@ class LargeLink(ScriptedLink):
     """Its silos send rows of their `adds`: alone where they are asked for that, else behind their updates where `announces` says how many."""
 
     announces: dict[str, LargeArrays]
-    seen: list[tuple[str, Task, ChunkSource]]
+    offers: list[tuple[str, Task, ChunkSource]]
 
     def assign(self, silo: str, task: Task) -> None:
         script, offered = self.silos[silo], self.offered[task.model.digest]
-        self.seen.append((silo, task, offered))
-        own = offered.manifest.nbytes - task.behind.nbytes
-        model = ModelBytes.of(PlainLearner.down, np.frombuffer(content(offered)[:own], np.uint8).copy())
+        self.offers.append((silo, task, offered))
+        own_bytes = offered.manifest.nbytes - task.behind.nbytes
+        model = ModelBytes.of(PlainLearner.down, np.frombuffer(content(offered)[:own_bytes], np.uint8).copy())
         rows = self.announces.get(silo)
         alone = ASKED in task.auxiliary_data
         source: Any = JoinedSource(PlainLearner.up.digest, []) if alone else script.update_for(model)
@@ -96,7 +96,7 @@ def play(memory: Rows, announces: dict[str, LargeArrays], *, weigher: Any = None
     scene = set_scene(*silos, strategy=strategy, **settings)
     link: Any = scene.link
     link.__class__ = LargeLink
-    link.announces, link.seen = announces, []
+    link.announces, link.offers = announces, []
     scene.engine.run()
     return scene
 
@@ -105,24 +105,24 @@ def play(memory: Rows, announces: dict[str, LargeArrays], *, weigher: Any = None
 def test_large_data_alone_comes_before_the_first_training(barrier: bool) -> None:
     memory = Rows(first=True)
     scene = play(memory, {"a": rows_of(5), "b": rows_of(4)}, rounds=2, weigher=CountWeigher(barrier=barrier))
-    assert sorted(memory.values[:2]) == [4.0, 5.0] and memory.heard == [["a", "b"]] * 3
+    assert sorted(memory.values[:2]) == [4.0, 5.0] and memory.announcing == [["a", "b"]] * 3
     assert value_of(scene.store.latest().model) == 4.0, "rows count for nothing in the mean"
     assert [part.state for part in scene.store.history()[1].silos] == ["Counted"] * 2
-    first, second, *trained = scene.link.seen
+    first, second, *trained = scene.link.offers
     assert ASKED in first[1].auxiliary_data and not first[1].behind.tensors and ASKED in second[1].auxiliary_data
     for _, task, model in trained[:2]:
         assert task.behind.by_name["rows"].shape == (2, 2)
-        own = model.manifest.nbytes - task.behind.nbytes
-        pool = read_arrays(task.behind, np.frombuffer(content(model)[own:], np.uint8))
+        own_bytes = model.manifest.nbytes - task.behind.nbytes
+        pool = read_arrays(task.behind, np.frombuffer(content(model)[own_bytes:], np.uint8))
         assert pool["rows"].tolist() == [[4.0, 4.0], [5.0, 5.0]]
     assert trained[0][2] is trained[1][2], "one pass over the bytes for all silos"
-    assert scene.store.kept(1) == {}
+    assert scene.store.load_updates(1) == {}
 
 
 def test_large_data_behind_an_update_does_not_enter_the_mean() -> None:
     memory = Rows()
     scene = play(memory, {"b": rows_of(9)}, rounds=1)
-    assert memory.values == [9.0] and memory.heard == [["a", "b"]]
+    assert memory.values == [9.0] and memory.announcing == [["a", "b"]]
     assert value_of(scene.store.latest().model) == 2.0
 
 
@@ -138,7 +138,7 @@ def test_large_data_that_nobody_takes_is_refused_before_its_bytes_come(rows: Lar
     scene = play(memory, {"b": rows}, rounds=1, min_silos=1)
     parts = {part.name: part for part in scene.store.history()[1].silos}
     assert parts["b"].state == "Failed" and parts["b"].code == code
-    assert scene.link.silos["b"].uploads == 0 and memory.heard == [["a"]]
+    assert scene.link.silos["b"].uploads == 0 and memory.announcing == [["a"]]
 
 
 @pytest.mark.parametrize("off", [-1, 1])
@@ -148,8 +148,8 @@ def test_bytes_that_are_neither_update_nor_large_data_are_refused(off: int) -> N
     source = JoinedSource(update.manifest.layout, [Stretch(update, 0, update.manifest.nbytes)])
     wrong = Layout.of([("rows", "F32", (3 + off, 2))])
     scene.engine.strategy.memories = {"input_mixing": Rows()}
-    said = Announcement("t", {}, {}, {}, source.manifest, behind)
-    assert scene.engine._wrong_layout(said) is None
+    announcement = Announcement("t", {}, {}, {}, source.manifest, behind)
+    assert scene.engine._wrong_layout(announcement) is None
     for announced in (
         Announcement("t", {}, {}, {}, source.manifest, wrong),
         Announcement("t", {}, {}, {}, None, behind),
@@ -167,8 +167,8 @@ def test_what_the_server_sends_goes_behind_the_model_where_it_is_large() -> None
     strategy = Strategy(CountWeigher())
     scene = set_scene(ScriptedSilo("a"), strategy=strategy, learner=Telling())
     link: Any = scene.link
-    link.__class__, link.announces, link.seen = LargeLink, {}, []
+    link.__class__, link.announces, link.offers = LargeLink, {}, []
     scene.engine.run()
-    ((_, task, model),) = link.seen
+    ((_, task, model),) = link.offers
     assert task.auxiliary_data.keys() == {"small"} and task.behind.by_name.keys() == {"anchors"}
     assert content(model).endswith(np.full(LARGE_BYTES // 8, 1.0).tobytes())

@@ -95,10 +95,10 @@ def test_the_run_ends_with_the_reason_where_too_few_are_left(hospitals: Hospital
 
 def test_who_joins_again_with_more_images_counts_as_before(hospitals: Hospitals) -> None:
     """Twice what it had at first, as an update may count, in its weight in keys and tallies, too."""
-    engine, seen = hospitals.engine(Case(TaskKind.TRAIN, LOST)), list[int]()
+    engine, survivors = hospitals.engine(Case(TaskKind.TRAIN, LOST)), list[int]()
     for samples in (100, 150, 10**8):
         engine.link.join("g", Profile("All", samples, "test"))
         while engine._next(engine.clock.now()) != Joined("g", Profile("All", samples, "test")):
             pass
-        seen.append(engine.connected["g"].samples)
-    assert seen == [100, 150, 200]
+        survivors.append(engine.connected["g"].samples)
+    assert survivors == [100, 150, 200]

@@ -11,8 +11,8 @@ from anchorage.engine.store import MemoryStore
 from anchorage.transport.messages import Broken, Joined, Left, MembersChanged, Profile
 
 
-def taken_out(scene: Any, time: float, silo: str, *left: str) -> None:
-    scene.link.at(time, MembersChanged(left))
+def taken_out(scene: Any, time: float, silo: str, *remaining: str) -> None:
+    scene.link.at(time, MembersChanged(remaining))
     scene.link.at(time, Left(silo, "no member any more"))
 
 
@@ -63,7 +63,7 @@ def test_a_removed_silo_counts_no_more_wherever_it_was(at, barrier):
     s.engine.run()
     assert parts(s, 1) == {"a": "Counted", "b": "Removed"}
     assert parts(s, 2) == {"a": "Counted"}
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert value_of(s.recorder.models[-1]) == 2.0
     assert s.clock.now() < 30
     assert ("b", s.link.dismissals[0][1], "Removed") in s.link.dismissals
 
@@ -75,7 +75,7 @@ def test_a_silo_removed_while_updates_are_scored_is_neither_counted_nor_waited_f
     taken_out(s, 2.5, "c", "a", "b")
     s.engine.run()
     assert parts(s, 1) == {"a": "Counted", "b": "Counted", "c": "Removed"}
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert value_of(s.recorder.models[-1]) == 2.0
     assert s.clock.now() < 50
 
 
@@ -88,7 +88,7 @@ def test_a_silo_that_is_taken_out_and_in_again_unseen_begins_anew(mode):
     s.link.at(0.6, MembersChanged(("a", "b"), frozenset("b")))
     b.train_seconds = 1.0
     s.engine.run()
-    assert ("b", "Removed") in s.seen.changes
+    assert ("b", "Removed") in s.recorder.changes
     assert {p.name for record in s.store.history()[2:] for p in record.silos} >= {"b"}
     assert s.clock.now() < 40
 
@@ -139,7 +139,7 @@ def test_a_removed_silo_leaves_the_asynchronous_run_and_its_commits_stay():
     names = [p.name for record in s.store.history() for p in record.silos]
     assert names.count("b") == 1
     assert names.count("a") == 7
-    assert ("b", "Removed") in s.seen.changes
+    assert ("b", "Removed") in s.recorder.changes
 
 
 def test_a_silo_removed_while_it_is_scored_or_scores_is_not_waited_for():
@@ -193,4 +193,4 @@ def test_a_failure_of_the_servers_own_disk_is_no_silos_fault():
     with pytest.raises(AnchorageError) as caught:
         s.engine.run()
     assert (caught.value.code, caught.value.failure.exit_code) == ("ANC-3101", 6)
-    assert s.seen.end == ("ANC-3101", "spool: no space left")
+    assert s.recorder.end == ("ANC-3101", "spool: no space left")

@@ -23,7 +23,7 @@ from anchorage_silo.review import read_description
 
 LAYOUT = Layout.of([("weight", "F32", (20, 70))])
 EXACT = ModelBytes.of(LAYOUT, np.random.default_rng(1).standard_normal(1400, np.float32).view(np.uint8))
-ROUNDED = ModelEncoding(MODEL_CODINGS["BFloat16"], LAYOUT).rounded(EXACT)
+ROUNDED = ModelEncoding(MODEL_CODINGS["BFloat16"], LAYOUT).round_model(EXACT)
 TASK = replace(train_task(ROUNDED.model), model_encoded=True)
 
 
@@ -70,13 +70,16 @@ def test_a_silo_trains_from_the_rounded_model() -> None:
 
 @pytest.mark.parametrize(("encoding", "code"), [(None, "ANC-2150"), ("Int8", "ANC-2101")])
 def test_a_model_in_another_encoding_is_refused(encoding: str | None, code: str) -> None:
-    ((kind, _, found, *_),) = handled(encoding).said
-    assert (kind, found) == ("fail", code)
+    ((kind, _, announcement, *_),) = handled(encoding).messages
+    assert (kind, announcement) == ("fail", code)
 
 
 def test_the_description_names_the_encoding_only_where_there_is_one() -> None:
     assert "modelEncoding" not in json.loads(description(None))
-    told = json.loads(description("Int8"))
-    assert told["modelEncoding"] == "Int8" and read_description(json.dumps(told)).model_encoding == "Int8"
+    description_read = json.loads(description("Int8"))
+    assert (
+        description_read["modelEncoding"] == "Int8"
+        and read_description(json.dumps(description_read)).model_encoding == "Int8"
+    )
     with pytest.raises(AnchorageError, match="ANC-2150"):
-        read_description(json.dumps({**told, "modelEncoding": "Int2"}))
+        read_description(json.dumps({**description_read, "modelEncoding": "Int2"}))

@@ -26,7 +26,7 @@ def test_an_update_of_huge_numbers_does_not_count_and_the_round_goes_on():
     part = part_of(s, 1, "b")
     assert (part.state, part.code, part.weight) == ("Failed", "ANC-3011", 0.0)
     assert part.message == "its norm is 2e+30, the median of 3 updates 4"
-    assert value_of(s.seen.models[-1]) == 3.0
+    assert value_of(s.recorder.models[-1]) == 3.0
 
 
 def test_two_huge_updates_of_five_are_both_named():
@@ -34,13 +34,13 @@ def test_two_huge_updates_of_five_are_both_named():
     s = set_scene(*(ScriptedSilo(name, adds=far.get(name, 1.0)) for name in "abcde"), learner=FarLearner())
     s.engine.run()
     assert [part.code for part in s.store.history()[1].silos] == ["", "ANC-3011", "", "ANC-3011", ""]
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert value_of(s.recorder.models[-1]) == 2.0
 
 
 def test_a_silo_that_trained_long_counts():
     s = set_scene(*(ScriptedSilo(n, adds=a) for n, a in (("a", 0.001), ("b", 0.001), ("c", 7.0))), learner=FarLearner())
     s.engine.run()
-    assert value_of(s.seen.models[-1]) == pytest.approx(1 + 7.002 / 3)
+    assert value_of(s.recorder.models[-1]) == pytest.approx(1 + 7.002 / 3)
 
 
 def test_of_two_updates_neither_is_the_odd_one():
@@ -73,8 +73,8 @@ def test_without_rounds_it_is_compared_with_the_last_updates_of_the_others():
     )
     s.engine.run()
     assert {part.name for record in s.store.history()[1:] for part in record.silos} == {"a", "b"}
-    assert ("c", "Failed") in s.seen.changes
-    assert value_of(s.seen.models[-1]) < 100
+    assert ("c", "Failed") in s.recorder.changes
+    assert value_of(s.recorder.models[-1]) < 100
 
 
 def test_after_a_restart_without_rounds_the_stored_updates_are_compared():
@@ -84,7 +84,7 @@ def test_after_a_restart_without_rounds_the_stored_updates_are_compared():
     wrong = ScriptedSilo("c", adds=-1e30, train_seconds=0.1)
     s = set_scene(*silos, wrong, mode="Asynchronous", learner=FarLearner(), rounds=8, store=first.store)
     s.engine.run()
-    assert ("c", "Failed") in s.seen.changes and ("c", "Counted") not in s.seen.changes
+    assert ("c", "Failed") in s.recorder.changes and ("c", "Counted") not in s.recorder.changes
     assert {part.name for record in s.store.history()[1:] for part in record.silos} == {"a", "b"}
 
 
@@ -103,7 +103,7 @@ def test_a_silo_that_comes_back_with_many_more_images_does_not_count(mode, later
     s.engine.run()
     counted = {part.name for record in s.store.history()[3:] for part in record.silos if part.state == "Counted"}
     assert ("b" in counted) == counts
-    assert (("b", "Failed") in s.seen.changes) != counts
+    assert (("b", "Failed") in s.recorder.changes) != counts
     assert part_of(first, 1, "a").images == 100
     if mode == "Synchronous" and not counts:
         part = part_of(s, 3, "b")

@@ -30,14 +30,14 @@ class Careless(Aggregation):
 def test_silos_that_go_on_without_it_are_not_disturbed() -> None:
     s = set_scene(ScriptedSilo("a", adds=4.0), ScriptedSilo("b", fails=WRONG), rounds=2)
     assert s.engine.run().round == 2
-    assert value_of(s.seen.models[-1]) == 8.0
+    assert value_of(s.recorder.models[-1]) == 8.0
 
 
 def test_too_few_silos_without_it_end_the_run_before_the_others_have_trained() -> None:
     s = set_scene(ScriptedSilo("a", train_seconds=50.0), ScriptedSilo("b", fails=WRONG), min_silos=2)
     with pytest.raises(AnchorageError, match="silo b: as scripted") as caught:
         s.engine.run()
-    assert caught.value.failure is learning.PIECE_WRONG and s.seen.end[0] == WRONG
+    assert caught.value.failure is learning.PIECE_WRONG and s.recorder.end[0] == WRONG
     assert s.clock.now() == 1.0
 
 
@@ -56,7 +56,7 @@ def test_an_update_that_the_aggregation_should_have_refused_is_the_silos_mistake
     s.engine.run()
     parts = {part.name: (part.state, part.code) for part in s.store.history()[1].silos}
     assert parts == {"a": ("Counted", ""), "b": ("Failed", "ANC-3004")}
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert value_of(s.recorder.models[-1]) == 2.0
 
 
 def test_one_weight_that_is_none_is_the_silos_and_all_are_the_pieces() -> None:

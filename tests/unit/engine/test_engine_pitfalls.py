@@ -13,7 +13,7 @@ class Listening(CountWeigher):
     def weigh(
         self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
     ) -> Mapping[str, float]:
-        self.heard = sorted(announcements)
+        self.announcing = sorted(announcements)
         return super().weigh(announcements, evaluations)
 
 
@@ -29,8 +29,8 @@ def test_1_who_sent_no_usable_update_is_in_no_sum():
         ]
         scene = set_scene(*silos, weigher=weigher, min_silos=2)
         record = scene.engine.run()
-        assert weigher.heard == ["a", "b"]
-        assert value_of(scene.seen.models[-1]) == 3.5
+        assert weigher.announcing == ["a", "b"]
+        assert value_of(scene.recorder.models[-1]) == 3.5
         assert {p.name: p.weight for p in record.silos if p.state == "Counted"} == {"a": 0.25, "b": 0.75}
 
 
@@ -50,4 +50,4 @@ def test_11_a_commit_takes_away_what_was_added_with_the_weight_it_had():
     """Number 11: a silo alone is the global model, whatever its earlier updates weighed."""
     scene = set_scene(ScriptedSilo("a", adds=1.0), mode="Asynchronous", rounds=4, weigher=Rising())
     scene.engine.run()
-    assert [value_of(model) for model in scene.seen.models] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert [value_of(model) for model in scene.recorder.models] == [0.0, 1.0, 2.0, 3.0, 4.0]

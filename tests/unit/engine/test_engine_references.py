@@ -19,9 +19,9 @@ def test_solo_reports_mean_and_deviation_over_silos_and_keeps_the_model():
     silos = ScriptedSilo("a", adds=1.0), ScriptedSilo("b", adds=3.0, samples=900)
     s = set_scene(*silos, rounds=3, evaluate_every=2, strategy=solo())
     s.engine.run()
-    assert [r is not None for r in s.seen.reports] == [True, False, True, True]
+    assert [r is not None for r in s.recorder.reports] == [True, False, True, True]
     assert s.store.history()[2].metrics == {"accuracy": 2.0, "accuracy_std": 1.0}
-    assert [value_of(model) for model in s.seen.models] == [0.0] * 4
+    assert [value_of(model) for model in s.recorder.models] == [0.0] * 4
 
 
 def test_solo_without_any_update_has_no_metrics():
@@ -48,15 +48,15 @@ def test_a_step_knows_the_share_of_the_silos_and_a_silo_what_counted_of_its_own(
     s = set_scene(*silos, rounds=2, strategy=strategy)
     s.engine.run()
     assert step.shares == [0.5, 0.5]
-    told = {silo: [int(auxiliary[COUNTED][0]) for auxiliary in sides] for silo, sides in s.link.sides.items()}
-    assert told == {"a": [0, 1], "b": [0, 0], "c": [0, 0], "d": [0, 1]}
+    counts = {silo: [int(auxiliary[COUNTED][0]) for auxiliary in sides] for silo, sides in s.link.sides.items()}
+    assert counts == {"a": [0, 1], "b": [0, 0], "c": [0, 0], "d": [0, 1]}
 
 
 def test_a_killed_server_finds_what_its_step_and_its_memory_had_learnt():
-    def scene(**kept):
+    def scene(**options):
         step, memories = Momentum(learning_rate="0.5").step(), {"server_step": CountedUpdates()}
         strategy = Strategy(CountWeigher(), server_step=step, memories=memories)
-        return set_scene(ScriptedSilo("a"), rounds=4, strategy=strategy, **kept)
+        return set_scene(ScriptedSilo("a"), rounds=4, strategy=strategy, **options)
 
     undisturbed = scene().engine.run().digest
     s = scene()
@@ -64,7 +64,7 @@ def test_a_killed_server_finds_what_its_step_and_its_memory_had_learnt():
     with pytest.raises(AnchorageError, match="Stopped"):
         s.engine.run()
     assert 0 < s.store.latest().record.round < 4
-    again = scene(store=s.store)
-    assert again.engine.run().digest == undisturbed
-    told = [int(auxiliary[COUNTED][0]) for scene in (s, again) for auxiliary in scene.link.sides["a"]]
-    assert told == [0, 1, 2, 2, 3], "the round in which it was killed is played again"
+    restarted = scene(store=s.store)
+    assert restarted.engine.run().digest == undisturbed
+    counts = [int(auxiliary[COUNTED][0]) for scene in (s, restarted) for auxiliary in scene.link.sides["a"]]
+    assert counts == [0, 1, 2, 2, 3], "the round in which it was killed is played again"

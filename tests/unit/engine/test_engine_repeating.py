@@ -20,8 +20,8 @@ def test_each_time_begins_with_the_model_and_ends_with_a_state_further(labels, t
     party.learner = RepeatingLearner(party.learner)
     announcement = party.train(2, {}, repetitions=2)
     first, second = np.split(party.update, 2)
-    kept = party.learner._learner._state
-    teachers = [int(kept.of(number).get("teacher/steps", 0)) for number in (1, 2)]
+    state = party.learner._learner._state
+    teachers = [int(state.of(number).get("teacher/steps", 0)) for number in (1, 2)]
     assert announcement.update == Manifest.of(party.server.up.digest, party.update)
     assert teachers[1] == 3 * teachers[0] and (teachers[0] > 0) == (labels == "None")
     assert not np.array_equal(first, second)
@@ -30,13 +30,13 @@ def test_each_time_begins_with_the_model_and_ends_with_a_state_further(labels, t
     once = party.train(2, {})
     assert once.update == Manifest.of(party.server.up.digest, first)
     alone = replace(party.task(2, {}), repetition=1)
-    again = party.learner._learner.train(alone, party.model.buffer(), party._out, lambda done, total: 0)
-    assert again.update == Manifest.of(party.server.up.digest, second)
+    repetition = party.learner._learner.train(alone, party.model.buffer(), party._out, lambda done, total: 0)
+    assert repetition.update == Manifest.of(party.server.up.digest, second)
 
 
-@pytest.mark.parametrize("told", [0, -1, MOST_REPETITIONS + 1, 2**31])
-def test_a_server_cannot_ask_for_more_than_a_method_may(told):
-    task = Task("2.train.ab", TaskKind.TRAIN, 2, Manifest("ab", 0, ()), repetitions=told)
+@pytest.mark.parametrize("repetitions", [0, -1, MOST_REPETITIONS + 1, 2**31])
+def test_a_server_cannot_ask_for_more_than_a_method_may(repetitions):
+    task = Task("2.train.ab", TaskKind.TRAIN, 2, Manifest("ab", 0, ()), repetitions=repetitions)
     with pytest.raises(AnchorageError, match="allowed are 1 to 100") as caught:
         repetitions_of(task)
     assert caught.value.failure is transfer.MALFORMED_MESSAGE

@@ -21,19 +21,19 @@ NOTHING = np.nan
 
 def test_13_scalars_go_up_first_and_then_each_model_by_itself():
     """SemiAnAgg in two steps: no model moves before every silo's C scalars are there, and a silo that weighs nothing sends none."""
-    said = {"a": [0.2, NOTHING], "b": [0.6, 0.4], "idle": [NOTHING, NOTHING], "late": [0.9, 0.1]}
+    similarities = {"a": [0.2, NOTHING], "b": [0.6, 0.4], "idle": [NOTHING, NOTHING], "late": [0.9, 0.1]}
     silos = [
         ScriptedSilo(name, adds=float(i), train_seconds=1.0 + i, auxiliary_data={"similarity": np.array(row)})
-        for i, (name, row) in enumerate(said.items(), 1)
+        for i, (name, row) in enumerate(similarities.items(), 1)
     ]
     scene = set_scene(*silos, weigher=SemiAnAgg().weigher(of_classes(2)))
     record = scene.engine.run()
     assert scene.link.permits == [(5.0, "a"), (5.0, "b"), (5.0, "late")]
     accumulators, totals = np.zeros(2), np.zeros(2)  # the plain form: a sum of models per class
     for silo in silos:
-        r = np.nan_to_num(1 - np.array(said[silo.name]))
+        r = np.nan_to_num(1 - np.array(similarities[silo.name]))
         accumulators, totals = accumulators + r * silo.adds, totals + r
-    assert value_of(scene.seen.models[-1]) == pytest.approx((accumulators / totals).mean())
+    assert value_of(scene.recorder.models[-1]) == pytest.approx((accumulators / totals).mean())
     assert sum(part.weight for part in record.silos) == pytest.approx(1)
 
 
@@ -61,21 +61,21 @@ def test_17_only_the_committing_silo_is_scored_and_the_others_keep_their_weight(
     waiting = sum(len(opened.evaluators) > 0 for opened in scene.engine._open.values())
     assert len(scene.link.evaluated) == 2 * (len(commits) + waiting), "two others score a commit, once"
     last, received = dict[str, tuple[float, float]](), dict.fromkeys("abc", 0.0)
-    for part, weight, found in zip(commits, weights, scene.seen.models[1:], strict=True):
+    for part, weight, model in zip(commits, weights, scene.recorder.models[1:], strict=True):
         last[part.name] = weight, received[part.name] + scene.link.silos[part.name].adds
         received[part.name] = sum(p * theta for p, theta in last.values()) / sum(p for p, _ in last.values())
         assert part.weight == pytest.approx(weight / sum(p for p, _ in last.values()))
-        assert value_of(found) == pytest.approx(received[part.name], rel=1e-6)
+        assert value_of(model) == pytest.approx(received[part.name], rel=1e-6)
 
 
 class OneAddress:
     """A learner that notes where the models lie that it scores, and their first weight."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[int, float]] = []
+        self.calls: list[tuple[int, float]] = []
 
     def evaluate(self, task: Task, model: np.ndarray) -> Evaluation:
-        self.seen.append((model.ctypes.data, float(read_arrays(LAYOUT, model)["w"][0])))
+        self.calls.append((model.ctypes.data, float(read_arrays(LAYOUT, model)["w"][0])))
         return Evaluation(task.id, {"validation": np.array([1, 2])})
 
 
@@ -103,5 +103,5 @@ def test_20_models_are_scored_one_after_another_in_the_memory_of_one():
     for number, (_, job) in enumerate(jobs, 1):
         job()
         assert link.fetched == number
-    assert [value for _, value in learner.seen] == [1.0, 2.0, 3.0]
-    assert len({address for address, _ in learner.seen}) == 1
+    assert [value for _, value in learner.calls] == [1.0, 2.0, 3.0]
+    assert len({address for address, _ in learner.calls}) == 1

@@ -78,9 +78,9 @@ class TestInline:
     def test_trains_announces_and_uploads_only_what_is_permitted(self, worker: SiloWorker, link: FakeLink) -> None:
         task = train_task(ONE)
         worker.handle(Assigned(task))
-        assert link.said == [("progress", task.id, 1, 2), ("progress", task.id, 2, 2), ("announce", task.id)]
+        assert link.messages == [("progress", task.id, 1, 2), ("progress", task.id, 2, 2), ("announce", task.id)]
         worker.handle(Permit(task.id))
-        assert link.said[3:] == [("push", task.id)]
+        assert link.messages[3:] == [("push", task.id)]
         assert (weights(link.updates[task.id]) == 2.0).all()
         assert link.announcements[task.id].update == ModelBytes(LAYOUT, _chunks(link.updates[task.id])).manifest
 
@@ -103,28 +103,28 @@ class TestInline:
         for _ in range(3):
             worker.handle(Assigned(task))
         assert learner.trained == [task.id]
-        assert [s for s in link.said if s[0] == "announce"] == [("announce", task.id)] * 3
+        assert [s for s in link.messages if s[0] == "announce"] == [("announce", task.id)] * 3
 
     def test_a_permit_is_obeyed_as_often_as_it_comes(self, worker: SiloWorker, link: FakeLink) -> None:
         task = train_task(ONE)
         worker.handle(Assigned(task))
         worker.handle(Permit(task.id))
         worker.handle(Permit(task.id))
-        assert [s for s in link.said if s[0] == "push"] == [("push", task.id)] * 2
+        assert [s for s in link.messages if s[0] == "push"] == [("push", task.id)] * 2
 
     def test_a_permit_that_comes_before_training_ends_counts(self, link: FakeLink, learner: FakeLearner) -> None:
         worker = SiloWorker(link, learner, MemoryBuffers())
         task = train_task(ONE)
         learner.at_step = lambda task, step: worker.handle(Permit(task.id))
         worker.handle(Assigned(task))
-        assert link.said[-2:] == [("announce", task.id), ("push", task.id)]
+        assert link.messages[-2:] == [("announce", task.id), ("push", task.id)]
 
     def test_after_a_restart_what_was_announced_is_announced_again(self, link: FakeLink, learner: FakeLearner) -> None:
         buffers, task = MemoryBuffers(), train_task(ONE)
         SiloWorker(link, learner, buffers).handle(Assigned(task))
-        again = SiloWorker(link, learner, buffers)
-        again.handle(Assigned(task))
-        again.handle(Permit(task.id))
+        restarted = SiloWorker(link, learner, buffers)
+        restarted.handle(Assigned(task))
+        restarted.handle(Permit(task.id))
         assert learner.trained == [task.id]
         assert (weights(link.updates[task.id]) == 2.0).all()
 
@@ -149,7 +149,7 @@ class TestInline:
         worker.handle(Assigned(task))
         worker.handle(Permit(task.id))
         assert link.announcements[task.id].update is None
-        assert link.said[-1] == ("announce", task.id)
+        assert link.messages[-1] == ("announce", task.id)
 
     def test_a_failure_is_reported_and_the_same_task_may_be_tried_again(
         self, worker: SiloWorker, link: FakeLink, learner: FakeLearner
@@ -160,10 +160,10 @@ class TestInline:
         task = train_task(ONE)
         learner.at_step = fail
         worker.handle(Assigned(task))
-        assert link.said == [("fail", task.id, "ANC-3008")]
+        assert link.messages == [("fail", task.id, "ANC-3008")]
         learner.at_step = lambda task, step: None
         worker.handle(Assigned(task))
-        assert link.said[-1] == ("announce", task.id)
+        assert link.messages[-1] == ("announce", task.id)
 
     @pytest.mark.parametrize("call", ["announce", "push"])
     def test_a_refused_message_is_a_failed_task(self, worker: SiloWorker, link: FakeLink, call: str) -> None:
@@ -171,7 +171,7 @@ class TestInline:
         link.refuse[call] = FAILURE
         worker.handle(Assigned(task))
         worker.handle(Permit(task.id))
-        assert [s for s in link.said if s[0] != "progress"][-1] == ("fail", task.id, "ANC-3008")
+        assert [s for s in link.messages if s[0] != "progress"][-1] == ("fail", task.id, "ANC-3008")
 
     def test_a_mistake_in_a_piece_is_told_and_ends_the_silo(
         self, worker: SiloWorker, link: FakeLink, learner: FakeLearner
@@ -183,7 +183,7 @@ class TestInline:
         with pytest.raises(AnchorageError) as caught:
             worker.handle(Assigned(task))
         assert caught.value.failure is PIECE_WRONG
-        assert link.said == [("fail", task.id, PIECE_WRONG.code)]
+        assert link.messages == [("fail", task.id, PIECE_WRONG.code)]
 
     def test_a_task_that_is_not_admitted_fails_before_anything_is_fetched(
         self, link: FakeLink, learner: FakeLearner
@@ -194,14 +194,14 @@ class TestInline:
         worker = SiloWorker(link, learner, MemoryBuffers(), admit=refuse)
         worker.handle(Assigned(train_task(ONE)))
         worker.handle(Assigned(evaluate_task(TWO)))
-        assert [s[0] for s in link.said] == ["fail", "fail"]
+        assert [s[0] for s in link.messages] == ["fail", "fail"]
         assert link.fetched == []
 
     def test_a_chunk_that_is_not_the_promised_one_fails_the_task(self, worker: SiloWorker, link: FakeLink) -> None:
         task = train_task(ONE)
         link.models[ONE.digest] = TWO
         worker.handle(Assigned(task))
-        assert link.said == [("fail", task.id, "ANC-2101")]
+        assert link.messages == [("fail", task.id, "ANC-2101")]
 
     def test_evaluates_once_and_reports_as_often_as_asked(
         self, worker: SiloWorker, link: FakeLink, learner: FakeLearner
@@ -210,7 +210,7 @@ class TestInline:
         worker.handle(Assigned(task))
         worker.handle(Assigned(task))
         assert learner.evaluated == [task.id]
-        assert link.said == [("report", task.id, 3, 4)] * 2
+        assert link.messages == [("report", task.id, 3, 4)] * 2
 
     def test_answers_that_are_too_old_are_forgotten(
         self, link: FakeLink, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
@@ -232,10 +232,10 @@ class TestInline:
     def test_nothing_is_said_after_the_end(self, worker: SiloWorker, link: FakeLink) -> None:
         task = train_task(ONE)
         worker.handle(Assigned(task))
-        said = list(link.said)
+        messages = list(link.messages)
         worker.handle(Finished("done"))
         worker.handle(Permit(task.id))
-        assert link.said == said
+        assert link.messages == messages
 
 
 class TestThreads:
@@ -278,7 +278,7 @@ class TestThreads:
         replaced.set()
         link.await_said("push", second.id)
         assert learner.trained == [second.id]
-        assert ("announce", first.id) not in link.said
+        assert ("announce", first.id) not in link.messages
 
     def test_an_upload_of_a_replaced_task_stops_before_its_bytes_change(
         self, running: Running, link: FakeLink, learner: FakeLearner
@@ -296,7 +296,7 @@ class TestThreads:
         _assert_set(uploading)
         link.assign(second)
         link.await_said("progress", second.id, 2, 2)
-        assert ("announce", second.id) not in link.said
+        assert ("announce", second.id) not in link.messages
         go_on.set()
         link.await_said("push", second.id)
         assert list(link.updates) == [second.id]
@@ -390,7 +390,7 @@ class TestThreads:
         running.worker.stop()
         closing.set()
         running.worker.join()
-        assert link.said == []
+        assert link.messages == []
 
 
 def _chunks(data: bytes) -> list[bytes]:

@@ -21,5 +21,5 @@ def test_an_update_travels_as_differences_where_the_model_is_still_there() -> No
         assert len(link.updates[task.id]) < 10_000 < LAYOUT.nbytes
     buffers.model(TaskKind.TRAIN).receive(two.manifest)  # as for the next task
     worker.handle(Permit(task.id))
-    whole = np.frombuffer(link.updates[task.id], np.uint8)
-    assert Manifest.of(LAYOUT.digest, whole) == link.announcements[task.id].update
+    update_bytes = np.frombuffer(link.updates[task.id], np.uint8)
+    assert Manifest.of(LAYOUT.digest, update_bytes) == link.announcements[task.id].update

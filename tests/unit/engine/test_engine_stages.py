@@ -7,7 +7,7 @@ import pytest
 
 from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription, StageDescription
-from anchorage.engine.stages import staged
+from anchorage.engine.stages import stage_learner
 from anchorage.methods import PRESETS
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Announcement, Evaluation, Task, TaskKind
@@ -56,14 +56,14 @@ def test_every_round_has_the_learner_of_its_stage() -> None:
         built.append(run.method.name)
         return Noting(run)
 
-    learner = staged(described(("FedBarlow", 2), ("FedCLR", 3), rounds=5), build)
+    learner = stage_learner(described(("FedBarlow", 2), ("FedCLR", 3), rounds=5), build)
     assert built == ["FedBarlow"], "the first stage's learner tells at once whether the images can be used"
     nothing = np.empty(0, np.uint8)
-    said = [learner.train(task(n), nothing, lambda n: nothing, lambda done, total: 0).task for n in (1, 2, 3, 4, 5)]
-    assert said == ["1 FedBarlow", "2 FedBarlow", "3 FedCLR", "4 SemiAnAgg", "5 SemiAnAgg"]
+    tasks = [learner.train(task(n), nothing, lambda n: nothing, lambda done, total: 0).task for n in (1, 2, 3, 4, 5)]
+    assert tasks == ["1 FedBarlow", "2 FedBarlow", "3 FedCLR", "4 SemiAnAgg", "5 SemiAnAgg"]
     assert built == ["FedBarlow", "FedCLR", "SemiAnAgg"]
     assert learner.evaluate(task(2), nothing).task == "2 FedBarlow", "a late task is still its own stage's"
-    assert staged(described(rounds=5), build).__class__ is Noting
+    assert stage_learner(described(rounds=5), build).__class__ is Noting
 
 
 def test_a_stage_is_told_as_a_run_of_its_own_with_what_was_before() -> None:

@@ -60,20 +60,20 @@ def test_silos_hear_of_committed_steps_also_after_a_restart() -> None:
     with pytest.raises(AnchorageError):
         s.engine.run()
     assert s.link.steps == [0, 10, 20, 120, 130, 140]
-    told = {
+    staleness_by_silo = {
         silo: [{name: int(value) for name, value in auxiliary.items()} for auxiliary in sides]
         for silo, sides in s.link.sides.items()
     }
-    assert told["slow"] == [{"committed_steps": 0}, {"committed_steps": 120, "staleness": 120}]
-    assert told["fast"][2:4] == [
+    assert staleness_by_silo["slow"] == [{"committed_steps": 0}, {"committed_steps": 120, "staleness": 120}]
+    assert staleness_by_silo["fast"][2:4] == [
         {"committed_steps": 20, "staleness": 10},
         {"committed_steps": 130, "staleness": 110},
     ]
     assert [record.silos[0].metrics["staleness"] for record in s.store.history()[1:]] == [10, 10, 120, 110, 10]
-    again = set_scene(*counting(), mode="Asynchronous", rounds=6, strategy=strategy, store=s.store)
-    again.engine.run()
-    assert again.link.steps == [140, 150]
-    assert int(again.link.sides["slow"][0]["committed_steps"]) == 140
+    restarted = set_scene(*counting(), mode="Asynchronous", rounds=6, strategy=strategy, store=s.store)
+    restarted.engine.run()
+    assert restarted.link.steps == [140, 150]
+    assert int(restarted.link.sides["slow"][0]["committed_steps"]) == 140
 
 
 def test_a_method_without_steps_says_nothing_of_them() -> None:
@@ -95,7 +95,7 @@ def test_every_update_is_mixed_in_by_its_age() -> None:
     # a: 1 at 0.5, 1.5 at 0.5; b trained on 0 two models ago: 4 at 0.5 / 3; a trained on 1 and one model came between
     expected = [0.0, 0.5, 1.0, 1.0 * 5 / 6 + 4 / 6]
     expected.append(expected[3] * 0.75 + 2 * 0.25)
-    assert [value_of(model) for model in s.seen.models] == pytest.approx(expected)
+    assert [value_of(model) for model in s.recorder.models] == pytest.approx(expected)
     parts = [record.silos[0] for record in s.store.history()[1:]]
     assert [part.metrics["staleness"] for part in parts] == [0, 0, 2, 1]
     assert [part.weight for part in parts] == pytest.approx([0.5, 0.5, 0.5 / 3, 0.25])
@@ -107,6 +107,6 @@ def test_a_mixture_goes_on_from_the_last_model() -> None:
     strategy = Strategy(CountWeigher(), mixing=Mix(alpha="0.5").mixing())
     s = set_scene(silo(), mode="Asynchronous", rounds=2, strategy=strategy)
     s.engine.run()
-    again = set_scene(silo(), mode="Asynchronous", rounds=4, strategy=strategy, store=s.store)
-    again.engine.run()
-    assert [value_of(model) for model in again.seen.models] == pytest.approx([1.5, 2.0])
+    restarted = set_scene(silo(), mode="Asynchronous", rounds=4, strategy=strategy, store=s.store)
+    restarted.engine.run()
+    assert [value_of(model) for model in restarted.recorder.models] == pytest.approx([1.5, 2.0])

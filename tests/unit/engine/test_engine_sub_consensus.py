@@ -109,7 +109,7 @@ class Counting:
 
 @pytest.mark.parametrize(("times", "idle"), [(1, False), (3, False), (3, True)])
 def test_the_models_of_one_update_lie_one_behind_the_other(times, idle):
-    written, told = [], []
+    written, received = [], []
 
     def out(nbytes: int) -> np.ndarray:
         written.append(np.zeros(nbytes, np.uint8))
@@ -117,8 +117,10 @@ def test_the_models_of_one_update_lie_one_behind_the_other(times, idle):
 
     task = Task("1", TaskKind.TRAIN, 1, model_of(0).manifest, repetitions=times)
     learner = RepeatingLearner(Counting(idle))
-    announcement = learner.train(task, np.zeros(5, np.uint8), out, lambda done, total: told.append((done, total)) or 0)
-    assert told == [(2 * number + 1, 2 * times) for number in range(times)]
+    announcement = learner.train(
+        task, np.zeros(5, np.uint8), out, lambda done, total: received.append((done, total)) or 0
+    )
+    assert received == [(2 * number + 1, 2 * times) for number in range(times)]
     if idle:
         assert announcement.update is None and not written
     else:

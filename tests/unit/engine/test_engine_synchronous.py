@@ -27,12 +27,12 @@ def test_rounds_are_weighted_means_of_what_came():
     s = set_scene(ScriptedSilo("a", adds=1.0, samples=100), ScriptedSilo("b", adds=2.0, samples=300), rounds=3)
     record = s.engine.run()
     assert record.round == 3
-    assert value_of(s.seen.models[-1]) == pytest.approx(3 * 1.75)
+    assert value_of(s.recorder.models[-1]) == pytest.approx(3 * 1.75)
     assert [r.round for r in s.store.history()] == [0, 1, 2, 3]
     assert {p.name: p.weight for p in record.silos} == {"a": 0.25, "b": 0.75}
     assert (record.bytes_up, record.bytes_down) == (2 * 24, 2 * 24)
-    assert s.link.finished and s.seen.end[0] == ""
-    assert int(s.seen.models[-1].arrays()["steps"]) == 7
+    assert s.link.finished and s.recorder.end[0] == ""
+    assert int(s.recorder.models[-1].arrays()["steps"]) == 7
 
 
 def test_the_model_does_not_depend_on_who_comes_first():
@@ -97,8 +97,8 @@ def test_too_few_silos_to_begin_waits_says_so_and_ends():
         s.engine.run()
     assert caught.value.code == "ANC-3001"
     assert s.clock.now() == 100.0
-    assert s.seen.waits[-1][0] == "QuorumLost"
-    assert s.seen.end[0] == "ANC-3001"
+    assert s.recorder.waits[-1][0] == "QuorumLost"
+    assert s.recorder.end[0] == "ANC-3001"
 
 
 @pytest.mark.parametrize("mode", ["Synchronous", "Asynchronous"])
@@ -107,8 +107,8 @@ def test_in_a_cluster_the_first_silos_are_waited_for_beyond_every_deadline(mode)
     b = ScriptedSilo("b", joins_at=500.0)
     s = set_scene(ScriptedSilo("a"), b, mode=mode, min_silos=2, awaits_first_silos=True)
     s.engine.run()
-    assert s.clock.now() > 500.0 and s.seen.end[0] == ""
-    waits = [message for reason, message in s.seen.waits if reason == "QuorumLost"]
+    assert s.clock.now() > 500.0 and s.recorder.end[0] == ""
+    waits = [message for reason, message in s.recorder.waits if reason == "QuorumLost"]
     assert len(waits) >= 5 and all(message.endswith("b") for message in waits)
 
 
@@ -119,7 +119,7 @@ def test_in_a_cluster_too_few_silos_later_end_the_run_at_the_deadline():
     with pytest.raises(AnchorageError, match=r"2 needed") as caught:
         s.engine.run()
     assert caught.value.code == "ANC-3001" and s.clock.now() <= 5.5 + 2 * 100.0
-    assert s.seen.waits[-1][0] == "QuorumLost"
+    assert s.recorder.waits[-1][0] == "QuorumLost"
 
 
 def test_quorum_lost_in_a_round_names_the_silos():
@@ -133,7 +133,7 @@ def test_failed_silo_is_named_and_the_round_goes_on():
     s = set_scene(ScriptedSilo("a", adds=4.0), ScriptedSilo("b", fails="ANC-1301"))
     s.engine.run()
     assert states(s) == {"a": "Counted", "b": "Failed"}
-    assert value_of(s.seen.models[-1]) == 4.0
+    assert value_of(s.recorder.models[-1]) == 4.0
 
 
 def test_nan_update_does_not_count():
@@ -141,7 +141,7 @@ def test_nan_update_does_not_count():
     s.engine.run()
     part = s.store.history()[1].silos[1]
     assert (part.state, part.code) == ("Failed", "ANC-3004") and "'w'" in part.message.replace("tensor w", "'w'")
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert value_of(s.recorder.models[-1]) == 2.0
 
 
 def test_wrong_layout_is_refused_before_its_bytes_come():
@@ -163,7 +163,7 @@ def test_all_weights_zero_means_uniform():
         ScriptedSilo("a", adds=1.0), ScriptedSilo("b", adds=3.0), weigher=CountWeigher(overrides={"a": 0.0, "b": 0.0})
     )
     s.engine.run()
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert value_of(s.recorder.models[-1]) == 2.0
 
 
 def test_inactive_silos_leave_the_model_and_the_server_still_trains():
@@ -175,7 +175,7 @@ def test_inactive_silos_leave_the_model_and_the_server_still_trains():
         rounds=2,
     )
     record = s.engine.run()
-    assert value_of(s.seen.models[-1]) == 1.0
+    assert value_of(s.recorder.models[-1]) == 1.0
     assert record.metrics["server_loss"] == 1.0
     assert states(s) == {"a": "Inactive", "b": "Inactive"}
 
@@ -187,7 +187,7 @@ def test_one_inactive_silo_is_in_neither_sum():
         ScriptedSilo("c", samples=300, adds=5.0),
     )
     s.engine.run()
-    assert value_of(s.seen.models[-1]) == 4.0
+    assert value_of(s.recorder.models[-1]) == 4.0
 
 
 def test_barrier_holds_uploads_until_all_announced():
@@ -211,7 +211,7 @@ def test_weight_zero_behind_a_barrier_need_not_upload():
     )
     s.engine.run()
     assert s.link.silos["b"].uploads == 0 and states(s)["b"] == "Counted"
-    assert value_of(s.seen.models[-1]) == 3.0
+    assert value_of(s.recorder.models[-1]) == 3.0
 
 
 def test_every_update_is_scored_by_every_other_silo():
@@ -252,15 +252,15 @@ def test_a_restarted_server_waits_for_the_scores_of_silos_that_come_back_late():
     s.link.at(2.5, StopRequested("test"))
     with pytest.raises(AnchorageError, match="Stopped"):
         s.engine.run()
-    assert set(s.store.kept(1)) == {"a", "b", "c"}
-    again = set_scene(*silos(late=20.0), weigher=weigher, store=s.store)
-    assert again.engine.run().digest == undisturbed.digest
+    assert set(s.store.load_updates(1)) == {"a", "b", "c"}
+    restarted = set_scene(*silos(late=20.0), weigher=weigher, store=s.store)
+    assert restarted.engine.run().digest == undisturbed.digest
 
 
 def test_an_announcement_said_twice_counts_once():
     s = set_scene(ScriptedSilo("a", adds=1.0, repeats=3), ScriptedSilo("b", adds=3.0), rounds=2)
     s.engine.run()
-    assert value_of(s.seen.models[-1]) == 4.0
+    assert value_of(s.recorder.models[-1]) == 4.0
 
 
 def test_a_killed_server_reuses_whole_updates():
@@ -275,10 +275,10 @@ def test_a_killed_server_reuses_whole_updates():
     with pytest.raises(AnchorageError) as caught:
         s.engine.run()
     assert caught.value.code == "ANC-3008"
-    again = set_scene(*silos(), rounds=2, store=s.store)
-    assert again.engine.run().digest == undisturbed
-    first_task = again.link.silos["c"].trained[0]
-    assert first_task not in again.link.silos["a"].trained and first_task not in again.link.silos["b"].trained
+    restarted = set_scene(*silos(), rounds=2, store=s.store)
+    assert restarted.engine.run().digest == undisturbed
+    first_task = restarted.link.silos["c"].trained[0]
+    assert first_task not in restarted.link.silos["a"].trained and first_task not in restarted.link.silos["b"].trained
 
 
 def test_a_killed_server_finds_what_its_training_had_learnt():
@@ -303,16 +303,16 @@ def test_a_killed_server_finds_what_its_training_had_learnt():
     with pytest.raises(AnchorageError, match="Stopped"):
         s.engine.run()
     assert 0 < s.store.latest().record.round < 4
-    again = set_scene(ScriptedSilo("a"), rounds=4, learner=Counting(), store=s.store)
-    assert again.engine.run().digest == undisturbed.digest
+    restarted = set_scene(ScriptedSilo("a"), rounds=4, learner=Counting(), store=s.store)
+    assert restarted.engine.run().digest == undisturbed.digest
 
 
 def test_a_finished_run_only_says_so():
     s = set_scene(ScriptedSilo("a"), rounds=2)
     digest = s.engine.run().digest
-    again = set_scene(ScriptedSilo("a"), rounds=2, store=s.store)
-    assert again.engine.run().digest == digest
-    assert again.link.silos["a"].trained == [] and again.link.finished
+    restarted = set_scene(ScriptedSilo("a"), rounds=2, store=s.store)
+    assert restarted.engine.run().digest == digest
+    assert restarted.link.silos["a"].trained == [] and restarted.link.finished
 
 
 def test_the_run_ends_at_its_own_deadline():
@@ -338,13 +338,13 @@ def test_silo_without_samples_takes_no_part():
     s.engine.run()
     assert states(s, 1)["b"] == "Inactive" and "b" not in states(s, 2)
     assert s.link.silos["b"].uploads == 0
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert value_of(s.recorder.models[-1]) == 2.0
 
 
 def test_evaluation_is_due_every_so_many_rounds_and_at_the_end():
     s = set_scene(ScriptedSilo("a"), rounds=5, evaluate_every=3)
     s.engine.run()
-    assert [r is not None for r in s.seen.reports] == [True, False, False, True, False, True]
+    assert [r is not None for r in s.recorder.reports] == [True, False, False, True, False, True]
     assert np.isclose(s.store.history()[5].metrics["accuracy"], 5.0)
 
 
@@ -355,4 +355,4 @@ def test_what_is_announced_again_before_the_quorum_is_not_lost():
     s.link.at(1.0, Announced("a", Announcement(task, {"train": 100}, {}, {}, update.manifest)))
     s.engine.run()
     assert states(s) == {"a": "Counted", "b": "Counted"}
-    assert value_of(s.seen.models[-1]) == 2.0
+    assert value_of(s.recorder.models[-1]) == 2.0

@@ -31,7 +31,7 @@ def test_the_final_model_and_the_best_by_validation_are_tested_once(mode: str) -
     learner = Scored(0.1, 0.5, 0.9, 0.4)
     s = set_scene(ScriptedSilo("a"), mode=mode, rounds=3, learner=learner)
     record = s.engine.run()
-    values = [value_of(model) for model in s.seen.models]
+    values = [value_of(model) for model in s.recorder.models]
     assert learner.tested == [(values[3], 3), (values[2], 2)] and values[3] != values[2]
     assert record.test == {"final": {"accuracy": values[3] / 10}, "best": {"accuracy": values[2] / 10}}
     assert [entry.test for entry in s.store.history()[:-1]] == [{}] * 3
@@ -58,8 +58,8 @@ def test_a_run_that_goes_on_from_its_end_is_tested_again() -> None:
     learner = Scored(0.1, 0.5, 0.9, 0.4)
     s = set_scene(ScriptedSilo("a"), rounds=1, learner=learner)
     assert s.engine.run().test["final"] == {"accuracy": 0.1}
-    again = set_scene(ScriptedSilo("a"), rounds=3, learner=learner, store=s.store)
-    assert again.engine.run().test == {"final": {"accuracy": 0.3}, "best": {"accuracy": 0.2}}
+    restarted = set_scene(ScriptedSilo("a"), rounds=3, learner=learner, store=s.store)
+    assert restarted.engine.run().test == {"final": {"accuracy": 0.3}, "best": {"accuracy": 0.2}}
 
 
 def test_where_models_stay_at_the_silos_the_last_ones_are_tested() -> None:
@@ -77,7 +77,7 @@ def test_an_average_of_models_is_scored_and_kept_while_training_goes_on_from_the
     learner = Scored()
     s = set_scene(ScriptedSilo("a"), rounds=4, learner=learner, average_decay=0.5)
     record = s.engine.run()
-    assert [value_of(model) for model in s.seen.models] == [0.0, 1.0, 1.5, 2.25, 3.125]  # of 0, 1, 2, 3 and 4
+    assert [value_of(model) for model in s.recorder.models] == [0.0, 1.0, 1.5, 2.25, 3.125]  # of 0, 1, 2, 3 and 4
     assert record.test["final"] == {"accuracy": pytest.approx(0.3125)} and s.store.latest().record == record
 
 
@@ -86,6 +86,6 @@ def test_a_run_with_an_average_goes_on_where_it_was_killed() -> None:
     straight.engine.run()
     first = set_scene(ScriptedSilo("a"), rounds=2, learner=Scored(), average_decay=0.5)
     first.engine.run()
-    again = set_scene(ScriptedSilo("a"), rounds=4, learner=Scored(), average_decay=0.5, store=first.store)
-    again.engine.run()
-    assert committed(again) == committed(straight)
+    restarted = set_scene(ScriptedSilo("a"), rounds=4, learner=Scored(), average_decay=0.5, store=first.store)
+    restarted.engine.run()
+    assert committed(restarted) == committed(straight)

@@ -27,4 +27,4 @@ def test_the_worst_update_of_a_round_is_left_out(wrong: float) -> None:
     strategy = Strategy(UniformWeigher(), Zeno(norm_penalty="0"), compares_norms=False)
     scene = set_scene(*silos, rounds=1, learner=Judge(), strategy=strategy, min_silos=2)
     scene.engine.run()
-    assert value_of(scene.seen.models[-1]) == pytest.approx(1.5)
+    assert value_of(scene.recorder.models[-1]) == pytest.approx(1.5)

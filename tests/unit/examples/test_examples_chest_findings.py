@@ -24,9 +24,9 @@ def prepare(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("chests") / "drawn"
-    assert prepare("--drawn", "--out", found).returncode == 0
-    return found
+    folder = tmp_path_factory.mktemp("chests") / "drawn"
+    assert prepare("--drawn", "--out", folder).returncode == 0
+    return folder
 
 
 def test_sites_know_what_the_example_says(root: Path) -> None:

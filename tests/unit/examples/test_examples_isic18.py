@@ -86,8 +86,8 @@ def test_both_federations_read_what_was_prepared(data_root, file, silos):
 
 
 def test_a_folder_that_holds_something_is_left_alone(data_root, tmp_path):
-    again = prepare("--data", data_root.parent / "images", "--out", data_root)
-    assert (again.returncode, "not empty" in again.stderr) == (2, True)
+    second = prepare("--data", data_root.parent / "images", "--out", data_root)
+    assert (second.returncode, "not empty" in second.stderr) == (2, True)
     without = prepare("--data", tmp_path, "--out", tmp_path / "new")
     assert (without.returncode, "ANCHORAGE_DATA" in without.stderr) == (2, True)
 

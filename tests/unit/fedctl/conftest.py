@@ -1,4 +1,4 @@
-"""No test of the command line meets a cluster by accident; `cluster_api` is an API server that the kubeconfig names; `left` is an interrupted run."""
+"""No test of the command line meets a cluster by accident: `cluster_api` is an API server of the kubeconfig, and `killed_run` an interrupted run."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def left(tmp_path: Path, file: Path) -> Workdir:
+def killed_run(tmp_path: Path, file: Path) -> Workdir:
     """Give a run that was interrupted after round 2: its documents, journal, checkpoint and status."""
     run = Workdir(tmp_path / "run")
     run.make()

@@ -57,9 +57,9 @@ NEEDS = {
 def test_commands_that_need_pieces_name_the_package_in_one_line(folder: Path, command: tuple[object, ...]) -> None:
     done = python(folder, "-m", "fedctl.main", *command)
     assert done.returncode == 2 and done.stdout == ""
-    said, more = done.stderr.splitlines()
-    assert said.startswith("ANC-1111 PresetBroken: the package acme-methods 1.2 cannot be loaded")
-    assert "RuntimeError: no licence for 2026; mend or uninstall it" in said
+    message, more = done.stderr.splitlines()
+    assert message.startswith("ANC-1111 PresetBroken: the package acme-methods 1.2 cannot be loaded")
+    assert "RuntimeError: no licence for 2026; mend or uninstall it" in message
     assert more == "see fedctl explain ANC-1111"
 
 

@@ -97,7 +97,7 @@ def test_what_was_trained_is_never_removed(file: Path, tmp_path: Path, only: str
     else:
         checkpoint.parent.mkdir()
         checkpoint.touch()
-    kept = sorted(run.server.rglob("*"))
+    files = sorted(run.server.rglob("*"))
     with pytest.raises(AnchorageError, match=r"spec\.seed is 7") as caught:
         claim(run, validate_study(file, ["spec.seed=7"]))
     assert caught.value.failure is commands.WORKDIR_TAKEN
@@ -106,20 +106,20 @@ def test_what_was_trained_is_never_removed(file: Path, tmp_path: Path, only: str
     run.federation.write_text("kind: Federation\nspec: {of: an earlier version}\n")
     with pytest.raises(DocumentError):
         claim(run, validate_study(file))
-    assert sorted(run.server.rglob("*")) == kept
+    assert sorted(run.server.rglob("*")) == files
 
 
-def test_results_are_tracked_where_the_documents_say(left: Workdir, file: Path) -> None:
-    federation = claim(left, validate_study(file))
-    place = TrackingStatus(uri=left.tracking_uri)
+def test_results_are_tracked_where_the_documents_say(killed_run: Workdir, file: Path) -> None:
+    federation = claim(killed_run, validate_study(file))
+    place = TrackingStatus(uri=killed_run.tracking_uri)
     for status, uri, complete in (
-        ("True", left.tracking_uri, True),
-        ("False", left.tracking_uri, False),
+        ("True", killed_run.tracking_uri, True),
+        ("False", killed_run.tracking_uri, False),
         ("True", "o", False),
     ):
         update = {"conditions": (condition("Tracked", status),), "tracking": place.model_copy(update={"uri": uri})}
-        leave(left, last_status(left).model_copy(update=update))
-        assert is_tracked(left, federation) is complete
+        leave(killed_run, last_status(killed_run).model_copy(update=update))
+        assert is_tracked(killed_run, federation) is complete
 
 
 def test_every_option_of_an_agent_reaches_its_configuration(file: Path, tmp_path: Path) -> None:
@@ -157,18 +157,18 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     assert caught.value.failure is commands.WORKDIR_UNUSABLE
 
 
-def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(left: Workdir, file: Path) -> None:
+def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(killed_run: Workdir, file: Path) -> None:
     federation = validate_study(file).federation
-    assert not already_finished(left, federation)
-    stored = {name: StoredModel(path=str(left.root / name), digest="d") for name in ("model", "best_model")}
+    assert not already_finished(killed_run, federation)
+    stored = {name: StoredModel(path=str(killed_run.root / name), digest="d") for name in ("model", "best_model")}
     done = {"round": 4, **stored}  # MLflow may lack the results: the server alone sends them
-    leave(left, last_status(left).model_copy(update=done))
-    assert not already_finished(left, federation), "the files are gone"
-    (left.root / "model").touch()
-    (left.root / "best_model").touch()
-    assert already_finished(left, federation)
+    leave(killed_run, last_status(killed_run).model_copy(update=done))
+    assert not already_finished(killed_run, federation), "the files are gone"
+    (killed_run.root / "model").touch()
+    (killed_run.root / "best_model").touch()
+    assert already_finished(killed_run, federation)
     more = federation.model_copy(update={"spec": federation.spec.model_copy(update={"rounds": 5})})
-    assert not already_finished(left, more)
+    assert not already_finished(killed_run, more)
 
 
 def test_the_comparison_starts_while_the_results_are_stored(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ OPERATOR = "kubectl get deployments -A -l app.kubernetes.io/name=anchorage-opera
 
 
 @pytest.mark.parametrize(
-    ("generation", "status", "said"),
+    ("generation", "status", "expected"),
     [
         (2, {"observedGeneration": 1, "lastUpdatedTime": "2026-11-21T14:00:00Z"}, "since 2026-11-21T14:00:00Z (generation 2, seen 1)"),
         (1, {"observedGeneration": 1, "lastUpdatedTime": "2026-11-21T14:00:00Z"}, "since 2026-11-21T14:00:00Z (generation 1, seen 1)"),
@@ -104,13 +104,15 @@ OPERATOR = "kubectl get deployments -A -l app.kubernetes.io/name=anchorage-opera
         (1, {"observedGeneration": 1, "lastUpdatedTime": "2999-11-21T14:00:00Z"}, ""),
     ],
 )  # fmt: skip
-def test_an_operator_that_is_away_is_told(fake: FakeApi, generation: int, status: dict[str, Any], said: str) -> None:
+def test_an_operator_that_is_away_is_told(
+    fake: FakeApi, generation: int, status: dict[str, Any], expected: str
+) -> None:
     away = federation(**status)
     away["metadata"]["generation"] = generation
     fake.put("federations", away)
     output = " ".join(fedctl("status").output.split())
-    assert said in output
-    assert (OPERATOR in output) is bool(said)
+    assert expected in output
+    assert (OPERATOR in output) is bool(expected)
 
 
 def test_a_folder_wins_over_the_cluster_unless_the_cluster_is_named(fake: FakeApi, tmp_path: Path) -> None:
@@ -181,8 +183,11 @@ def test_events_are_those_of_the_federation_and_what_was_made_for_it(fake: FakeA
         ]
     ):
         about = {"kind": kind, "name": name}
-        said = {"type": "Warning", "reason": "R", "message": f"m{number}", "count": 3 if number == 1 else 1}
-        fake.put("events", {"metadata": {"name": f"e{number}"}, "involvedObject": about, "lastTimestamp": time, **said})
+        event_object = {"type": "Warning", "reason": "R", "message": f"m{number}", "count": 3 if number == 1 else 1}
+        fake.put(
+            "events",
+            {"metadata": {"name": f"e{number}"}, "involvedObject": about, "lastTimestamp": time, **event_object},
+        )
     events = json.loads(fedctl("events", "-o", "json").output)
     assert [(event["about"], event["message"]) for event in events] == [
         ("Federation/derm", "m1"),

@@ -103,13 +103,13 @@ def test_a_wrong_option_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_status_of_a_run_that_was_interrupted_does_not_look_alive(left: Workdir) -> None:
-    federation = json.loads(fedctl("status", "--workdir", left.root, "-o", "json").output)
+def test_status_of_a_run_that_was_interrupted_does_not_look_alive(killed_run: Workdir) -> None:
+    federation = json.loads(fedctl("status", "--workdir", killed_run.root, "-o", "json").output)
     status = federation["status"]
     ready = next(c for c in status["conditions"] if c["type"] == "Ready")
     assert (ready["status"], ready["reason"], status["connectedSilos"]) == ("False", "NotRunning", 0)
     assert federation["spec"]["rounds"] == 4 and not any(silo["connected"] for silo in status["silos"])
-    text = fedctl("status", "--workdir", left.root).output
+    text = fedctl("status", "--workdir", killed_run.root).output
     assert "Ready=False" in text and "NotRunning" in text and "2/4" in text and "accuracy 0.75" in text
 
 
@@ -117,37 +117,44 @@ def conditions(status: FederationStatus) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in status.conditions}
 
 
-def test_nobody_works_in_a_run_that_was_killed(left: Workdir) -> None:
+def test_nobody_works_in_a_run_that_was_killed(killed_run: Workdir) -> None:
     busy = [
         SiloStatus(name=state[:1].lower(), connected=True, state=state, task="Train", progress=34) for state in WORK
     ]
     silos = (*busy, SiloStatus(name="z", state="Late", code="ANC-3006"))
-    said = (condition("Ready", "True"), condition("QuorumMet", "True"), condition("Tracked", "Unknown"))
-    status = FederationStatus(conditions=said, round=2, rounds=4, step="train", silos_summary="5/5", silos=silos)
-    leave(left, status)
-    rows = {row["name"]: row for row in json.loads(fedctl("silos", "--workdir", left.root, "-o", "json").output)}
+    healthy_conditions = (condition("Ready", "True"), condition("QuorumMet", "True"), condition("Tracked", "Unknown"))
+    status = FederationStatus(
+        conditions=healthy_conditions, round=2, rounds=4, step="train", silos_summary="5/5", silos=silos
+    )
+    leave(killed_run, status)
+    rows = {row["name"]: row for row in json.loads(fedctl("silos", "--workdir", killed_run.root, "-o", "json").output)}
     assert {(row["connected"], row["task"], row["progress"]) for row in rows.values()} == {(False, "", 0)}
     assert {name: row["state"] for name, row in rows.items()} == {**dict.fromkeys("taue", "Waiting"), "z": "Late"}
-    seen, live = observe(left)
-    assert (live, seen.step, seen.connected_silos, seen.silos_summary) == (False, "", 0, "0/5")
-    assert conditions(seen) == {
+    observed_status, live = observe(killed_run)
+    assert (live, observed_status.step, observed_status.connected_silos, observed_status.silos_summary) == (
+        False,
+        "",
+        0,
+        "0/5",
+    )
+    assert conditions(observed_status) == {
         "Ready": ("False", "NotRunning"),
         "QuorumMet": ("Unknown", "NotRunning"),
         "Tracked": ("False", "NotRunning"),
     }
-    assert "%" not in fedctl("silos", "--workdir", left.root).output
-    text = fedctl("status", "--workdir", left.root).output
+    assert "%" not in fedctl("silos", "--workdir", killed_run.root).output
+    text = fedctl("status", "--workdir", killed_run.root).output
     assert "0/5" in text and "MLflow: NotRunning, the server ended before MLflow had everything" in text
 
 
 WORK = ("Training", "Announced", "Uploading", "Evaluating")
 
 
-def test_a_run_that_starts_again_is_not_the_one_that_failed(left: Workdir) -> None:
-    leave(left, last_status(left).model_copy(update={"conditions": (condition("Failed", "True"),)}))
-    assert conditions(observe(left)[0])["Failed"] == ("True", "Running")
-    with left.lock():
-        assert conditions(observe(left)[0]) == {
+def test_a_run_that_starts_again_is_not_the_one_that_failed(killed_run: Workdir) -> None:
+    leave(killed_run, last_status(killed_run).model_copy(update={"conditions": (condition("Failed", "True"),)}))
+    assert conditions(observe(killed_run)[0])["Failed"] == ("True", "Running")
+    with killed_run.lock():
+        assert conditions(observe(killed_run)[0]) == {
             "Failed": ("False", "Starting"),
             "Ready": ("False", "Starting"),
             "QuorumMet": ("Unknown", "Starting"),
@@ -155,65 +162,65 @@ def test_a_run_that_starts_again_is_not_the_one_that_failed(left: Workdir) -> No
         }
 
 
-def test_the_end_of_a_run_is_no_warning(left: Workdir) -> None:
+def test_the_end_of_a_run_is_no_warning(killed_run: Workdir) -> None:
     done = condition("Succeeded", "True").model_copy(update={"reason": "AllRoundsCommitted"})
     over = (condition("Ready", "True"), done, condition("Tracked", "True"))
-    leave(left, last_status(left).model_copy(update={"conditions": over}))
-    assert conditions(observe(left)[0])["Ready"] == ("False", "AllRoundsCommitted")
-    events = json.loads(fedctl("events", "--workdir", left.root, "-o", "json").output)
+    leave(killed_run, last_status(killed_run).model_copy(update={"conditions": over}))
+    assert conditions(observe(killed_run)[0])["Ready"] == ("False", "AllRoundsCommitted")
+    events = json.loads(fedctl("events", "--workdir", killed_run.root, "-o", "json").output)
     assert {event["type"] for event in events if "=" in event["message"]} == {"Normal"}
 
 
-def test_status_as_yaml_is_read_again(left: Workdir) -> None:
-    values = yaml.safe_load(fedctl("status", "--workdir", left.root, "-o", "yaml").output)
+def test_status_as_yaml_is_read_again(killed_run: Workdir) -> None:
+    values = yaml.safe_load(fedctl("status", "--workdir", killed_run.root, "-o", "yaml").output)
     assert values["status"]["round"] == 2
 
 
-def test_silos_and_rounds(left: Workdir) -> None:
-    assert "ANC-3004 NaN" in fedctl("silos", "--workdir", left.root).output
-    table = fedctl("rounds", "--workdir", left.root, "-o", "wide").output
+def test_silos_and_rounds(killed_run: Workdir) -> None:
+    assert "ANC-3004 NaN" in fedctl("silos", "--workdir", killed_run.root).output
+    table = fedctl("rounds", "--workdir", killed_run.root, "-o", "wide").output
     assert "89.4 MB" in table and "1/2" in table and "b: ANC-3004 NaN" in table
-    rounds = json.loads(fedctl("rounds", "--workdir", left.root, "-o", "json").output)
+    rounds = json.loads(fedctl("rounds", "--workdir", killed_run.root, "-o", "json").output)
     assert [r["round"] for r in rounds] == [0, 1, 2] and "checksum" not in rounds[0]
 
 
-def test_runs_are_found_by_name(left: Workdir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_found_by_name(killed_run: Workdir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert refused(fedctl("status")).failure is commands.NO_RUN_HERE
     Path(".anchorage").mkdir()
-    left.root.rename(".anchorage/tiny")
+    killed_run.root.rename(".anchorage/tiny")
     assert "2/4" in fedctl("status").output and "2/4" in fedctl("status", "tiny").output
     assert refused(fedctl("status", "other")).failure is commands.NO_RUN_HERE
 
 
-def test_logs_are_written_for_people(left: Workdir) -> None:
+def test_logs_are_written_for_people(killed_run: Workdir) -> None:
     lines = [{"time": "12:00", "level": "INFO", "logger": "x", "message": "round committed", "round": 1}, "plain"]
-    left.log("server").write_text("old\n" + json.dumps(lines[0]) + "\nANC-3001 QuorumLost: gone\n")
-    left.log("a").write_text("hello\n")
-    both = fedctl("logs", "--workdir", left.root, "--tail", 2).output.splitlines()
+    killed_run.log("server").write_text("old\n" + json.dumps(lines[0]) + "\nANC-3001 QuorumLost: gone\n")
+    killed_run.log("a").write_text("hello\n")
+    both = fedctl("logs", "--workdir", killed_run.root, "--tail", 2).output.splitlines()
     assert both == ["a: hello", "server: 12:00 INFO round committed round=1", "server: ANC-3001 QuorumLost: gone"]
-    assert fedctl("logs", "--workdir", left.root, "--process", "a").output == "hello\n"
-    assert refused(fedctl("logs", "--workdir", left.root, "--process", "z")).failure is commands.NO_RUN_HERE
+    assert fedctl("logs", "--workdir", killed_run.root, "--process", "a").output == "hello\n"
+    assert refused(fedctl("logs", "--workdir", killed_run.root, "--process", "z")).failure is commands.NO_RUN_HERE
 
 
-def test_the_last_committed_model_is_pulled_without_the_methods_state(left: Workdir, tmp_path: Path) -> None:
+def test_the_last_committed_model_is_pulled_without_the_methods_state(killed_run: Workdir, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    facts = json.loads(fedctl("model", "pull", "--workdir", left.root, "--out", out, "-o", "json").output)
+    facts = json.loads(fedctl("model", "pull", "--workdir", killed_run.root, "--out", out, "-o", "json").output)
     pulled = read_safetensors(out / "model.safetensors").model
     assert facts["round"] == 2 and pulled.digest == facts["digest"] and set(pulled.arrays()) == {"w", "n"}
     assert (facts["role"], facts["score"]) == (
         "checkpoint",
         {"metric": "accuracy", "value": 0.5, "images": "validation images"},
     )
-    told = fedctl("model", "pull", "--workdir", left.root, "--out", out, "--force").output
+    output = fedctl("model", "pull", "--workdir", killed_run.root, "--out", out, "--force").output
     scored = "round 2, accuracy 0.500 on the validation images"
-    assert f"the last committed model of a run that is not over: {scored}, digest" in told
+    assert f"the last committed model of a run that is not over: {scored}, digest" in output
 
 
-def test_a_pulled_model_is_overwritten_only_on_request(left: Workdir, tmp_path: Path) -> None:
+def test_a_pulled_model_is_overwritten_only_on_request(killed_run: Workdir, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    pull = ("model", "pull", "--workdir", left.root, "--out", out)
+    pull = ("model", "pull", "--workdir", killed_run.root, "--out", out)
     (out / "model.json").write_text("mine")
     refusal = fedctl(*pull)
     assert refusal.exit_code == 2 and "--force" in refusal.output
@@ -222,13 +229,13 @@ def test_a_pulled_model_is_overwritten_only_on_request(left: Workdir, tmp_path: 
     assert fedctl(*pull, "--force").exit_code == 0 and (out / "model.safetensors").exists()
 
 
-def test_a_damaged_model_is_not_pulled(left: Workdir, tmp_path: Path) -> None:
-    path = left.server / "round-000002.safetensors"
+def test_a_damaged_model_is_not_pulled(killed_run: Workdir, tmp_path: Path) -> None:
+    path = killed_run.server / "round-000002.safetensors"
     tensors = read_safetensors(path).model.arrays()
     tensors["w"] = tensors["w"] + 1
     layout = Layout.of([("w", "F32", (3,)), ("n", "I64", ())])
     write_safetensors(path, ModelBytes.from_arrays(layout, tensors))
-    result = fedctl("model", "pull", "--workdir", left.root, "--out", tmp_path / "out")
+    result = fedctl("model", "pull", "--workdir", killed_run.root, "--out", tmp_path / "out")
     assert refused(result).failure is storage.TENSOR_FILE_UNUSABLE and not (tmp_path / "out").exists()
 
 
@@ -237,8 +244,8 @@ def test_methods_are_listed_and_described() -> None:
     text = fedctl("methods", "describe", "FedAnchor").output
     assert "pseudoLabels.anchorSimilarity.threshold" in text and "prototypes" in text
     assert "accuracy 0.7782 ± 0.0049" in fedctl("methods", "describe", "SemiFL").output
-    found = json.loads(fedctl("methods", "describe", "FedAvgSemi", "-o", "json").output)["published"]
-    assert [result["value"] for result in found] == [0.6779, 0.4021] and found[0]["method"] == "FedAvg-Semi"
+    published = json.loads(fedctl("methods", "describe", "FedAvgSemi", "-o", "json").output)["published"]
+    assert [result["value"] for result in published] == [0.6779, 0.4021] and published[0]["method"] == "FedAvg-Semi"
     plain, library = (
         json.loads(fedctl("methods", "describe", name, "-o", "json").output) for name in ("ResNet18", "timm/")
     )

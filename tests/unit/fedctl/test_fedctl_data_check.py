@@ -179,9 +179,9 @@ def test_a_site_of_another_scale_is_told_over_all_sections(tmp_path: Path, mode:
         draw(mode, seed=number).save(tmp_path / "second" / f"{number}.png")
     if scale is None:  # of the same range as the others
         write(tmp_path, second="None")
-    told = fedctl("data", "check", "-f", file).stderr
-    assert (f"(grey from 0 to 4095: first; {scale}: second)" in told) == (scale is not None)
-    assert ("tell sites apart" in told) == (scale is not None)
+    output = fedctl("data", "check", "-f", file).stderr
+    assert (f"(grey from 0 to 4095: first; {scale}: second)" in output) == (scale is not None)
+    assert ("tell sites apart" in output) == (scale is not None)
     assert "tell sites apart" not in fedctl("data", "check", "-f", file, "--silo", "first").stderr
 
 

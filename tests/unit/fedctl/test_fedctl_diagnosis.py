@@ -43,7 +43,7 @@ def test_a_threshold_that_sorts_nothing_out_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("silos", "told"),
+    ("silos", "expected"),
     [
         ((silo("a", 100, right=0.6), silo("b", 100, right=0.97)), "every silo accepts all its pseudo-labels, of which 60 % to 97 % are right"),
         ((silo("a", 100, right=0.96), silo("b", 100, right=0.97)), None),
@@ -51,9 +51,9 @@ def test_a_threshold_that_sorts_nothing_out_is_named() -> None:
         ((silo("a", 5, right=0.99), silo("b", 50, right=0.9)), "a: 99 % of the accepted pseudo-labels are right, but few are accepted; lower"),
     ],
 )  # fmt: skip
-def test_where_the_truth_is_known_the_words_go_by_it(silos: tuple[dict[str, Any], ...], told: str | None) -> None:
+def test_where_the_truth_is_known_the_words_go_by_it(silos: tuple[dict[str, Any], ...], expected: str | None) -> None:
     lines = diagnose(FEDANCHOR, rounds(*silos))
-    assert [line.startswith(told or "-") for line in lines] == ([True] if told else [])
+    assert [line.startswith(expected or "-") for line in lines] == ([True] if expected else [])
 
 
 def test_a_silo_that_accepts_nothing_and_weighs_nothing_is_named() -> None:

@@ -80,9 +80,9 @@ def test_a_cluster_that_has_everything(fake: FakeApi) -> None:
 
 
 def test_a_bare_cluster_can_be_installed_on(fake: FakeApi) -> None:
-    kept = {key: value for key, value in fake.objects.items() if key[0] == "nodes"}
-    fake.store.objects = kept
-    kept["nodes", "", "n"]["status"]["allocatable"] = {}
+    nodes = {key: value for key, value in fake.objects.items() if key[0] == "nodes"}
+    fake.store.objects = nodes
+    nodes["nodes", "", "n"]["status"]["allocatable"] = {}
     checks, result = doctor()
     assert result.exception is None
     warned = {name for name, level in levels(checks).items() if level == "WARN"}
@@ -205,9 +205,9 @@ def look(address: str, expected: Expectation, proxy: str | None = None) -> dict[
 
 def test_a_server_that_is_the_federations(site: Site) -> None:
     with site.serving(site.certificate(["127.0.0.1"])) as address:
-        found = look(address, Expectation(site.pem, "derm"))
-    assert [check.level for check in found.values()] == [Level.OK] * 3
-    assert "anchorage://derm/server" in found["certificate"].found
+        checks = look(address, Expectation(site.pem, "derm"))
+    assert [check.level for check in checks.values()] == [Level.OK] * 3
+    assert "anchorage://derm/server" in checks["certificate"].found
 
 
 def test_an_authority_that_is_not_known_is_a_warning(site: Site) -> None:

@@ -22,13 +22,13 @@ def test_a_failure_is_explained_by_its_code_or_reason(name: str) -> None:
 
 def test_the_manual_has_what_is_printed() -> None:
     for code, entry in CATALOGUE.items():
-        for line in entry.explained().splitlines()[1:]:
+        for line in entry.explanation().splitlines()[1:]:
             assert line in PAGE, code
 
 
 def test_programs_get_the_entry() -> None:
-    told = json.loads(CliRunner().invoke(app, ["explain", "ANC-1203", "-o", "json"]).stdout)
-    assert (told["code"], told["reason"], told["exitCode"]) == ("ANC-1203", "BadImages", 3)
+    entry = json.loads(CliRunner().invoke(app, ["explain", "ANC-1203", "-o", "json"]).stdout)
+    assert (entry["code"], entry["reason"], entry["exitCode"]) == ("ANC-1203", "BadImages", 3)
 
 
 @pytest.mark.parametrize(("name", "meant"), [("ANC1203", "ANC-1203 BadImages"), ("BadImage", "ANC-1203 BadImages")])

@@ -25,14 +25,14 @@ def fedctl(*arguments: object) -> Result:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a study that was simulated, with its models."""
-    found = tmp_path_factory.mktemp("chests")
+    folder = tmp_path_factory.mktemp("chests")
     for seed, name in enumerate(("a", "check", "test")):
-        draw_site(found / name, 24, seed)
-    draw_site(found / "b", 24, 7, ("Mass", "Effusion"), unlabelled=6)
+        draw_site(folder / name, 24, seed)
+    draw_site(folder / "b", 24, 7, ("Mass", "Effusion"), unlabelled=6)
     scored = {"validation": section("check"), "test": section("test"), "siloPercent": 20}
-    file = write(found, documents({"name": "FedAvg", "local": LOCAL}, labels=("All", "Partial"), evaluation=scored))
-    fedctl("simulate", "-f", file, "--workdir", found / "run", "--no-tracking")
-    return found
+    file = write(folder, documents({"name": "FedAvg", "local": LOCAL}, labels=("All", "Partial"), evaluation=scored))
+    fedctl("simulate", "-f", file, "--workdir", folder / "run", "--no-tracking")
+    return folder
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def model(root: Path) -> Path:
 
 
 def test_data_check_counts_each_finding(root: Path) -> None:
-    found = fedctl("data", "check", "-f", root / "chests.yaml", "-o", "json")
-    of_b = json.loads(found.stdout)["b"]
+    output = fedctl("data", "check", "-f", root / "chests.yaml", "-o", "json")
+    of_b = json.loads(output.stdout)["b"]
     edema = of_b["findings"][2]
     assert edema == {"name": "Edema", "present": 0, "absent": 0, "uncertain": 0, "unknown": 24}
     assert all(sum(v for k, v in each.items() if k != "name") == 24 for each in of_b["findings"])
@@ -52,22 +52,22 @@ def test_data_check_counts_each_finding(root: Path) -> None:
 
 def test_predict_says_which_findings_reach_their_threshold(root: Path, model: Path) -> None:
     images = sorted((root / "test").glob("*.png"))[:8]
-    told = json.loads(fedctl("predict", "-m", model, *images, "-o", "json").stdout)["predictions"]
+    predictions = json.loads(fedctl("predict", "-m", model, *images, "-o", "json").stdout)["predictions"]
     described = read_inference(model / "model.json")
     assert described.best is not None and described.final is not None
     thresholds = described.best.thresholds
     assert set(thresholds) == set(FINDINGS) and set(described.final.thresholds) == set(FINDINGS)
-    for each in told:
+    for each in predictions:
         reached = [name for name in FINDINGS if each["probabilities"][name] >= thresholds[name]]
         assert each["findings"] == reached and each["thresholds"] == thresholds
-    assert any(each["findings"] for each in told)
+    assert any(each["findings"] for each in predictions)
     assert " *" in fedctl("predict", "-m", model, *images).stdout
 
 
 def test_the_card_says_over_how_many_findings(model: Path) -> None:
     card = json.loads((model / "model-card.json").read_text())
     scored = card["final"]["assessment"]
-    assert [found["name"] for found in scored["findings"]] == list(FINDINGS) and scored["classes"] == []
+    assert [finding["name"] for finding in scored["findings"]] == list(FINDINGS) and scored["classes"] == []
     text = (model / "model-card.md").read_text()
     assert "Mean of the areas of 3 of 3 findings" in text and "bootstrap resamples of patients" in text
     assert "predicted rightly" not in text and "share that has it" in text
@@ -81,9 +81,11 @@ def test_an_exported_program_gives_probabilities_by_themselves(root: Path, model
     pixels = torch.from_numpy(np.array(Image.open(image)))[None, None]
     with pytest.warns(FutureWarning):
         program = torch.jit.load(str(out))
-    found = program(pixels)[0].tolist()
-    told = json.loads(fedctl("predict", "-m", model, image, "-o", "json").stdout)["predictions"][0]["probabilities"]
-    assert found == pytest.approx(list(told.values()), abs=1e-5)
+    outputs = program(pixels)[0].tolist()
+    probabilities = json.loads(fedctl("predict", "-m", model, image, "-o", "json").stdout)["predictions"][0][
+        "probabilities"
+    ]
+    assert outputs == pytest.approx(list(probabilities.values()), abs=1e-5)
 
 
 def test_the_plan_says_what_is_counted(root: Path) -> None:

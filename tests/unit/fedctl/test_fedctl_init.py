@@ -64,8 +64,8 @@ def refused(failure: Failure, *arguments: object) -> str:
 
 def sections(study: Study) -> dict[str, tuple[str, str | None, str, str | None]]:
     silos = {silo.metadata.name: silo.spec.managed.data for silo in study.silos if silo.spec.managed}
-    found = {**study.federation.spec.server_data, **silos}
-    return {name: (s.format, s.claim_name, s.path, s.manifest) for name, s in found.items()}
+    sections = {**study.federation.spec.server_data, **silos}
+    return {name: (s.format, s.claim_name, s.path, s.manifest) for name, s in sections.items()}
 
 
 def silo(name: str, folder: str, *, labels: bool = False) -> tuple[str, str]:
@@ -205,6 +205,16 @@ def test_a_column_of_labels_by_another_name_is_named(data: Path) -> None:
     assert study.silos[0].spec.managed.data.label_column == "finding" and study.silos[0].spec.labels == "All"
 
 
+@pytest.mark.parametrize("role", ["anchors", "validation", "test"])
+def test_images_of_the_server_need_labels(data: Path, role: str) -> None:
+    table(data / "set", {"s0": "normal", "s1": "pneumonia"}, column="Diagnose")
+    fill(data / "sorted", ["normal", "pneumonia"])
+    arguments = ["--silo", "s=data/sorted:labels", f"--{role}", "data/set", *silo("b", "hospital-b")]
+    message = refused(LABELS_MISSING, *arguments)
+    assert f"none of the 2 images of {role} has a label" in message and f"--label-column {role}:COLUMN" in message
+    init(*arguments, "--label-column", f"{role}:Diagnose")
+
+
 def test_a_column_that_divides_a_table_counts(data: Path) -> None:
     table(data / "hospital-c", {"c0": "normal", "c1": "pneumonia"})
     file = data / "hospital-c" / "labels.csv"
@@ -236,8 +246,8 @@ def test_a_data_set_of_medmnist_is_a_site(data: Path, place: str) -> None:
     assert "has no table of images" in refused(failures.DATA_MISSING, *named)
     np.savez(data / "mnist" / "second.npz", **arrays, **labels)
     if place == "mnist":
-        told = refused(failures.DATA_MISSING, *SERVER, *silo("m", place, labels=True))
-        assert "several data sets: pneumoniamnist.npz, second.npz" in told
+        message = refused(failures.DATA_MISSING, *SERVER, *silo("m", place, labels=True))
+        assert "several data sets: pneumoniamnist.npz, second.npz" in message
 
 
 def test_what_is_missing_is_said_in_the_file() -> None:
@@ -456,8 +466,8 @@ def test_a_pacs_export_becomes_a_section_of_dicom_and_an_intensity(
     study = init(*SERVER, *silo("b", "pacs"))
     (member,) = study.silos
     assert member.spec.managed is not None and member.spec.managed.data.format == "DicomFolder"
-    found = study.federation.spec.model.intensity
-    assert (found and found.name) == intensity
+    chosen_intensity = study.federation.spec.model.intensity
+    assert (chosen_intensity and chosen_intensity.name) == intensity
 
 
 def test_an_export_below_folders_of_classes_is_labelled_by_them(data: Path) -> None:

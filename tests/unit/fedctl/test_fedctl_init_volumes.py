@@ -64,8 +64,8 @@ def test_a_federation_of_volumes_is_written_and_trains(tmp_path: Path) -> None:
     assert "does not say what was measured" in " ".join((tmp_path / "study.yaml").read_text().split("\n  # "))
     assert "spacing 2×1×1 mm (3)" in checked(tmp_path)
     brief = ("--set", "spec.rounds=1", "--set", "spec.method.local.steps=1", "--workdir", str(tmp_path / "run"))
-    told = invoked("simulate", "-f", str(tmp_path / "study.yaml"), "--data-root", str(tmp_path), *brief)
-    assert "round 1/1 committed" in told
+    output = invoked("simulate", "-f", str(tmp_path / "study.yaml"), "--data-root", str(tmp_path), *brief)
+    assert "round 1/1 committed" in output
 
 
 def test_values_of_masks_become_classes(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_of_volumes_without_masks_nothing_is_learnt(tmp_path: Path) -> None:
     assert "b: 2 volumes without masks that are read; the method in the file learns of masks alone" in printed
     text = " ".join((tmp_path / "study.yaml").read_text().split("\n  # "))
     assert "this silo adds nothing to the model" in text and "Of its 3 volumes 2 have no mask" in text
-    told = checked(tmp_path)  # images, usable, unlabelled
-    assert re.search(r"^a +3 +3 +2 ", told, re.MULTILINE) and re.search(r"^b +2 +2 +2 ", told, re.MULTILINE)
+    counts = checked(tmp_path)  # images, usable, unlabelled
+    assert re.search(r"^a +3 +3 +2 ", counts, re.MULTILINE) and re.search(r"^b +2 +2 +2 ", counts, re.MULTILINE)
 
 
 def test_a_silo_that_should_have_masks_and_has_none_is_refused(tmp_path: Path) -> None:
@@ -225,9 +225,9 @@ def test_spacing_and_patch_are_of_the_usual_volume() -> None:
         "foregroundShare": "0.7",
     }
     turned = Grid((40, 512, 512), np.array([[0, 0, -0.8, 0], [0, 0.8, 0, 0], [5, 0, 0, 0], [0, 0, 0, 1.0]]))
-    found = volume_of([MaskedVolumes(site, (1,), (turned,))])
-    assert found["spacing"] == ["1.6", "1.6", "5"]  # 410 mm in 256 voxels
-    assert found["patch"] == [64, 64, 40]
+    volume = volume_of([MaskedVolumes(site, (1,), (turned,))])
+    assert volume["spacing"] == ["1.6", "1.6", "5"]  # 410 mm in 256 voxels
+    assert volume["patch"] == [64, 64, 40]
     thin = volume_of([MaskedVolumes(site, (1,), (grid((40, 40, 3), (0.01, 0.62, 6.03)),))])
     assert thin["spacing"] == ["0.05", "0.6", "6.05"] and thin["patch"] == [8, 40, 8]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from irregular_files import KINDS, SECONDS, TOLD, put
+from irregular_files import DESCRIPTIONS, KINDS, SECONDS, put
 
 from anchorage.transport.kube.access import read_kubeconfig
 from fedctl.failures import ending
@@ -71,7 +71,7 @@ def test_a_command_ends_at_once(
     arguments = [str(argument) for argument in COMMANDS[command](told_folder)]
     assert ending(lambda: app(arguments)) != 0
     printed = capsys.readouterr().err
-    assert TOLD[kind] in printed
+    assert DESCRIPTIONS[kind] in printed
     assert "see fedctl explain ANC-" in printed
     assert "Traceback" not in printed
 
@@ -82,9 +82,9 @@ def test_a_folder_of_images_names_it_and_predicts_the_others(
     shutil.copy(next((MODEL / "images").iterdir()), tmp_path / "good.png")
     path = put(kind, tmp_path / "x.png")
     assert ending(lambda: app(["predict", "-m", str(MODEL), str(tmp_path), "-o", "json"])) != 0
-    told = capsys.readouterr()
-    assert [Path(found["image"]).name for found in json.loads(told.out)["predictions"]] == ["good.png"]
-    assert f"{path}: Unsupported: {TOLD[kind]}, not a regular file" in told.err
+    output = capsys.readouterr()
+    assert [Path(prediction["image"]).name for prediction in json.loads(output.out)["predictions"]] == ["good.png"]
+    assert f"{path}: Unsupported: {DESCRIPTIONS[kind]}, not a regular file" in output.err
 
 
 def test_a_kubeconfig(tmp_path: Path, kind: str) -> None:
@@ -103,4 +103,4 @@ def test_the_weights_of_a_model(tmp_path: Path, kind: str, capsys: pytest.Captur
     weights.unlink()
     put(kind, weights)
     assert ending(lambda: app(["predict", "-m", str(tmp_path / "model"), str(MODEL / "images")])) != 0
-    assert f"{weights}: {TOLD[kind]}, not a regular file" in capsys.readouterr().err
+    assert f"{weights}: {DESCRIPTIONS[kind]}, not a regular file" in capsys.readouterr().err

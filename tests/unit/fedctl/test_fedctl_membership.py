@@ -44,9 +44,9 @@ def silo(name: str = "a", federation: str = "derm", **spec: Any) -> dict[str, An
 
 
 def secret(fake: FakeApi, name: str = "a") -> dict[str, str]:
-    found = fake.find("secrets", f"{name}-enrolment")
-    assert found is not None
-    return {key: base64.b64decode(value).decode() for key, value in found["data"].items()}
+    secret = fake.find("secrets", f"{name}-enrolment")
+    assert secret is not None
+    return {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
 
 
 def test_an_invitation_is_on_stdout_and_only_its_tokens_hash_in_the_cluster(fake: FakeApi) -> None:
@@ -64,8 +64,8 @@ def test_an_invitation_is_on_stdout_and_only_its_tokens_hash_in_the_cluster(fake
     assert "|" in result.stdout and PEM.splitlines()[1] in result.stdout  # the certificate is written as a block
     made = secret(fake)
     assert made.keys() == {"hash", "expires"} and made["hash"] == hashlib.sha256(values["token"].encode()).hexdigest()
-    left = datetime.fromisoformat(made["expires"]) - datetime.now(UTC)
-    assert timedelta(hours=11, minutes=59) < left <= timedelta(hours=12)
+    remaining = datetime.fromisoformat(made["expires"]) - datetime.now(UTC)
+    assert timedelta(hours=11, minutes=59) < remaining <= timedelta(hours=12)
     assert not any(values["token"] in json.dumps(asked.body) for asked in fake.writes())
     member = fake.find("silos", "a")
     assert member is not None and member["spec"] == {"federation": "derm", "labels": "All"}
@@ -161,8 +161,8 @@ def test_a_decision_is_one_condition_and_shows_the_key(fake: FakeApi) -> None:
     denied = fake.writes()[-1].body["status"]["conditions"][0]
     assert (denied["status"], denied["message"]) == ("False", "by fedctl silo deny")
     fedctl("silo", "deny", "derm", "a", "--reason", "key lost\n" + "x" * 2000)
-    told = fake.writes()[-1].body["status"]["conditions"][0]["message"]
-    assert told.startswith("by fedctl silo deny: key lost xx") and len(told) == 1024
+    message = fake.writes()[-1].body["status"]["conditions"][0]["message"]
+    assert message.startswith("by fedctl silo deny: key lost xx") and len(message) == 1024
 
 
 def test_the_key_that_asks_is_shown_before_it_has_a_certificate(fake: FakeApi) -> None:
@@ -243,9 +243,9 @@ def test_the_authority_of_a_local_run_is_replaced_when_every_silo_has_a_certific
 
 def test_in_a_cluster_the_operator_is_asked_for_a_new_authority_by_an_annotation(fake: FakeApi) -> None:
     def annotations() -> dict[str, str]:
-        found = fake.find("federations", "derm")
-        assert found is not None
-        return dict(found["metadata"].get("annotations", {}))
+        federation_object = fake.find("federations", "derm")
+        assert federation_object is not None
+        return dict(federation_object["metadata"].get("annotations", {}))
 
     assert "nobody has asked" in refused(fedctl("authority", "finish", "derm")).message
     assert "fedctl status derm" in fedctl("authority", "replace", "derm").stdout

@@ -53,8 +53,8 @@ def study(folder: Path, drawn: bool) -> Path:
     listed = "partition: {recipe: File, file: split.csv}"
     text = FEDERATION.replace("SERVER", SHARED if drawn else "partitionFile: split.csv")
     for place, (name, labels, percent) in enumerate((("a", "All", 100), ("b", "None", 100), ("c", "Partial", 50))):
-        own = DRAWN % place if drawn else listed.replace("}", f", silo: {name}}}")
-        silo = SILO.replace("NAME", name).replace("LABELS", labels).replace("PARTITION", own)
+        partition = DRAWN % place if drawn else listed.replace("}", f", silo: {name}}}")
+        silo = SILO.replace("NAME", name).replace("LABELS", labels).replace("PARTITION", partition)
         text += silo.replace("PERCENT", str(percent if drawn else 100))
     (folder / "study.yaml").write_text(text.replace("DATA", DATA))
     return folder / "study.yaml"
@@ -131,8 +131,11 @@ def test_a_list_is_of_one_folder(root: Path) -> None:
 
 def test_fast_and_slow_silos_take_sizes_in_turn(root: Path) -> None:
     """The largest part goes to the first kind of silo, the next one to the second, and so on."""
-    own = "testPercent: 20, partition: {recipe: ClassQuota, parts: 2, part: %d, sizes: Skewed}"
-    silos = [SILO.replace("NAME", name).replace("PARTITION", own % part) for part, name in enumerate(("fast", "slow"))]
+    quota_partition = "testPercent: 20, partition: {recipe: ClassQuota, parts: 2, part: %d, sizes: Skewed}"
+    silos = [
+        SILO.replace("NAME", name).replace("PARTITION", quota_partition % part)
+        for part, name in enumerate(("fast", "slow"))
+    ]
     scored = "evaluation: {test: {DATA, use: Test, testPercent: 20}}\n"
     text = FEDERATION.replace("use: Anchors, SERVER", "use: All").partition("evaluation")[0] + scored + "".join(silos)
     (root / "study.yaml").write_text(text.replace("LABELS", "All").replace("PERCENT", "100").replace("DATA", DATA))
@@ -149,8 +152,10 @@ def test_a_field_that_a_recipe_does_not_read_is_told_of(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     place = "silo.spec.managed.data.partition."
     digits = Path(__file__).parents[3] / "examples" / "digits.yaml"
-    said = fedctl("data", "partition", "-f", digits, "--set", f"{place}recipe=Iid", "--set", f"{place}minSize=3").stderr
-    assert said.splitlines() == [
+    output = fedctl(
+        "data", "partition", "-f", digits, "--set", f"{place}recipe=Iid", "--set", f"{place}minSize=3"
+    ).stderr
+    assert output.splitlines() == [
         "partition.alpha is set, but Iid does not read it; PerClient, PerClass, PerClassCapped would",
         "partition.minSize is set, but Iid does not read it; PerClass, PerClassCapped would",
     ]

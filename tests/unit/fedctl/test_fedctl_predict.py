@@ -47,13 +47,13 @@ def test_a_recorded_model_predicts_as_it_did(
 ) -> None:
     monkeypatch.chdir(GOLDEN)
     predict_images(".", [Path("images")], False, None, Format.JSON)
-    told = predictions(capsys)
-    assert told.keys() == {"model", "predictions"}
+    document = predictions(capsys)
+    assert document.keys() == {"model", "predictions"}
     score = {"metric": "balanced_accuracy", "value": 0.9554719004719006, "images": "validation images"}
-    assert told["model"] == {"role": "final", "round": 3, "score": score}
-    for found, recorded in zip(told["predictions"], RECORDED, strict=True):
-        assert (found["image"], found["class"]) == (recorded["image"], recorded["class"])
-        assert found["probabilities"] == pytest.approx(recorded["probabilities"], abs=1e-3)
+    assert document["model"] == {"role": "final", "round": 3, "score": score}
+    for prediction, recorded in zip(document["predictions"], RECORDED, strict=True):
+        assert (prediction["image"], prediction["class"]) == (recorded["image"], recorded["class"])
+        assert prediction["probabilities"] == pytest.approx(recorded["probabilities"], abs=1e-3)
 
 
 def test_fields_of_a_later_version_are_ignored(folder: Path) -> None:
@@ -182,8 +182,8 @@ def test_an_export_overwrites_a_file_only_on_request(tmp_path: Path) -> None:
     file.write_text("mine")
     command = ["model", "export", "-m", str(GOLDEN), "--format", "safetensors", "--out", str(file)]
     done = CliRunner().invoke(app, command)
-    said = " ".join(re.sub("[│╭╮╰╯─]", " ", done.stderr).split())
-    assert done.exit_code == 2 and "is not overwritten" in said and "--force" in said
+    usage = " ".join(re.sub("[│╭╮╰╯─]", " ", done.stderr).split())
+    assert done.exit_code == 2 and "is not overwritten" in usage and "--force" in usage
     assert file.read_text() == "mine"
     assert CliRunner().invoke(app, [*command, "--force"]).exit_code == 0
     assert read_safetensors(file).model.arrays()
@@ -206,14 +206,16 @@ def test_bad_images_are_named_and_the_others_scored(
     with pytest.raises(AnchorageError, match="2 of 6 images") as caught:
         predict_images(str(folder), [folder / "images", tmp_path / "gone.png"], False, None, Format.JSON)
     assert caught.value.failure is commands.IMAGES_UNUSABLE
-    said = capsys.readouterr()
-    told = json.loads(said.out)
-    assert [found["class"] for found in told["predictions"]] == [found["class"] for found in RECORDED]
-    assert [(Path(bad["image"]).name, bad["reason"]) for bad in told["unusable"]] == [
+    output = capsys.readouterr()
+    document = json.loads(output.out)
+    assert [prediction["class"] for prediction in document["predictions"]] == [
+        prediction["class"] for prediction in RECORDED
+    ]
+    assert [(Path(bad["image"]).name, bad["reason"]) for bad in document["unusable"]] == [
         ("broken.png", "NotAnImage"),
         ("gone.png", "Missing"),
     ]
-    assert "broken.png: NotAnImage" in said.err
+    assert "broken.png: NotAnImage" in output.err
 
 
 def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
@@ -226,16 +228,16 @@ def test_an_untrained_classifier_is_told(folder: Path, capsys: pytest.CaptureFix
     description = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**description, "classifierTrained": False}))
     predict_images(str(folder), [folder / "images"], False, None, Format.WIDE)
-    said = capsys.readouterr()
-    assert "trained no classifier" in said.err
-    assert len(said.out.splitlines()) == 5 and "0.00" in said.out
+    output = capsys.readouterr()
+    assert "trained no classifier" in output.err
+    assert len(output.out.splitlines()) == 5 and "0.00" in output.out
 
 
 def test_a_picture_per_image_shows_where_the_class_was_seen(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predict_images(str(folder), [folder / "images" / "zero.png"] * 2, False, tmp_path / "seen", Format.JSON)
-    files = [Path(found["gradCam"]) for found in predictions(capsys)["predictions"]]
+    files = [Path(prediction["gradCam"]) for prediction in predictions(capsys)["predictions"]]
     assert [file.name for file in files] == ["0000-zero.png", "0001-zero.png"]
     with Image.open(files[0]) as picture:
         assert picture.size == (224, 224)
@@ -245,12 +247,12 @@ def test_a_picture_per_image_shows_where_the_class_was_seen(
 
 @pytest.fixture(scope="module")
 def pixels() -> torch.Tensor:
-    files = [GOLDEN / found["image"] for found in RECORDED]
+    files = [GOLDEN / prediction["image"] for prediction in RECORDED]
     return torch.from_numpy(np.stack([decode_bytes(file.read_bytes(), Input(8, 1)).pixels for file in files]))
 
 
 def recorded_scores() -> list[list[float]]:
-    return [list(found["probabilities"].values()) for found in RECORDED]
+    return [list(prediction["probabilities"].values()) for prediction in RECORDED]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:FutureWarning")
@@ -267,8 +269,8 @@ def test_an_exported_onnx_program_scores_equal(tmp_path: Path, pixels: torch.Ten
     export_model(str(GOLDEN), tmp_path / "m.onnx", ModelFormat.ONNX, True, False, Format.JSON)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     for rows in (slice(0, 1), slice(0, 4)):  # any number of images
-        (found,) = session.run(["probabilities"], {"images": pixels[rows].numpy()})
-        np.testing.assert_allclose(found, recorded_scores()[rows], atol=1e-3)
+        (probabilities,) = session.run(["probabilities"], {"images": pixels[rows].numpy()})
+        np.testing.assert_allclose(probabilities, recorded_scores()[rows], atol=1e-3)
     assert json.loads(session.get_modelmeta().custom_metadata_map["model.json"])["network"] == "SmallCnn"
 
 

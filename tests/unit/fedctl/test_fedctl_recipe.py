@@ -88,10 +88,10 @@ def test_guesses_move_a_server_with_labels_by_a_tenth() -> None:
     assert step == {"momentum": {"learningRate": "0.1", "momentum": "0"}}
 
 
-@pytest.mark.parametrize(("side", "taken"), [(24, 64), (96, 96), (1000, 128)])
-def test_pretrained_weights_are_begun_with(side: int, taken: int) -> None:
+@pytest.mark.parametrize(("side", "expected_side"), [(24, 64), (96, 96), (1000, 128)])
+def test_pretrained_weights_are_begun_with(side: int, expected_side: int) -> None:
     recipe = recipe_of(LABELS["some"], side, Weights("torchvision/efficientnet_b0", "IMAGENET1K_V1"))
-    assert recipe.side == taken
+    assert recipe.side == expected_side
     assert recipe.model == {
         "network": "torchvision/efficientnet_b0",
         "weights": "IMAGENET1K_V1",

@@ -49,9 +49,9 @@ RUN = ("run", *FILE, "--no-compare")
 def test_a_run_goes_on_below_its_last_data_root(played: Played, tmp_path: Path) -> None:
     fedctl(*RUN)
     fedctl(*RUN, "--data-root", "../data")
-    again = fedctl(*RUN)
+    second = fedctl(*RUN)
     assert [root.name for _, root in played] == ["documents", "data", "data"]
-    assert f"images below {tmp_path / 'data'}, as before; --data-root names another folder" in again.stderr
+    assert f"images below {tmp_path / 'data'}, as before; --data-root names another folder" in second.stderr
     fedctl(*RUN, "--data-root", "../other")
     fedctl(*RUN)
     assert [root.name for _, root in played][3:] == ["other", "other"]
@@ -92,10 +92,10 @@ def test_checks_and_simulations_take_the_data_root_of_the_run(
         raise AnchorageError(DATA_MISSING, "nothing there")
 
     monkeypatch.setattr("fedctl.data.check", check)
-    monkeypatch.setattr("fedctl.research.partition.Pools.choose", lambda pools, *given: check(*given))
+    monkeypatch.setattr("fedctl.research.partition.Pools.choose", lambda pools, *arguments: check(*arguments))
     monkeypatch.setattr("fedctl.research.simulation.local_silos", lambda study, root: check(study, root))
     for command in (("data", "check"), ("data", "partition"), ("simulate",)):
-        told = CliRunner().invoke(app, [*command, *FILE])
-        assert isinstance(told.exception, AnchorageError) and "images below" in told.stderr, command
+        output = CliRunner().invoke(app, [*command, *FILE])
+        assert isinstance(output.exception, AnchorageError) and "images below" in output.stderr, command
         CliRunner().invoke(app, [*command, *FILE, "--data-root", "../other"])
     assert roots == [tmp_path / "data", Path("../other").resolve()] * 3

@@ -70,12 +70,12 @@ class Page(HTMLParser):
 
 
 def pictures(page: Page) -> dict[str, ElementTree.Element]:
-    found = {}
+    figures = {}
     for image in page.images:
         kind, _, content = str(image["src"]).partition(",")
         assert kind == "data:image/svg+xml;base64"
-        found[str(image["alt"]).split(".")[0]] = ElementTree.fromstring(base64.b64decode(content))
-    return found
+        figures[str(image["alt"]).split(".")[0]] = ElementTree.fromstring(base64.b64decode(content))
+    return figures
 
 
 @pytest.fixture
@@ -141,8 +141,8 @@ def test_embeddings_and_right_pseudo_labels_are_drawn_where_records_have_them(tm
         history.append(RoundRecord(number, "d", 1.0, {}, (part,), embeddings=plane if number != 1 else None))
     run.journal.write_text("".join(json.dumps(record_to_json(record)) + "\n" for record in history))
     page = Page(write_report(LocalSource(run), run.report).read_text())
-    told = [str(image["alt"]) for image in page.images]
-    assert told[1:] == [
+    alternatives = [str(image["alt"]) for image in page.images]
+    assert alternatives[1:] == [
         "Right ones among the accepted pseudo-labels at each silo. At the end: a 0.5.",
         "t-SNE of encoder, round 0. 2 of 3 images are predicted rightly.",
         "t-SNE of encoder, round 2. 2 of 3 images are predicted rightly.",
@@ -152,11 +152,11 @@ def test_embeddings_and_right_pseudo_labels_are_drawn_where_records_have_them(tm
 
 
 def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, said = make_run(tmp_path, names=["naevus", "melanoma"]), list[str]()
+    run, messages = make_run(tmp_path, names=["naevus", "melanoma"]), list[str]()
     complete_card(run, AloneScores())
-    assert not run.outbox.exists() and send_card(run, "sqlite:///x", said.append) is None
+    assert not run.outbox.exists() and send_card(run, "sqlite:///x", messages.append) is None
     Outbox(run.outbox).close()
-    assert send_card(run, "sqlite:///x", said.append) is None and not said
+    assert send_card(run, "sqlite:///x", messages.append) is None and not messages
     down = AnchorageError(TRACKING_UNREACHABLE, "down")
 
     class Down:
@@ -169,9 +169,9 @@ def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("fedctl.report.Sender", Down)
     for _ in range(2):
         complete_card(run, AloneScores({"accuracy": 0.5}))
-        assert send_card(run, "sqlite:///x", said.append) is down
+        assert send_card(run, "sqlite:///x", messages.append) is down
     assert [(event["kind"], event["models"]) for event in Outbox(run.outbox).events()] == [("card", str(run.model))]
-    assert said == ["sending the completed model card to MLflow"] * 2
+    assert messages == ["sending the completed model card to MLflow"] * 2
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -245,8 +245,10 @@ def test_the_command_finds_a_run_by_folder_and_by_name(tmp_path: Path, monkeypat
     make_run(tmp_path / ".anchorage" / "digits", names=["a", "b"])
     by_name = CliRunner().invoke(app, ["report", "digits", "-o", "json"])
     assert by_name.exit_code == 0
-    told = json.loads(by_name.output)
-    assert Path(told["path"]).stat().st_size == told["bytes"] and told["path"].endswith("digits/report.html")
+    document = json.loads(by_name.output)
+    assert Path(document["path"]).stat().st_size == document["bytes"] and document["path"].endswith(
+        "digits/report.html"
+    )
     by_folder = CliRunner().invoke(app, ["report", ".anchorage/digits", "--out", "pages/one.html"])
     assert by_folder.exit_code == 0 and Path("pages/one.html").exists() and "open it" in by_folder.output
 
@@ -314,6 +316,6 @@ def test_a_browser_shows_the_page(tmp_path: Path, width: int) -> None:
         [str(CHROMIUM), *options, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=True
     )
     assert "CONSOLE" not in done.stderr, done.stderr
-    told = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])  # type: ignore[index]
-    assert width - 20 <= told["width"] == told["room"], "nothing but tables scrolls sideways"
-    assert told["drawn"] == 8 and told["narrowest"] >= 300 and told["text"] >= 16
+    document = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])  # type: ignore[index]
+    assert width - 20 <= document["width"] == document["room"], "nothing but tables scrolls sideways"
+    assert document["drawn"] == 8 and document["narrowest"] >= 300 and document["text"] >= 16

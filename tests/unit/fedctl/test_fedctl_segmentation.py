@@ -52,12 +52,12 @@ def test_a_mask_has_the_grid_of_its_image(
 ) -> None:
     file = picture(tmp_path, size)
     predict_images("run", [file], True, None, Format.JSON, tmp_path / "masks")
-    (told,) = json.loads(capsys.readouterr().out)["predictions"]
-    mask = Image.open(told["mask"])
+    (prediction,) = json.loads(capsys.readouterr().out)["predictions"]
+    mask = Image.open(prediction["mask"])
     assert mask.mode == "P" and mask.size == size and mask.getpalette()[:6] == [0, 0, 0, 230, 159, 0]
     classes = np.asarray(mask)
     assert not classes[:, : size[0] // 2].any() and classes[:, size[0] // 2 :].all()
-    assert told["area"] == {"bright": 0.5}
+    assert prediction["area"] == {"bright": 0.5}
 
 
 def test_people_are_told_shares_and_no_mask_is_written_unasked(

@@ -43,8 +43,8 @@ def study(folder: Path, method: dict[str, Any], labels: str, **spec: Any) -> Stu
     for part, kind in enumerate(kinds):
         data = POOL | {"use": "Part", "partition": {"recipe": "Iid", "parts": len(kinds) + 8, "part": part}}
         data |= {"labelledPercent": 40} if kind == "Partial" else {}
-        own = {"federation": "tiny", "labels": kind, "managed": {"data": data}}
-        written.append({"kind": "Silo", "metadata": {"name": "abcdefgh"[part]}, "spec": own})
+        silo_spec = {"federation": "tiny", "labels": kind, "managed": {"data": data}}
+        written.append({"kind": "Silo", "metadata": {"name": "abcdefgh"[part]}, "spec": silo_spec})
     file = folder / "tiny.yaml"
     file.write_text("\n---\n".join(map(json.dumps, written)))
     return validate_study(file)
@@ -57,7 +57,7 @@ ANCHORS = {"anchorData": {"format": "Digits", "use": "Anchors", "testPercent": 5
 
 
 @pytest.mark.parametrize(
-    ("method", "labels", "spec", "found"),
+    ("method", "labels", "spec", "advice"),
     [
         (FEDAVG, "All All", {}, ["a", "b"]),
         (FEDAVG, "All", {}, []),
@@ -73,34 +73,34 @@ ANCHORS = {"anchorData": {"format": "Digits", "use": "Anchors", "testPercent": 5
     ],
 )
 def test_labelled_silos_are_trained_alone_and_where_others_have_no_labels_together(
-    method: dict[str, Any], labels: str, spec: dict[str, Any], found: list[str], tmp_path: Path
+    method: dict[str, Any], labels: str, spec: dict[str, Any], advice: list[str], tmp_path: Path
 ) -> None:
     federation = study(tmp_path, method, labels, **spec)
-    assert [str(each) for each in trainings(federation.federation, federation.silos)] == found
-    assert len(found) <= MOST_SITES + 1
+    assert [str(each) for each in trainings(federation.federation, federation.silos)] == advice
+    assert len(advice) <= MOST_SITES + 1
 
 
 def test_a_site_alone_has_the_federations_network_seed_rounds_and_local_settings(tmp_path: Path) -> None:
     warm_up = [{"rounds": 2, "method": "LowerBound"}, {"rounds": 1, "method": "FedBarlow"}]
-    whole = study(tmp_path, SEMI, "All None Partial", rounds=5, warmUp=warm_up, protocol={"minSilos": 3})
-    alone = study_of(whole, ("c",))
-    spec, before = alone.federation.spec, whole.federation.spec
-    assert [silo.metadata.name for silo in alone.silos] == ["c"] and alone.locate((), 0) == whole.locate((), 2)
+    documents = study(tmp_path, SEMI, "All None Partial", rounds=5, warmUp=warm_up, protocol={"minSilos": 3})
+    alone = study_of(documents, ("c",))
+    spec, before = alone.federation.spec, documents.federation.spec
+    assert [silo.metadata.name for silo in alone.silos] == ["c"] and alone.locate((), 0) == documents.locate((), 2)
     assert (spec.seed, spec.model, spec.task, spec.rounds) == (before.seed, before.model, before.task, 4)
     assert spec.warm_up == before.warm_up[:1], "self-supervised rounds learn from images without labels"
-    method, own = resolve(spec.method), resolve(before.method)
-    assert (method.local_loss, method.batch_norm) == (own.local_loss, own.batch_norm)
-    assert "pseudoLabels" in own.facts() and "pseudoLabels" not in method.facts()
+    method, method_before = resolve(spec.method), resolve(before.method)
+    assert (method.local_loss, method.batch_norm) == (method_before.local_loss, method_before.batch_norm)
+    assert "pseudoLabels" in method_before.facts() and "pseudoLabels" not in method.facts()
     for name in ("epochs", "batch_size", "optimiser", "steps"):
-        assert getattr(method.local, name) == getattr(own.local, name)
+        assert getattr(method.local, name) == getattr(method_before.local, name)
     assert check(alone.federation, alone.silos) == [] and spec.protocol.min_silos == 1
 
 
 def test_a_round_of_an_asynchronous_federation_is_one_silos(tmp_path: Path) -> None:
-    whole = study(
+    documents = study(
         tmp_path, {"name": "FedAsync", "local": LOCAL}, "All All", rounds=6, protocol={"mode": "Asynchronous"}
     )
-    alone = study_of(whole, ("a",))
+    alone = study_of(documents, ("a",))
     assert (alone.federation.spec.rounds, alone.federation.spec.protocol.mode) == (3, "Synchronous")
     assert check(alone.federation, alone.silos) == []
 
@@ -111,8 +111,8 @@ def test_a_site_alone_reaches_what_a_simulation_of_it_reaches(part: str, tmp_pat
     from anchorage.simulation.run import simulate
 
     spec = {"evaluation": {part: POOL | {"use": "Test"}}}
-    whole = study(tmp_path, FEDAVG, "All All", **spec)
-    reached = measure(whole, ("b",), tmp_path, "cpu")
+    documents = study(tmp_path, FEDAVG, "All All", **spec)
+    reached = measure(documents, ("b",), tmp_path, "cpu")
     (tmp_path / "one").mkdir()
     only = study(tmp_path / "one", FEDAVG, "All All", **spec)
     single = study_of(only, ("b",))
@@ -155,43 +155,43 @@ def test_what_was_measured_is_not_trained_again(
     assert run_main(monkeypatch, file, out) == (0, [])
 
 
-def comparison(run: Workdir, whole: Study, said: list[str], *, wanted: bool) -> Comparison:
-    return Comparison(run, whole, run.root, said.append, wanted=wanted)
+def comparison(run: Workdir, documents: Study, messages: list[str], *, wanted: bool) -> Comparison:
+    return Comparison(run, documents, run.root, messages.append, wanted=wanted)
 
 
 def test_nothing_is_trained_that_is_not_wanted_or_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, said, started = Workdir(tmp_path), list[str](), list[str]()
+    run, messages, started = Workdir(tmp_path), list[str](), list[str]()
     run.make()
     monkeypatch.setattr("fedctl.processes.Child.start", lambda child: started.append(child.name))
-    whole = study(tmp_path, SEMI, "All None All")
-    with comparison(run, whole, said, wanted=False) as compared:
-        assert compared.scores() == AloneScores() and (said, started) == ([], [])
-    with comparison(run, whole, said, wanted=True) as compared:
+    documents = study(tmp_path, SEMI, "All None All")
+    with comparison(run, documents, messages, wanted=False) as compared:
+        assert compared.scores() == AloneScores() and (messages, started) == ([], [])
+    with comparison(run, documents, messages, wanted=True) as compared:
         compared.start()
         assert compared.scores() == AloneScores()
-    assert started == ["sites-alone"] and said == [
+    assert started == ["sites-alone"] and messages == [
         "training at each of a, c alone and on the labels alone, for comparison; --no-compare leaves it out"
     ]
     whole_scores = AloneScores({"accuracy": 0.5}, {"a": {"accuracy": 0.4}, "c": {"accuracy": 0.3}})
     whole_scores.write(run.sites_alone)
     for wanted in (True, False):
-        with comparison(run, whole, said, wanted=wanted) as compared:
+        with comparison(run, documents, messages, wanted=wanted) as compared:
             assert compared.scores() == whole_scores
-    assert len(started) == len(said) == 1
+    assert len(started) == len(messages) == 1
 
 
 def test_a_failure_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, said = Workdir(tmp_path), list[str]()
+    run, messages = Workdir(tmp_path), list[str]()
     run.make()
     monkeypatch.setattr("fedctl.processes.Child.start", lambda child: None)
     monkeypatch.setattr("fedctl.processes.Child.wait", lambda child: 1)
     monkeypatch.setattr("fedctl.processes.Child.failure", lambda child, status: AnchorageError(LOSS_NOT_FINITE, "x"))
-    with comparison(run, study(tmp_path, SEMI, "All None All"), said, wanted=True) as compared:
+    with comparison(run, study(tmp_path, SEMI, "All None All"), messages, wanted=True) as compared:
         assert not compared.ended
         for _ in range(2):
             assert compared.scores() == AloneScores() and compared.ended
     assert [
-        line.startswith("training at each of a, c alone and on the labels alone failed: ANC-") for line in said
+        line.startswith("training at each of a, c alone and on the labels alone failed: ANC-") for line in messages
     ] == [
         False,
         True,
@@ -201,13 +201,13 @@ def test_a_failure_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_where_the_server_trains_its_anchors_alone_are_the_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, said, started = Workdir(tmp_path), list[str](), list[str]()
+    run, messages, started = Workdir(tmp_path), list[str](), list[str]()
     run.make()
     monkeypatch.setattr("fedctl.processes.Child.start", lambda child: started.append(child.name))
-    whole = validate_study(Path(__file__).parents[3] / "examples" / "digits.yaml")
-    with comparison(run, whole, said, wanted=True) as compared:
+    documents = validate_study(Path(__file__).parents[3] / "examples" / "digits.yaml")
+    with comparison(run, documents, messages, wanted=True) as compared:
         compared.start()
-    assert started == ["anchors-alone"] and said[0].startswith("training on the anchors alone, for comparison;")
+    assert started == ["anchors-alone"] and messages[0].startswith("training on the anchors alone, for comparison;")
     run.anchors_alone.write_text('{"accuracy": 0.5}')
-    with comparison(run, whole, said, wanted=True) as compared:
+    with comparison(run, documents, messages, wanted=True) as compared:
         assert compared.scores() == AloneScores({"accuracy": 0.5}) and len(started) == 1

@@ -123,10 +123,12 @@ class InCluster:
         values = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         self.fake.put("federations", {**FEDERATION, "status": values})
         for document in SILOS:
-            seen = next(silo for silo in status.silos if silo.name == document["metadata"]["name"])
-            own = seen.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "connected"})
-            conditions = [met("Approved", "True", "Managed"), met("Connected", str(seen.connected), "Connected")]
-            self.fake.put("silos", {**document, "status": {**own, "conditions": conditions}})
+            silo_status = next(silo for silo in status.silos if silo.name == document["metadata"]["name"])
+            expected_status = silo_status.model_dump(
+                mode="json", by_alias=True, exclude_none=True, exclude={"name", "connected"}
+            )
+            conditions = [met("Approved", "True", "Managed"), met("Connected", str(silo_status.connected), "Connected")]
+            self.fake.put("silos", {**document, "status": {**expected_status, "conditions": conditions}})
 
 
 def met(kind: str, status: str, reason: str) -> dict[str, Any]:
@@ -222,15 +224,18 @@ def finish(world: World) -> None:
 
 def test_the_status_is_the_servers(world: World) -> None:
     world.publish(begun())
-    seen = world.source.observe()
-    assert (seen.document["kind"], seen.document["metadata"]["name"]) == ("Federation", "tiny")
-    assert seen.document["spec"]["method"]["name"] == "FedAvg" and seen.document["status"]["round"] == 2
-    assert "managedFields" not in seen.document["metadata"] and not seen.live
-    status = seen.status
+    observed_status = world.source.observe()
+    assert (observed_status.document["kind"], observed_status.document["metadata"]["name"]) == ("Federation", "tiny")
+    assert (
+        observed_status.document["spec"]["method"]["name"] == "FedAvg"
+        and observed_status.document["status"]["round"] == 2
+    )
+    assert "managedFields" not in observed_status.document["metadata"] and not observed_status.live
+    status = observed_status.status
     assert (status.round, status.rounds, status.progress_percentage, status.connected_silos) == (2, 4, 50, 0)
     assert status.metrics == (Metric(name="accuracy", value="0.75"),)
     assert {c.type for c in status.conditions} >= {"Ready", "Succeeded", "Failed"}
-    json.dumps(seen.document)
+    json.dumps(observed_status.document)
 
 
 def test_silos_are_rows_with_the_same_columns(world: World) -> None:

@@ -80,7 +80,7 @@ class Script:
     acts: list[tuple[Callable[[Mapping[str, str]], bool], Callable[[], object]]]
     committed: int = -1
     pids: dict[str, int] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
     def started(self, name: str, pid: int) -> None:
         self.pids[name] = pid
@@ -91,7 +91,7 @@ class Script:
         return self.committed
 
     def say(self, line: str) -> None:
-        self.said.append(line)
+        self.lines.append(line)
 
 
 def play(run: Workdir, script: Script, min_silos: int = 1) -> None:
@@ -125,7 +125,7 @@ def test_everything_is_started_and_ends_by_itself(run: Workdir) -> None:
     script = Script(run, [(all_running, finish(run))])
     play(run, script)
     assert len(set(script.pids.values()) | {os.getpid()}) == 4
-    assert gone(script) and script.said == []
+    assert gone(script) and script.lines == []
 
 
 @pytest.mark.parametrize("name", ["server", "a"])
@@ -141,7 +141,7 @@ def test_a_process_that_dies_is_started_again(run: Workdir, name: str) -> None:
 
     script = Script(run, [(once, kill), (again, finish(run))])
     play(run, script)
-    assert "SIGKILL" in script.said[0] and f"the {name} process" in script.said[0] and gone(script)
+    assert "SIGKILL" in script.lines[0] and f"the {name} process" in script.lines[0] and gone(script)
 
 
 def test_an_agent_that_refuses_its_data_ends_the_run(run: Workdir) -> None:
@@ -181,7 +181,7 @@ def test_an_agent_without_a_reason_is_given_up_in_the_end(run: Workdir, monkeypa
 
     script = Script(run, [die(1), die(2), die(3), (others, finish(run))])
     play(run, script)
-    assert starts(run, "b") == 3 and "Killed by the moon" in script.said[-1] and "1 silos are left" in script.said[-1]
+    assert starts(run, "b") == 3 and "Killed by the moon" in script.lines[-1] and "1 silos are left" in script.lines[-1]
 
 
 def test_too_few_agents_end_the_run(run: Workdir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_a_signal_ends_everything_politely(run: Workdir, number: signal.Signals)
     script = Script(run, [(up, lambda: os.kill(os.getpid(), number))])
     with pytest.raises(InterruptError) as caught:
         play(run, script)
-    assert caught.value.number == number and gone(script) and script.said == []
+    assert caught.value.number == number and gone(script) and script.lines == []
 
 
 def test_a_process_that_ignores_the_request_is_killed(run: Workdir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def test_a_process_that_ignores_the_request_is_killed(run: Workdir, monkeypatch:
     script = Script(run, [(ready, lambda: os.kill(os.getpid(), signal.SIGTERM))])
     with pytest.raises(InterruptError):
         play(run, script)
-    assert gone(script) and "killed after 0.05 s: a" in script.said[-1]
+    assert gone(script) and "killed after 0.05 s: a" in script.lines[-1]
 
 
 def test_a_server_that_never_listens_is_told(run: Workdir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,8 +90,8 @@ TABLES: dict[str, Any] = {
 def test_no_terminal_cuts_a_number(name: str, width: int) -> None:
     everything = numbers(" ".join(drawn(TABLES[name](), 1000)))
     lines = drawn(TABLES[name](), width)
-    found = numbers(" ".join(lines))
-    assert {number for number in everything if len(number) <= 24} <= found
+    values = numbers(" ".join(lines))
+    assert {number for number in everything if len(number) <= 24} <= values
     assert max(map(len, lines)) <= width
 
 
@@ -105,8 +105,8 @@ def test_a_model_on_its_way_shows_its_rate_and_the_time_left() -> None:
 
 
 def test_a_method_is_described_at_80_columns() -> None:
-    told = _description(PRESETS["FedAnchor"])
-    assert numbers(" ".join(drawn(told, 80))) >= numbers(" ".join(drawn(told, 1000)))
+    description = _description(PRESETS["FedAnchor"])
+    assert numbers(" ".join(drawn(description, 80))) >= numbers(" ".join(drawn(description, 1000)))
 
 
 def test_rounds_are_a_table_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,15 +137,15 @@ def test_logs_of_several_processes_are_in_the_order_of_time() -> None:
         raise AnchorageError(commands.NO_RUN_HERE, "gone")
 
     expected = ["server", "silo", "server", "server", "silo", "silo", "server"]
-    told = list(in_order({"server": server, "silo": silo}))
-    assert [name for name, _ in told] == expected
-    assert told[3][1] == "  of a traceback" and isinstance(told[5][1], AnchorageError)
+    ordered_names = list(in_order({"server": server, "silo": silo}))
+    assert [name for name, _ in ordered_names] == expected
+    assert ordered_names[3][1] == "  of a traceback" and isinstance(ordered_names[5][1], AnchorageError)
     assert [name for name, _ in interleave({"silo": silo, "server": server})] == expected
 
 
 def test_text_of_another_party_is_shown_as_it_is_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "[link=https://evil]x[/red] :skull: \x1b[2J\x1b]0;title\x07\nANC-9999"
-    status = FederationStatus(silos=(SiloStatus(**{**SILO, "task": "Train", "message": said}),))
+    hostile_text = "[link=https://evil]x[/red] :skull: \x1b[2J\x1b]0;title\x07\nANC-9999"
+    status = FederationStatus(silos=(SiloStatus(**{**SILO, "task": "Train", "message": hostile_text}),))
     people().print(silo_table(Picture("derm", "FedAvg", status)))
     shown = capsys.readouterr().out
     assert "[link=https://evil]x[/red] :skull:" in " ".join(shown.split())
@@ -173,9 +173,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, seen: list[list[str]], height: int = 24) -> str:
+def watched(monkeypatch: pytest.MonkeyPatch, screens: list[list[str]], height: int = 24) -> str:
     """Return what a terminal gets that shows observations, lines of text, until Ctrl-C."""
-    terminal, left = Terminal(), iter(seen)
+    terminal, screens_left = Terminal(), iter(screens)
     monkeypatch.setattr("sys.stdout", terminal)
     monkeypatch.setattr(output, "sleep", lambda _: None)
     console = Console(file=terminal, width=80, height=height, force_terminal=True, color_system=None)
@@ -183,7 +183,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, seen: list[list[str]], height: int 
 
     def observe() -> list[str]:
         try:
-            return next(left)
+            return next(screens_left)
         except StopIteration:
             raise KeyboardInterrupt from None
 
@@ -199,8 +199,8 @@ def test_a_watched_view_is_redrawn_in_place_on_a_terminal(monkeypatch: pytest.Mo
 
 
 def test_a_watched_view_of_more_lines_than_the_terminal_keeps_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = [["ROUND", *(f"round {number}" for number in range(last))] for last in (2, 40, 41)]
-    screen = Screen(watched(monkeypatch, seen, height=10))
+    screens = [["ROUND", *(f"round {number}" for number in range(last))] for last in (2, 40, 41)]
+    screen = Screen(watched(monkeypatch, screens, height=10))
     assert screen.lines == ["ROUND", "…", *(f"round {number}" for number in range(34, 41))]
 
 

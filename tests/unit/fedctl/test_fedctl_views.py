@@ -47,9 +47,9 @@ def status(round_number: int, **changes: Any) -> FederationStatus:
     return known.model_copy(update=changes)
 
 
-def picture(seen: FederationStatus, **changes: Any) -> Picture:
+def picture(status_shown: FederationStatus, **changes: Any) -> Picture:
     return Picture(
-        "derm", "FedAvg on ResNet18", seen, {"server": "running", "a": "running", "b": "restarting"}, **changes
+        "derm", "FedAvg on ResNet18", status_shown, {"server": "running", "a": "running", "b": "restarting"}, **changes
     )
 
 
@@ -61,8 +61,8 @@ def test_lines_say_what_changed_once() -> None:
     )
     view.show(picture(FederationStatus()))
     scored = {"metrics": metrics(accuracy=0.91239), "conditions": (quorum,)}
-    for seen in (status(1), status(1), status(2, **scored), status(2, **scored), status(3, **scored)):
-        view.show(picture(seen, elapsed_seconds=3.0, remaining_seconds=12.0))
+    for status_shown in (status(1), status(1), status(2, **scored), status(2, **scored), status(3, **scored)):
+        view.show(picture(status_shown, elapsed_seconds=3.0, remaining_seconds=12.0))
     view.show(picture(status(10, silos=())))
     view.show(picture(status(10, silos=())))
     assert stream.getvalue().splitlines() == [
@@ -105,7 +105,7 @@ def test_the_summary_says_on_which_images_and_which_round_was_the_best(
     stored = {"path": "/m/final.safetensors", "digest": "a" * 64, "round": 10}
     best = {**stored, "path": "/m/best.safetensors", "round": 7}
     scores = [metrics(accuracy=0.7, loss=0.4), metrics(accuracy=0.75)] if part == "test" else [(), ()]
-    seen = status(
+    status_shown = status(
         10,
         metrics=metrics(accuracy=0.8),
         model=StoredModel(**stored, metrics=scores[0]),
@@ -113,7 +113,7 @@ def test_the_summary_says_on_which_images_and_which_round_was_the_best(
     )
     run = make_run(tmp_path, names=["naevus", "melanoma"])
     complete_card(run, AloneScores({"accuracy": 0.65}, {"silo-1": {"accuracy": 0.2}, "silo-2": {"accuracy": 0.6}}))
-    print_summary(run, federation, seen, 3.0)
+    print_summary(run, federation, status_shown, 3.0)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2].startswith("The federation reaches an accuracy of 0.712 on 90 test images: ")
     table = lines[next(place for place, line in enumerate(lines) if line.startswith("ON THE ")) :]
@@ -135,8 +135,8 @@ def test_the_summary_names_the_scores_of_the_silos(tmp_path: Path, capsys: pytes
     federation = load_federation(EXAMPLE).federation
     spec = federation.spec.model_copy(update={"evaluation": Evaluation(silo_percent=20)})
     stored = StoredModel(path="/m/final.safetensors", digest="a" * 64, round=10)
-    seen = status(10, metrics=metrics(accuracy=0.8, worst_silo_accuracy=0.4), model=stored, best_model=stored)
-    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, 3.0)
+    status_shown = status(10, metrics=metrics(accuracy=0.8, worst_silo_accuracy=0.4), model=stored, best_model=stored)
+    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), status_shown, 3.0)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:4] == ["ON THE SILOS' OWN IMAGES LAST ROUND", "accuracy 0.8000"]
     assert any(line.startswith("worst silo accuracy 0.4000") for line in lines)
@@ -162,19 +162,19 @@ def test_the_summary_says_why_the_best_model_is_the_last(tmp_path: Path, capsys:
     federation = load_federation(EXAMPLE).federation
     spec = federation.spec.model_copy(update={"evaluation": None})
     stored = StoredModel(path="/m/final.safetensors", digest="a" * 64, round=10)
-    seen = status(10, metrics=(), model=stored, best_model=stored)
-    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, None)
+    status_shown = status(10, metrics=(), model=stored, best_model=stored)
+    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), status_shown, None)
     out = capsys.readouterr().out
     assert "spec.evaluation.validation" in out and "IMAGES" not in out
 
 
 def test_the_remaining_time_follows_the_rounds_of_this_start() -> None:
     pace = Pace()
-    assert pace.seen(FederationStatus(), 0.0) is None
-    assert pace.seen(status(4), 10.0) is None  # resumed at round 4
-    assert pace.seen(status(5), 12.0) == 10.0
-    assert pace.seen(status(5), 13.0) == 9.0
-    assert pace.seen(status(5), 99.0) == 0.0
+    assert pace.update(FederationStatus(), 0.0) is None
+    assert pace.update(status(4), 10.0) is None  # resumed at round 4
+    assert pace.update(status(5), 12.0) == 10.0
+    assert pace.update(status(5), 13.0) == 9.0
+    assert pace.update(status(5), 99.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -224,9 +224,9 @@ def test_a_watch_outlasts_a_network_that_is_gone_for_a_while(
     with pytest.raises(AnchorageError) as raised:
         show(observe, str, Format.JSON, watch=True)
     assert raised.value is forbidden
-    printed, said = capsys.readouterr()
+    printed, errors = capsys.readouterr()
     assert printed.split() == ["1", "2"]
-    assert said == f"{gone}; asking again\n" * 2, "once for each time that it goes"
+    assert errors == f"{gone}; asking again\n" * 2, "once for each time that it goes"
     answers = [gone]
     with pytest.raises(AnchorageError, match="no route"):  # never reached: more likely a mistake than a passing trouble
         show(observe, str, Format.JSON, watch=True)

@@ -67,13 +67,13 @@ def test_a_mask_has_the_grid_of_its_volume(
     image.header["descrip"] = b"Somebody"
     nibabel.save(image, tmp_path / "a.nii.gz")
     predict_images("run", [tmp_path / "a.nii.gz"], True, None, Format.JSON, tmp_path / "masks")
-    (told,) = json.loads(capsys.readouterr().out)["predictions"]
-    mask = nibabel.load(told["mask"])
+    (prediction,) = json.loads(capsys.readouterr().out)["predictions"]
+    mask = nibabel.load(prediction["mask"])
     classes = np.asarray(mask.dataobj)
     assert mask.shape == values.shape and np.allclose(mask.affine, AFFINES[name]) and classes.dtype == np.uint8
     assert np.array_equal(classes, values > 0)
     voxel = abs(np.linalg.det(AFFINES[name]))
-    assert told["millilitres"]["bright"] == pytest.approx((values > 0).sum() * voxel / 1000)
+    assert prediction["millilitres"]["bright"] == pytest.approx((values > 0).sum() * voxel / 1000)
     assert b"Somebody" not in bytes(mask.header.binaryblock)
 
 
@@ -84,8 +84,8 @@ def test_people_are_told_millilitres_and_bad_volumes_are_named(
     (tmp_path / "images" / "case-01.nii.gz").write_bytes(b"nothing")
     with pytest.raises(Exception, match="1 of 2 images cannot be used"):
         predict_images("run", [tmp_path / "images"], True, None, Format.TABLE)
-    told = capsys.readouterr()
-    assert "bright (ml)" in told.out.lower() and "case-00.nii.gz" in told.out and "case-01.nii.gz" in told.err
+    output = capsys.readouterr()
+    assert "bright (ml)" in output.out.lower() and "case-00.nii.gz" in output.out and "case-01.nii.gz" in output.err
     assert not (tmp_path / "masks" / "0000-case-00.nii.gz").exists()
 
 
@@ -111,11 +111,11 @@ def test_a_volume_of_channels_in_files_of_their_own_is_predicted(of_two_channels
         nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / f"{name}.nii.gz")
     command = ["predict", "-m", "run", str(tmp_path), "--masks", str(tmp_path / "masks"), "-o", "json"]
     done = CliRunner().invoke(app, [*command, "--channel-files", "_t1,_FLAIR"])
-    told = json.loads(done.stdout)
-    (prediction,) = told["predictions"]
+    document = json.loads(done.stdout)
+    (prediction,) = document["predictions"]
     assert prediction["image"].endswith("a_t1.nii.gz")
     assert np.array_equal(np.asarray(nibabel.load(prediction["mask"]).dataobj), flair > 0)
-    assert [(Path(bad["image"]).name, bad["reason"], bad["message"]) for bad in told["unusable"]] == [
+    assert [(Path(bad["image"]).name, bad["reason"], bad["message"]) for bad in document["unusable"]] == [
         ("b_t1.nii.gz", "ChannelMissing", "no file of its name ends in _FLAIR"),
         ("notes.nii.gz", "ChannelMissing", "its name ends in none of _t1, _FLAIR"),
     ]
@@ -192,11 +192,11 @@ def federation(tmp_path: Path, intensity: dict[str, object] | None, scale_of_two
 def test_a_check_tells_spacing_and_scales_and_warns_where_they_differ(tmp_path: Path) -> None:
     window = {"window": {"low": "0", "high": "60000"}}
     file = federation(tmp_path, window)
-    told = CliRunner().invoke(app, ["data", "check", "-f", str(file), "--data-root", str(tmp_path / "data")])
-    assert told.exit_code == 0, told.output
+    result = CliRunner().invoke(app, ["data", "check", "-f", str(file), "--data-root", str(tmp_path / "data")])
+    assert result.exit_code == 0, result.output
     for words in ("12×14×10", "spacing 1×1×1 mm (2)", "values up to 65535 (2)", "front in 2 of 2"):
-        assert words in told.output
-    assert "sections differ in what most of their images are" in told.output
+        assert words in result.output
+    assert "sections differ in what most of their images are" in result.output
     scored = CliRunner().invoke(
         app,
         ["data", "check", "-f", str(federation(tmp_path, {"zScore": {}})), "--data-root", str(tmp_path / "data")],
@@ -213,10 +213,10 @@ def test_a_check_shows_grey_levels_and_warns_where_sites_have_few_in_common(tmp_
         return done.stdout if options else " ".join(done.output.split())
 
     window: dict[str, object] = {"window": {"low": "0", "high": "60000"}}
-    told = checked(window)
-    assert "two have" in told and "of their grey levels in common as the model sees them" in told
-    assert "sections differ" not in told, "the ranges of both are the same"
-    assert told.count("from dark to bright: ▕") == 3
+    output = checked(window)
+    assert "two have" in output and "of their grey levels in common as the model sees them" in output
+    assert "sections differ" not in output, "the ranges of both are the same"
+    assert output.count("from dark to bright: ▕") == 3
     levels = {name: np.array(report["levels"]) for name, report in json.loads(checked(window, "-o", "json")).items()}
     assert all(shares.sum() == pytest.approx(1, abs=1e-3) for shares in levels.values())
     assert levels["two"].argmax() < levels["one"].argmax()

@@ -112,9 +112,9 @@ def refuse_to_load(*arguments: Any, **options: Any) -> None:
 @pytest.fixture
 def nowhere() -> Iterator[str]:
     """An address where nothing listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{occupied.getsockname()[1]}"
 
 
 def test_a_source_out_of_reach_is_not_asked_again_and_again(
@@ -147,7 +147,7 @@ def test_a_hub_out_of_reach_is_not_asked_again_and_again(
 
 
 @pytest.mark.parametrize(
-    ("network", "name", "said"),
+    ("network", "name", "expected"),
     [
         (NETWORK, "IMAGENET1K_V9", "has no weights IMAGENET1K_V9 of mobilenet_v3_small; it has IMAGENET1K_V1"),
         ("torchvision/resnet19", NAME, "torchvision has no network resnet19, did you mean resnet18"),
@@ -155,8 +155,8 @@ def test_a_hub_out_of_reach_is_not_asked_again_and_again(
         ("ResNet", NAME, "which no package has"),
     ],
 )
-def test_names_that_nobody_has_are_refused(tmp_path: Path, network: str, name: str, said: str) -> None:
-    with pytest.raises(AnchorageError, match=said):
+def test_names_that_nobody_has_are_refused(tmp_path: Path, network: str, name: str, expected: str) -> None:
+    with pytest.raises(AnchorageError, match=expected):
         fedctl("pull", network, name, "--data-root", tmp_path)
 
 
@@ -171,7 +171,7 @@ def test_files_are_imported_listed_and_replaced(tmp_path: Path) -> None:
     for file, name in (("text", "v"), ("own.safetensors", "a b")):
         with pytest.raises(AnchorageError):
             fedctl("import", tmp_path / file, "ResNet18", name, "--data-root", tmp_path)
-    assert len(WeightsFolder(tmp_path).listed()) == 1
+    assert len(WeightsFolder(tmp_path).entries()) == 1
 
 
 @pytest.mark.parametrize("damage", ["absent", "cut", "other bytes", "index"])
@@ -200,6 +200,6 @@ def test_a_vision_transformers_positions_are_interpolated(tmp_path: Path) -> Non
     learner = build_server_learner(
         model=spec.model_description, method=resolve(spec.method), seed=1, initial=tmp_path / "vit.safetensors"
     )
-    own = learner.initialise().arrays()["encoder.network.encoder.pos_embedding"]
+    embedding = learner.initialise().arrays()["encoder.network.encoder.pos_embedding"]
     wanted = models.vision_transformer.interpolate_embeddings(64, 16, large.state_dict())["encoder.pos_embedding"]
-    torch.testing.assert_close(torch.from_numpy(own.copy()), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(torch.from_numpy(embedding.copy()), wanted, rtol=0, atol=0)

@@ -12,7 +12,7 @@ from learning_party import Party, given, method_of
 
 from anchorage.api.method import ValidationCycle
 from anchorage.learning import cycle as cycle_module
-from anchorage.learning.cycle import FIRST_CYCLES, Cycle, remembered, staleness_limit
+from anchorage.learning.cycle import FIRST_CYCLES, Cycle, extend_history, staleness_limit
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.transport.messages import Announcement
 
@@ -29,7 +29,7 @@ def test_h2_staleness_median(known, monkeypatch: pytest.MonkeyPatch) -> None:
     history: list[int] = []
     for value in inputs["values"]:
         assert staleness_limit(history) is None
-        history = remembered(history, value)
+        history = extend_history(history, value)
     limit = staleness_limit(history)
     triggers = [
         s
@@ -37,8 +37,8 @@ def test_h2_staleness_median(known, monkeypatch: pytest.MonkeyPatch) -> None:
         if Cycle(rules(), 1.0, limit).ends(0.5, s) and not Cycle(rules(), 1.0, None).ends(0.5, s)
     ]
     known.check("H2_staleness_median", {"median": limit, "sorted": sorted(history), "triggers_at": triggers})
-    assert remembered(history, 7) == history, "the first cycles are frozen"
-    assert remembered([5], -1) == [5] and remembered([5], None) == [5]
+    assert extend_history(history, 7) == history, "the first cycles are frozen"
+    assert extend_history([5], -1) == [5] and extend_history([5], None) == [5]
 
 
 @pytest.mark.known_answers
@@ -50,7 +50,7 @@ def test_h3_validation_cycle(known) -> None:
         limits = rules(plateau, int(tombstones), epochs=len(losses) + 1)
         cycle, trace, trigger = Cycle(limits, first, None), [], None
         for loss in losses:
-            row = {"vpct": cycle.change(loss), "failed": cycle.failed(loss)}
+            row = {"vpct": cycle.change(loss), "failed": cycle.has_failed(loss)}
             ended = cycle.ends(loss, 10**9)
             trace.append({"epoch": cycle.epochs, **row, "failures": cycle.failures})
             if ended:
@@ -148,9 +148,9 @@ def test_a_round_ends_with_its_cycle_and_says_how_long_it_was(tmp_path: Path) ->
     arrays = party.arrays()
     score = party.learner._score(party.learner._network, 1)
     np.testing.assert_array_equal(announced.auxiliary_data["validation"], score)
-    again = adaptive(tmp_path / "fixed", maxEpochs=3, tombstones=100)
-    again.adapt(1, again.auxiliary_data(0))
-    for name, array in again.arrays().items():
+    fixed = adaptive(tmp_path / "fixed", maxEpochs=3, tombstones=100)
+    fixed.adapt(1, fixed.auxiliary_data(0))
+    for name, array in fixed.arrays().items():
         np.testing.assert_array_equal(array, arrays[name])
 
 

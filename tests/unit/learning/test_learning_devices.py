@@ -32,20 +32,20 @@ def together(tmp_path_factory):
         finally:
             for process in processes:
                 process.kill()
-    said = (folder / "log").read_text()
-    assert codes == [0, 0], said
-    found = {
+    log_text = (folder / "log").read_text()
+    assert codes == [0, 0], log_text
+    results = {
         case: (np.load(folder / f"{case}.npy"), json.loads((folder / f"{case}.json").read_text())) for case in CASES
     }
-    return found, said
+    return results, log_text
 
 
 @pytest.mark.parametrize("case", CLOSE)
 def test_two_devices_give_the_model_of_one_but_for_its_last_digits(tmp_path, together, case):
     (update, announced), (alone, expected) = together[0][case], train(tmp_path, case, DeviceGroup())
     assert not np.array_equal(update, alone), "batches were divided"
-    found, wanted = update.view(np.float32), alone.view(np.float32)
-    assert (np.abs(found - wanted) <= np.maximum(2e-3 * np.abs(wanted), 1e-3)).all()
+    parallel, wanted = update.view(np.float32), alone.view(np.float32)
+    assert (np.abs(parallel - wanted) <= np.maximum(2e-3 * np.abs(wanted), 1e-3)).all()
     assert announced["samples"] == expected["samples"]
     assert announced["metrics"] == pytest.approx(expected["metrics"], rel=1e-4)
 
@@ -75,19 +75,19 @@ def divided(rank, count):
 )
 def test_every_image_of_a_batch_counts_once(size, smallest, count, expected):
     parts = [divided(rank, count).part(size, smallest) for rank in range(count)]
-    found = [(len(range(size)[part.images]), part.share) for part in parts]
-    assert found == [(images, pytest.approx(share)) for images, share in expected]
+    parts_found = [(len(range(size)[part.images]), part.share) for part in parts]
+    assert parts_found == [(images, pytest.approx(share)) for images, share in expected]
     covered = [image for part in parts if part.share for image in range(size)[part.images]]
     assert covered == list(range(size))
     losses = torch.arange(size, dtype=torch.float64)
-    means = [part.weighted(part.of(losses)[0].mean()) for part in parts]
+    means = [part.weigh(part.of(losses)[0].mean()) for part in parts]
     assert float(sum(means)) / count == pytest.approx(float(losses.mean()))
 
 
 def test_devices_that_would_take_other_steps_end(monkeypatch):
-    def gather(found, own):
-        for number, each in enumerate(found):
-            each.copy_(own + number)
+    def gather(results, own_values):
+        for number, each in enumerate(results):
+            each.copy_(own_values + number)
 
     monkeypatch.setattr(device_group.dist, "all_gather", gather)
     network = torch.nn.Module()

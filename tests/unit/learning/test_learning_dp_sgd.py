@@ -78,19 +78,19 @@ def _as_a_learner_calculates() -> Iterator[None]:
 
 def test_gradients_lie_in_memory_as_their_parameters_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fused step pairs numbers by their places in memory; filters lie there channels last."""
-    seen: set[bool] = set()
+    grad_states: set[bool] = set()
 
     step = PlainSgd.step
 
     def look(optimiser: PlainSgd) -> None:
         trained = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
-        seen.update(p.grad.stride() == p.stride() for p in trained)
-        seen.update(not p.is_contiguous() for p in trained if p.dim() == 4 and min(p.shape[1:]) > 1)
+        grad_states.update(p.grad.stride() == p.stride() for p in trained)
+        grad_states.update(not p.is_contiguous() for p in trained if p.dim() == 4 and min(p.shape[1:]) > 1)
         step(optimiser)
 
     monkeypatch.setattr(PlainSgd, "step", look)
     train(tmp_path, method_of(), DpSgd(clip_norm=1.0, noise_multiplier=0.1))
-    assert seen == {True}
+    assert grad_states == {True}
 
 
 def test_findings_are_learnt_image_by_image() -> None:
@@ -105,8 +105,8 @@ def test_findings_are_learnt_image_by_image() -> None:
         for indices in (torch.arange(4), *torch.arange(4).split(1))
     ]
     for name in trained:
-        torch.testing.assert_close(sums[0][name], sum(own[name] for own in sums[1:]))
-    norms = [float(sum(each.square().sum() for each in own.values())) ** 0.5 for own in sums[1:]]
+        torch.testing.assert_close(sums[0][name], sum(single[name] for single in sums[1:]))
+    norms = [float(sum(each.square().sum() for each in single.values())) ** 0.5 for single in sums[1:]]
     assert norms[:3] == pytest.approx([0.3] * 3, abs=0.3) and all(norms[:3]) and norms[3] == 0
     assert all(norm <= 0.3 + 1e-6 for norm in norms)
 
@@ -118,7 +118,7 @@ def test_sums_of_clipped_gradients_are_those_of_a_plain_loop(clip: float, monkey
     trained = dict(network.named_parameters())
     images, labels = torch.randn(COUNT, 1, SIDE, SIDE), torch.randint(0, 3, (COUNT,))
     indices = torch.arange(COUNT)
-    found = clipped_sums(network, trained, lambda some: images[some], indices, labels, cross_entropy, clip)
+    sums_found = clipped_sums(network, trained, lambda some: images[some], indices, labels, cross_entropy, clip)
     expected = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
     for image, label in zip(images, labels, strict=True):
         network.zero_grad()
@@ -128,7 +128,7 @@ def test_sums_of_clipped_gradients_are_those_of_a_plain_loop(clip: float, monkey
         for name, each in gradients.items():
             expected[name] += each * min(1.0, clip / norm)
     for name, each in expected.items():
-        assert torch.allclose(found[name], each, rtol=1e-4, atol=1e-6), name
+        assert torch.allclose(sums_found[name], each, rtol=1e-4, atol=1e-6), name
 
 
 def test_no_image_counts_more_than_the_norm_whatever_its_gradient() -> None:
@@ -140,8 +140,8 @@ def test_no_image_counts_more_than_the_norm_whatever_its_gradient() -> None:
 
     def sums(*which: int) -> torch.Tensor:
         indices = torch.tensor(which, dtype=torch.int64)
-        found = clipped_sums(network, trained, lambda i: images[i], indices, labels[indices], cross_entropy, 0.5)
-        return torch.cat([each.flatten() for each in found.values()])
+        sums_found = clipped_sums(network, trained, lambda i: images[i], indices, labels[indices], cross_entropy, 0.5)
+        return torch.cat([each.flatten() for each in sums_found.values()])
 
     assert not sums().any()
     for one in range(3):
@@ -194,7 +194,7 @@ def test_batches_are_poisson_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "labels", "found"),
+    ("method", "labels", "expected"),
     [
         (method_of(batchNorm={"average": {}}), "All", "statistics of batches"),
         (method_of(localLoss={"balancedSoftmax": {}}), "All", "one loss per labelled image"),
@@ -204,6 +204,8 @@ def test_batches_are_poisson_samples() -> None:
         (method_of(), "None", "one loss per labelled image|labels of all images"),
     ],
 )
-def test_what_an_image_could_change_otherwise_is_refused(tmp_path: Path, method: Any, labels: str, found: str) -> None:
-    with pytest.raises(AnchorageError, match=f"ANC-2217.*({found})"):
+def test_what_an_image_could_change_otherwise_is_refused(
+    tmp_path: Path, method: Any, labels: str, expected: str
+) -> None:
+    with pytest.raises(AnchorageError, match=f"ANC-2217.*({expected})"):
         train(tmp_path, method, DpSgd(clip_norm=1.0, noise_multiplier=1.0), labels)

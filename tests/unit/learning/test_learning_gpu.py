@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU he
 def use_the_gpu(monkeypatch):
     for build in ("build_silo_learner", "build_server_learner"):
         plain = getattr(learning_party, build)
-        monkeypatch.setattr(learning_party, build, lambda *, p=plain, **given: p(**{**given, "device": "cuda"}))
+        monkeypatch.setattr(learning_party, build, lambda *, p=plain, **options: p(**{**options, "device": "cuda"}))
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def test_a_gpu_learns_what_the_cpu_learns(tmp_path, monkeypatch, method):
 @pytest.mark.parametrize(
     ("method", "labels"),
     [(ANCHOR[0], "None"), (SERVED[0], "None"), (CONSISTENT[0], "None"), (method_of("SemiAnAgg"), "Partial"), (method_of("FedCLR"), "Partial")],
-    ids=lambda given: getattr(given, "name", given),
+    ids=lambda parameter: getattr(parameter, "name", parameter),
 )  # fmt: skip
 def test_no_step_waits_for_the_gpu(tmp_path, monkeypatch, method, labels):
     use_the_gpu(monkeypatch)

@@ -57,8 +57,8 @@ def test_heat_is_that_of_the_equations() -> None:
     values = (pixels[0, 0] / 255 - 0.5) / 0.5
     for number, sign in enumerate((1, -1)):
         wanted = np.maximum(sign * values, 0)
-        (found,) = heat(model_of(Means()), pixels, np.array([number]))
-        np.testing.assert_allclose(found, wanted / wanted.max(), atol=1e-6)
+        (heatmap,) = heat(model_of(Means()), pixels, np.array([number]))
+        np.testing.assert_allclose(heatmap, wanted / wanted.max(), atol=1e-6)
 
 
 def test_nothing_is_hot_where_nothing_speaks_for_the_class() -> None:
@@ -68,18 +68,18 @@ def test_nothing_is_hot_where_nothing_speaks_for_the_class() -> None:
 
 def test_of_a_network_that_sees_the_middle_only_the_middle_is_hot() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 1, SIDE, SIDE), np.uint8)
-    found = heat(model_of(Means(), "CroppedNatural"), pixels, np.array([0, 1]))
-    assert found.shape == (2, SIDE, SIDE) and found[:, 1:7, 1:7].any()
-    found[:, 1:7, 1:7] = 0
-    assert not found.any()
+    heatmap = heat(model_of(Means(), "CroppedNatural"), pixels, np.array([0, 1]))
+    assert heatmap.shape == (2, SIDE, SIDE) and heatmap[:, 1:7, 1:7].any()
+    heatmap[:, 1:7, 1:7] = 0
+    assert not heatmap.any()
 
 
 def test_a_real_network_keeps_its_scores_and_has_heat() -> None:
     made = model_of(None)
     pixels = np.random.default_rng(0).integers(0, 256, (3, 1, SIDE, SIDE), np.uint8)
     before = made.score(pixels)
-    found = heat(made, pixels, before.argmax(1))
-    assert found.dtype == np.float32 and found.min() >= 0 and found.max() <= 1
+    heatmap = heat(made, pixels, before.argmax(1))
+    assert heatmap.dtype == np.float32 and heatmap.min() >= 0 and heatmap.max() <= 1
     np.testing.assert_array_equal(made.score(pixels), before)
 
 

@@ -28,20 +28,21 @@ class Holding(Party):
 def test_held_out_images_are_scored_and_never_trained_on(tmp_path: Path) -> None:
     images, method = images_of(40), method_of("FedAvg")
     party = Holding(method, images, tmp_path / "a", labels="All")
-    own = party.learner._images
-    assert len(own.held_out) == party.scored().sum() > 0
-    assert not set(own.held_out) & {*own.train, *own.validation}
-    assert sorted({*own.held_out, *own.train}) == list(range(40))
-    counts = np.bincount(images.labels[own.held_out], minlength=len(party.scored()))
+    silo_images = party.learner._images
+    assert len(silo_images.held_out) == party.scored().sum() > 0
+    assert not set(silo_images.held_out) & {*silo_images.train, *silo_images.validation}
+    assert sorted({*silo_images.held_out, *silo_images.train}) == list(range(40))
+    counts = np.bincount(images.labels[silo_images.held_out], minlength=len(party.scored()))
     assert party.scored().sum(1).tolist() == counts.tolist()
     announced = party.train()
-    assert announced.samples["train"] == 40 - len(own.held_out)
+    assert announced.samples["train"] == 40 - len(silo_images.held_out)
     spoilt = images.images.copy()
-    spoilt[own.held_out] = 255 - spoilt[own.held_out]
+    spoilt[silo_images.held_out] = 255 - spoilt[silo_images.held_out]
     other = Holding(method, replace(images, images=spoilt), tmp_path / "b", labels="All")
     assert other.train().update == announced.update, "what is held out takes no part in training"
     assert (
-        Holding(method, images, tmp_path / "c", labels="All").learner._images.held_out.tolist() == own.held_out.tolist()
+        Holding(method, images, tmp_path / "c", labels="All").learner._images.held_out.tolist()
+        == silo_images.held_out.tolist()
     )
 
 
@@ -49,15 +50,19 @@ def test_images_without_labels_are_not_held_out(tmp_path: Path) -> None:
     images = images_of(40)
     labels = np.where(np.arange(40) < 20, images.labels, -1)
     partly = replace(images, labels=labels, strata=labels)
-    own = Holding(method_of("FedAvgSemi"), partly, tmp_path / "a", labels="Partial").learner._images
-    assert 0 < len(own.held_out) < 20 and (partly.labels[own.held_out] >= 0).all() and len(own.unlabelled) == 20
+    silo_images = Holding(method_of("FedAvgSemi"), partly, tmp_path / "a", labels="Partial").learner._images
+    assert (
+        0 < len(silo_images.held_out) < 20
+        and (partly.labels[silo_images.held_out] >= 0).all()
+        and len(silo_images.unlabelled) == 20
+    )
     blind = Holding(method_of("FedAvgSemi"), images, tmp_path / "b", labels="None")
     assert blind.learner._images.held_out.size == 0 and blind.scored().sum() == 0
 
 
 def test_validation_split_and_held_out_images_are_apart(tmp_path: Path) -> None:
-    own = Holding(method_of("DVW"), images_of(60), tmp_path, labels="All").learner._images
-    parts = [set(own.train), set(own.validation), set(own.held_out)]
+    images = Holding(method_of("DVW"), images_of(60), tmp_path, labels="All").learner._images
+    parts = [set(images.train), set(images.validation), set(images.held_out)]
     assert all(parts) and sum(map(len, parts)) == len(set.union(*parts)) == 60
 
 
@@ -72,6 +77,6 @@ def test_a_silo_s_own_layers_are_scored(tmp_path: Path) -> None:
 
 
 def norms_of(network: Network) -> dict[str, list[float]]:
-    found = {name: value.tolist() for name, value in norm_arrays(network).items()}
-    assert found
-    return found
+    norms = {name: value.tolist() for name, value in norm_arrays(network).items()}
+    assert norms
+    return norms

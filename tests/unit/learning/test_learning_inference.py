@@ -46,17 +46,17 @@ def images(model: ModelDescription, count: int = 5) -> np.ndarray:
     draw = np.random.default_rng(2)
     coarse = draw.integers(0, 256, (count, model.channels, 2, 2))  # not noise, of which all means are alike
     side = -(-model.image_size // 2)
-    whole = np.kron(coarse, np.ones((side, side), np.int64))[..., : shape[2], : shape[3]]
-    return (whole * draw.uniform(0.5, 1, shape)).astype(np.uint8)
+    maps = np.kron(coarse, np.ones((side, side), np.int64))[..., : shape[2], : shape[3]]
+    return (maps * draw.uniform(0.5, 1, shape)).astype(np.uint8)
 
 
 def scores(model: ModelDescription, network: Network, pixels: np.ndarray) -> np.ndarray:
     """As training evaluates."""
     views = augmentation_of(model.augmentation).plain(torch.from_numpy(pixels))
     with torch.no_grad():
-        found: np.ndarray = TASK.activated(network(views)).numpy()
-    assert np.ptp(found, axis=0).max() > 1e-3, "images differ in their scores"
-    return found
+        outputs: np.ndarray = TASK.activated(network(views)).numpy()
+    assert np.ptp(outputs, axis=0).max() > 1e-3, "images differ in their scores"
+    return outputs
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -64,8 +64,8 @@ def scores(model: ModelDescription, network: Network, pixels: np.ndarray) -> np.
 def test_a_description_prepares_images_as_training_did(augmentation: str, channels: int) -> None:
     model = ModelDescription(network="SmallCnn", task=TASK, image_size=16, channels=channels, augmentation=augmentation)
     network = trained(model)
-    found = classifier(model, network).score(images(model))
-    np.testing.assert_allclose(found, scores(model, network, images(model)), atol=1e-6)
+    class_scores = classifier(model, network).score(images(model))
+    np.testing.assert_allclose(class_scores, scores(model, network, images(model)), atol=1e-6)
 
 
 @pytest.mark.parametrize("preset", HEADS)
@@ -73,15 +73,15 @@ def test_heads_that_only_help_training_are_left_out(preset: str) -> None:
     assert preset in PRESETS
     model = ModelDescription(network="SmallCnn", task=TASK, image_size=8, channels=1)
     network = trained(model, preset)
-    found = classifier(model, network).score(images(model))
-    np.testing.assert_allclose(found, scores(model, network, images(model)), atol=1e-6)
+    class_scores = classifier(model, network).score(images(model))
+    np.testing.assert_allclose(class_scores, scores(model, network, images(model)), atol=1e-6)
 
 
 def test_a_hidden_layer_is_told_by_the_weights() -> None:
     model = ModelDescription(network="SmallCnn", task=TASK, image_size=8, channels=1, hidden=7)
     network = trained(model)
-    found = classifier(model, network).score(images(model))
-    np.testing.assert_allclose(found, scores(model, network, images(model)), atol=1e-6)
+    class_scores = classifier(model, network).score(images(model))
+    np.testing.assert_allclose(class_scores, scores(model, network, images(model)), atol=1e-6)
 
 
 @pytest.mark.parametrize("head", ["NaiveBayes", "Qda"])
@@ -103,8 +103,8 @@ def test_a_description_tells_group_normalisation_by_the_weights(network: str) ->
     made = build_model(model, TrainingMethod.of(method), 3).eval()
     with torch.no_grad():
         made.classifier.weight.mul_(10)
-    found = classifier(model, made).score(images(model))
-    np.testing.assert_allclose(found, scores(model, made, images(model)), atol=1e-5)
+    class_scores = classifier(model, made).score(images(model))
+    np.testing.assert_allclose(class_scores, scores(model, made, images(model)), atol=1e-5)
 
 
 @pytest.mark.integration
@@ -127,8 +127,8 @@ def test_every_network_becomes_programs_that_score_equal(tmp_path: Path, network
     for name, program in programs.items():
         for rows in (slice(0, 1), slice(0, 5)):
             with torch.no_grad():
-                found = np.asarray(program(torch.from_numpy(images(model)[rows])))
-            np.testing.assert_allclose(found, wanted[rows], atol=1e-5, err_msg=name)
+                probabilities = np.asarray(program(torch.from_numpy(images(model)[rows])))
+            np.testing.assert_allclose(probabilities, wanted[rows], atol=1e-5, err_msg=name)
 
 
 def test_a_network_that_depends_on_values_cannot_become_a_program(tmp_path: Path) -> None:

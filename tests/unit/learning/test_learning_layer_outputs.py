@@ -32,10 +32,15 @@ def test_a_report_carries_the_outputs_of_the_named_layer(layer):
     report, usual = learner.evaluate(model, 0), plain.evaluate(plain.initialise(), 0)
     assert (report.layer, usual.layer, len(report.embeddings)) == (layer, "", 20)
     assert report.metrics == usual.metrics
-    own = network()
-    own.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in model.arrays().items()})
+    layered = network()
+    layered.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in model.arrays().items()})
     validation = images_of(40, 8)
-    expected = {"encoder": own.embed, "projection": own.represent, "classifier": own, "anchor_head": own.anchor}[layer]
+    expected = {
+        "encoder": layered.embed,
+        "projection": layered.represent,
+        "classifier": layered,
+        "anchor_head": layered.anchor,
+    }[layer]
     with torch.no_grad():
         outputs = expected(learner._scored["validation"].views.plain(torch.arange(40))).numpy()
     for label, _, *row in report.embeddings:
@@ -56,19 +61,19 @@ def test_maps_and_tokens_are_averaged():
         def forward(self, x):
             return x
 
-    own, images = network(), torch.rand(5, 1, 8, 8)
-    own.encoder.inside, taken = Inside(), own.encoder.forward
+    layered, images = network(), torch.rand(5, 1, 8, 8)
+    layered.encoder.inside, forward_before = Inside(), layered.encoder.forward
     for shape in ((5, 6, 4, 3), (5, 12, 6)):
         made = torch.rand(shape)
 
         def forward(x, made=made):
-            own.encoder.inside(made)
-            return taken(x)
+            layered.encoder.inside(made)
+            return forward_before(x)
 
-        own.encoder.forward = forward
+        layered.encoder.forward = forward
         mean = made.mean((2, 3)) if made.ndim == 4 else made.mean(1)
-        assert torch.equal(layer_outputs(own, "encoder.inside")(images), mean)
-    assert not own.encoder.inside._forward_hooks
+        assert torch.equal(layer_outputs(layered, "encoder.inside")(images), mean)
+    assert not layered.encoder.inside._forward_hooks
 
 
 @pytest.mark.parametrize("layer", ["encoder.layer9", "encoder.weight", "head"])

@@ -38,7 +38,7 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     assert announcement.update.layout == first.server.up.digest
     up = first.server.up
     assert Manifest.of(up.digest, first.update).digest == announcement.update.digest
-    own = Manifest.of(up.digest, first.update[: up.nbytes].copy()).digest
+    digest = Manifest.of(up.digest, first.update[: up.nbytes].copy()).digest
     assert first.steps[-1][0] == first.steps[-1][1] == len(first.steps) > 0
     assert announcement.samples["train"] > 0
     received = first.model.arrays()
@@ -46,11 +46,11 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     assert set(changed) == set(first.arrays()), (
         "every tensor that travels was trained"
     )  # methods reference, section 12, number 9
-    for told, up in (
+    for task_data, up in (
         (first.task().auxiliary_data, False),
         (announcement.auxiliary, True),
     ):  # methods reference, section 12, number 19
-        assert set(told) <= {array.name for array in auxiliary_arrays(method, up=up)}, "what travels is declared"
+        assert set(task_data) <= {array.name for array in auxiliary_arrays(method, up=up)}, "what travels is declared"
     counters = [array for name, array in first.arrays().items() if name.endswith("num_batches_tracked")]
     assert all(array.dtype == np.int64 for array in counters)
 
@@ -58,9 +58,9 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     other = Party(method, given(labels), tmp_path / "c", labels, seed=2)
     other.train()  # other work in between changes nothing
     second.learner.evaluate(second.task(), second.model.buffer())
-    assert second.digest() == own
+    assert second.digest() == digest
     first.restart()
-    assert first.digest() == own, "a repeated task gives the same bytes"
+    assert first.digest() == digest, "a repeated task gives the same bytes"
 
 
 def test_silos_draw_differently(tmp_path):
@@ -77,11 +77,11 @@ def test_the_thread_count_of_the_caller_does_not_matter(tmp_path):
     torch.set_num_threads(2)
     try:
         assert party.digest() == expected
-        found: list[str] = []
-        thread = threading.Thread(target=lambda: found.append(party.digest()))
+        names: list[str] = []
+        thread = threading.Thread(target=lambda: names.append(party.digest()))
         thread.start()
         thread.join()
-        assert found == [expected]
+        assert names == [expected]
     finally:
         torch.set_num_threads(before)
 
@@ -102,14 +102,16 @@ def test_what_is_announced(tmp_path):
 @pytest.mark.parametrize("name", ["SemiAnAgg", "FedAnchor"])
 def test_19_a_class_of_few_confident_images_is_not_told_of(tmp_path, name):
     """Methods reference, section 12, number 19: such a mean would be nearly an image's own."""
-    told = []
+    auxiliary_arrays = []
     for minimum in (1, 9, 27):  # of 26 images, 9, 9 and 8 of the classes
         weighting = {"semiAnAgg": {"minimumPerClass": minimum}}
         method = method_of(name, pseudoLabels={"threshold": "0"}, weighting=weighting)
-        told.append(Party(method, given("None"), tmp_path / str(minimum)).train().auxiliary_data["similarity"])
-    one, some, none = (np.isfinite(similarity) for similarity in told)
+        auxiliary_arrays.append(
+            Party(method, given("None"), tmp_path / str(minimum)).train().auxiliary_data["similarity"]
+        )
+    one, some, none = (np.isfinite(similarity) for similarity in auxiliary_arrays)
     assert one.any() and none.sum() == 0 and (some <= one).all()
-    np.testing.assert_array_equal(told[1][some], told[0][some])
+    np.testing.assert_array_equal(auxiliary_arrays[1][some], auxiliary_arrays[0][some])
 
 
 def test_labelled_silos_say_nothing_of_similarity(tmp_path):

@@ -62,8 +62,8 @@ def test_a_convolution_by_hand() -> None:
         encoder[0].weight.fill_(1.0)
         made.get_parameter("encoder/0/weight/b").copy_(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
         made.get_parameter("encoder/0/weight/a").copy_(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]))
-    found = made.embed(encoder, torch.tensor([[[[1.0, 2.0], [0.0, 1.0]]]])).flatten()
-    assert found.tolist() == [4 + 3 * channel * 1021 for channel in (1, 2, 3, 4)]
+    embedding = made.embed(encoder, torch.tensor([[[[1.0, 2.0], [0.0, 1.0]]]])).flatten()
+    assert embedding.tolist() == [4 + 3 * channel * 1021 for channel in (1, 2, 3, 4)]
 
 
 def test_merged_weights_by_hand() -> None:
@@ -93,21 +93,21 @@ def test_attention_is_adapted() -> None:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.own = nn.MultiheadAttention(8, 2, batch_first=True)
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.own(x, x, x, need_weights=False)[0].mean(1)
+            return self.attention(x, x, x, need_weights=False)[0].mean(1)
 
     encoder, x = Attention(), torch.rand(2, 3, 8)
     made = adapters(encoder, rank=1, alpha=1)
     before = made.embed(encoder, x)
     assert {name for name, _ in made.named_parameters()} == {
-        f"encoder/own/{weight}/{matrix}" for weight in ("in_proj_weight", "out_proj/weight") for matrix in "ab"
+        f"encoder/attention/{weight}/{matrix}" for weight in ("in_proj_weight", "out_proj/weight") for matrix in "ab"
     }
     made.embed(encoder, x).sum().backward()
-    assert made.get_parameter("encoder/own/in_proj_weight/b").grad.abs().sum() > 0
+    assert made.get_parameter("encoder/attention/in_proj_weight/b").grad.abs().sum() > 0
     with torch.no_grad():
-        made.get_parameter("encoder/own/in_proj_weight/b").add_(1.0)
+        made.get_parameter("encoder/attention/in_proj_weight/b").add_(1.0)
     assert not torch.equal(made.embed(encoder, x), before)
 
 
@@ -172,7 +172,7 @@ def test_the_server_trains_adapters(name: str, tmp_path: Path) -> None:
 def test_a_model_leaves_with_ordinary_weights_that_score_alike(tmp_path: Path) -> None:
     silo = party(tmp_path, local={"epochs": 4})
     silo.train()
-    trained = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    trained = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     plain = trained.of_network()
     assert plain.layout.by_name.keys() == down_layout(network(MODEL), TrainingMethod.of(silo.method)).by_name.keys()
     described = parse_inference(json.dumps(describe(LORA, "f", classifier_trained=True)).encode(), "model.json")
@@ -187,16 +187,16 @@ def test_a_model_leaves_with_ordinary_weights_that_score_alike(tmp_path: Path) -
 
 
 def test_training_starts_from_an_ordinary_file_and_from_the_stage_before(tmp_path: Path) -> None:
-    whole = party(tmp_path / "whole", model=MODEL, labels="All")
-    write_safetensors(tmp_path / "start.safetensors", whole.model)
+    uncut = party(tmp_path / "whole", model=MODEL, labels="All")
+    write_safetensors(tmp_path / "start.safetensors", uncut.model)
     server = build_server_learner(
         model=LORA, method=method_of("FedAvg"), seed=7, anchors=None, initial=tmp_path / "start.safetensors"
     )
     begun = server.initialise()
-    assert begun.of_network().digest == whole.model.digest
+    assert begun.of_network().digest == uncut.model.digest
     silo = party(tmp_path / "silo")
     silo.train()
-    trained = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    trained = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     assert server.adopt(trained).digest == trained.digest, "the next stage goes on with the adapters"
 
 

@@ -30,8 +30,8 @@ Z_SCORE = {"zScore": {"over": "All"}}
 def described(intensity: dict[str, Any] | None, **fields: Any) -> ModelDescription:
     volume = {"spacing": ("1", "1", "1"), "patch": (16, 16, 16), "overlap": "0.5"}
     shown = {} if intensity is None else {"intensity": intensity}
-    given = {"network": "SmallUNet", "channels": 1, "volume": volume, "task": TASK, **shown, **fields}
-    return ModelDescription.model_validate(given)
+    description = {"network": "SmallUNet", "channels": 1, "volume": volume, "task": TASK, **shown, **fields}
+    return ModelDescription.model_validate(description)
 
 
 class BrightOnAverage(torch.nn.Module):
@@ -96,9 +96,9 @@ def test_monai_draws_the_same_mask(
         item["pred"] = inferer(item["image"][None], parser.get_parsed_content("network"))[0]
     parser.get_parsed_content("postprocessing")(item)
     (mask,) = (root / "masks").iterdir()
-    seen, wanted = nibabel.load(mask), predict_volume(model, root / "images" / "a.nii.gz")
-    classes = np.asarray(seen.dataobj)
-    assert seen.shape == wanted.classes.shape and np.allclose(seen.affine, affine)
+    mask_image, wanted = nibabel.load(mask), predict_volume(model, root / "images" / "a.nii.gz")
+    classes = np.asarray(mask_image.dataobj)
+    assert mask_image.shape == wanted.classes.shape and np.allclose(mask_image.affine, affine)
     assert 100 < wanted.classes.sum() < wanted.classes.size / 2, "it finds something"
     both = 2 * (classes & wanted.classes).sum() / (classes.sum() + wanted.classes.sum())
     assert both > (1 - 1e-6 if set(spacing) == {1.0} else 0.94)  # of two voxels as near, each takes another

@@ -44,30 +44,30 @@ def after_steps(optimiser: torch.optim.Optimizer, moving: Sequence[nn.Parameter]
 
 @pytest.mark.parametrize("options", [{"momentum": 0.0}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
 def test_sgd_steps_as_torch_s(options: Mapping[str, Any]) -> None:
-    own, reference = parameters(), parameters()
-    after_steps(PlainSgd(groups(own), **options), own)
+    product_parameters, reference = parameters(), parameters()
+    after_steps(PlainSgd(groups(product_parameters), **options), product_parameters)
     after_steps(torch.optim.SGD(groups(reference), **options), reference)
-    assert all(torch.equal(a, b) for a, b in zip(own, reference, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(product_parameters, reference, strict=True))
 
 
 def test_adamw_steps_as_torch_s_fused_one() -> None:
-    own, reference = parameters(), parameters()
-    after_steps(PlainAdamW(groups(own)), own)
+    product_parameters, reference = parameters(), parameters()
+    after_steps(PlainAdamW(groups(product_parameters)), product_parameters)
     after_steps(torch.optim.AdamW(groups(reference), fused=True), reference)
-    assert all(torch.equal(a, b) for a, b in zip(own, reference, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(product_parameters, reference, strict=True))
 
 
 @pytest.mark.parametrize("build", [PlainAdamW, lambda groups: PlainSgd(groups, 0.9)])
 def test_what_is_kept_goes_on_in_another_optimiser(build: Any) -> None:
-    whole, cut = parameters(), parameters()
-    first, begun = build(groups(whole)), build(groups(cut))
-    for optimiser, moving in ((first, whole), (begun, cut)):
+    uncut, cut = parameters(), parameters()
+    first, begun = build(groups(uncut)), build(groups(cut))
+    for optimiser, moving in ((first, uncut), (begun, cut)):
         after_steps(optimiser, moving)
     resumed = build(groups(cut))
     resumed.load_state_dict(begun.state_dict())
-    for optimiser, moving in ((first, whole), (resumed, cut)):
+    for optimiser, moving in ((first, uncut), (resumed, cut)):
         after_steps(optimiser, moving, seed=8)
-    assert all(torch.equal(a, b) for a, b in zip(whole, cut, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(uncut, cut, strict=True))
 
 
 def test_gradients_are_forgotten_or_zeros() -> None:

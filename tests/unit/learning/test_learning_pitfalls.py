@@ -113,7 +113,7 @@ def test_5_helpers_label_in_eval_mode(tmp_path):
     """Number 5: FedMatch's helpers label with running statistics, also in the middle of a step."""
     party = Party(method_of("FedMatchServer", pseudoLabels=DENSE), given("None"), tmp_path)
     parts, images = Parts(party.learner._network), torch.rand(4, 1, 8, 8)
-    weights = parts.fixed({name: p.detach() for name, p in parts.psi.items()})
+    weights = parts.with_psi({name: p.detach() for name, p in parts.psi.items()})
     expected = parts.probabilities(weights, images)
     parts.network.train()
     torch.testing.assert_close(parts.probabilities(weights, images), expected)
@@ -152,8 +152,8 @@ def test_8_state_is_the_silo_s_own(tmp_path, method):
     networks = Networks(shared[0].run, shared[0].learner._device)
     for party in shared:
         party.learner._networks, party.learner._network = networks, networks.training
-    found = [[party.digest(number) for party in shared] for number in (1, 2)]
-    assert [list(rounds) for rounds in zip(*found, strict=True)] == expected
+    digests = [[party.digest(number) for party in shared] for number in (1, 2)]
+    assert [list(rounds) for rounds in zip(*digests, strict=True)] == expected
     fresh = Party(method, given(labels), tmp_path / "fresh", labels, silo="a")
     assert fresh.digest(2) != expected[0][1], "the second round goes on from the first"
 
@@ -165,9 +165,9 @@ def test_8_momentum_and_counters_follow_their_switch(tmp_path, persist):
     method = method_of("FedAvgSemi", local={"optimiser": {"sgd": {"state": kind}}}, pseudoLabels={"curriculum": kind})
     party = Party(method, given("Partial"), tmp_path, "Partial")
     party.train(1)
-    kept = party.learner._state.of(1)
-    assert any(name.startswith("momentum/") for name in kept) == persist
-    assert ("flexmatch/latest" in kept) == persist
+    state = party.learner._state.of(1)
+    assert any(name.startswith("momentum/") for name in state) == persist
+    assert ("flexmatch/latest" in state) == persist
     fresh = Party(method, given("Partial"), tmp_path / "fresh", "Partial")
     assert (party.digest(2) != fresh.digest(2)) == persist
 
@@ -192,9 +192,9 @@ def test_10_a_masked_mean_is_over_the_whole_batch(tmp_path):
     masks = [torch.arange(8) < 2, torch.arange(8) >= 2, torch.ones(8, dtype=torch.bool)]
     views = party.learner._images.views
     adjusted = AdjustedLosses(Balanced(), network, network, views, np.arange(8), 0, None, torch.ones(CLASSES))
-    found = [[adjusted._loss(images, (labels, m), (labels, m)).item() for m in masks]]
+    losses = [[adjusted._loss(images, (labels, m), (labels, m)).item() for m in masks]]
     weak = torch.rand(8, CLASSES)
-    found.append([consistency_loss(weak, torch.eye(CLASSES)[labels], m).item() for m in masks])
+    losses.append([consistency_loss(weak, torch.eye(CLASSES)[labels], m).item() for m in masks])
     plain = Party(method_of("FedAvgSemi"), given("None"), tmp_path)
     eight = LocalImages(views, np.full(26, -1), np.arange(8), np.empty(0, np.int64), np.empty(0, np.int64))
     begun = replace(plain.learner._round(plain.task(), plain.task().auxiliary_data, {}, {}), images=eight)
@@ -206,17 +206,17 @@ def test_10_a_masked_mean_is_over_the_whole_batch(tmp_path):
         flexmatch = FlexMatchLosses(begun, begun.copy_received().eval(), curriculum)
         (loss,) = flexmatch.losses(Batching(1, 8, 1), Draws(1, 1, "north"))
         taught.append(loss.item())
-    for first, second, whole in [*found, taught]:
-        assert first > 0 and first + second == pytest.approx(whole, rel=1e-5)
+    for first, second, full in [*losses, taught]:
+        assert first > 0 and first + second == pytest.approx(full, rel=1e-5)
 
 
 def test_8_flexmatch_goes_on_from_what_was_kept(tmp_path):
     """Number 8: with counters that start anew a round would begin by taking every image."""
     party = Party(method_of("FedAvgSemi", pseudoLabels={"threshold": "0.34"}), given("Partial"), tmp_path, "Partial")
-    kept = np.arange(16) % (CLASSES + 1) - 1
+    partial_labels = np.arange(16) % (CLASSES + 1) - 1
     flexmatch = party.method.pseudo_labels
-    later = party.learner._round(party.task(2), {}, {LATEST: kept}, {})
-    assert flexmatch.objective(later).kept()[LATEST].tolist() == kept.tolist()
+    later = party.learner._round(party.task(2), {}, {LATEST: partial_labels}, {})
+    assert flexmatch.objective(later).kept()[LATEST].tolist() == partial_labels.tolist()
     first = party.learner._round(party.task(1), {}, {}, {})
     labels, sure = flexmatch.label(first, first.images.unlabelled)
     assert sure.any()
@@ -232,10 +232,12 @@ def test_8_moon_keeps_the_newest_model_first():
 
 def test_10_agreement_is_a_mean_over_images_and_helpers():
     """Number 10: FedMatch's divergence does not grow with the batch or the number of helpers."""
-    own, helper = torch.rand(4, CLASSES).softmax(1), torch.rand(4, CLASSES).softmax(1)
-    once = agreement(own, [helper])
-    torch.testing.assert_close(once, (helper * (helper / own).log()).sum(1).mean())
-    torch.testing.assert_close(agreement(torch.cat([own, own]), [torch.cat([helper, helper])] * 2), once)
+    own_probabilities, helper = torch.rand(4, CLASSES).softmax(1), torch.rand(4, CLASSES).softmax(1)
+    once = agreement(own_probabilities, [helper])
+    torch.testing.assert_close(once, (helper * (helper / own_probabilities).log()).sum(1).mean())
+    torch.testing.assert_close(
+        agreement(torch.cat([own_probabilities, own_probabilities]), [torch.cat([helper, helper])] * 2), once
+    )
 
 
 def test_12_staleness_has_own_steps_and_may_reach_its_limit():
@@ -245,10 +247,10 @@ def test_12_staleness_has_own_steps_and_may_reach_its_limit():
     falling = count(0, -1)
     for others, epochs in ((24, 3), (25, 2), (28, 1), (18, 4)):
         work = Work(iter([torch.zeros(())] * 12), 12, {}, lambda: 0)
-        auxiliary, kept = {"committed_steps": np.array(1000)}, {"cycle/staleness": np.full(20, 30)}
-        adaptive = AdaptiveRound(rules, auxiliary, kept, lambda: (100 + next(falling), np.zeros(2, np.int64)))
+        auxiliary, state = {"committed_steps": np.array(1000)}, {"cycle/staleness": np.full(20, 30)}
+        adaptive = AdaptiveRound(rules, auxiliary, state, lambda: (100 + next(falling), np.zeros(2, np.int64)))
         adaptive.hearing(lambda done, total, others=others: 1000 + others)(0, 0)
-        assert len(list(adaptive.shortened(work).losses)) == 3 * epochs
+        assert len(list(adaptive.shorten(work).losses)) == 3 * epochs
 
 
 @pytest.mark.parametrize(
@@ -338,8 +340,8 @@ def test_balanced_softmax_by_all_silos_shares_is_that_of_their_images_in_one_pla
     logits, labels = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.0, -1.0]]), torch.tensor([0, 2])
     expected = functional.cross_entropy(logits + torch.from_numpy(np.log(shares)).float(), labels)
     torch.testing.assert_close(silo_round.labelled()[1](logits, labels), expected)
-    own = method_of("BalancedSoftmax")
-    assert Party(own, given("All"), tmp_path / "own", "All").train().auxiliary_data == {}
+    balanced_method = method_of("BalancedSoftmax")
+    assert Party(balanced_method, given("All"), tmp_path / "own", "All").train().auxiliary_data == {}
 
 
 def test_17_silos_score_models_by_raw_outputs(tmp_path):

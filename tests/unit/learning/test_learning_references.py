@@ -33,15 +33,19 @@ def pooled(memory: RoundMemory, **silos: LargeArrays) -> None:
 
 
 def pool_of(memory: RoundMemory) -> dict[str, Any]:
-    found = memory.behind()
-    return {} if found is None else {e.name: found.rows(e.name, 0, e.shape[0]) for e in found.layout.tensors}
+    layout_behind = memory.behind()
+    return (
+        {}
+        if layout_behind is None
+        else {e.name: layout_behind.rows(e.name, 0, e.shape[0]) for e in layout_behind.layout.tensors}
+    )
 
 
 def sent_by(party: Party, announcement: Announcement) -> LargeArrays:
     update = announcement.update
     assert update is not None
-    arrived = ModelBytes.of(layout_of({"bytes": party.update}), party.update)
-    return LargeArrays(announcement.behind, arrived, update.nbytes - announcement.behind.nbytes)
+    received = ModelBytes.of(layout_of({"bytes": party.update}), party.update)
+    return LargeArrays(announcement.behind, received, update.nbytes - announcement.behind.nbytes)
 
 
 def with_means(tmp_path, method=FEDMIX):
@@ -67,8 +71,8 @@ def test_means_leave_once_and_the_pool_comes_behind_every_model(tmp_path, name):
     method = method_of(name) if name == "GlobalMixup" else method_of(name, inputMixing={"groupSize": 4})
     party, memory = with_means(tmp_path, method)
     kind = "raw" if name == "GlobalMixup" else "mean"
-    told = memory.auxiliary_data("a")
-    assert told.keys() == {WANTED} and told[WANTED].tolist() == [0]
+    auxiliary = memory.auxiliary_data("a")
+    assert auxiliary.keys() == {WANTED} and auxiliary[WANTED].tolist() == [0]
     assert len(pool_of(memory)[f"{kind}_images"]) == (52 if kind == "raw" else 12)
     plain = Party(
         method.model_copy(update={"input_mixing": method_of("FedAvg").input_mixing}),
@@ -78,12 +82,12 @@ def test_means_leave_once_and_the_pool_comes_behind_every_model(tmp_path, name):
         silo="a",
     )
     party.behind = memory.behind()
-    second = party.train(2, told)
+    second = party.train(2, auxiliary)
     assert not second.auxiliary_data and not second.behind.tensors and second.update.digest != plain.digest(2)
     party.restart()
-    assert party.train(2, told).update.digest == second.update.digest, "nothing of the pool is kept elsewhere"
+    assert party.train(2, auxiliary).update.digest == second.update.digest, "nothing of the pool is kept elsewhere"
     party.behind = None
-    assert party.train(2, told).update.digest == plain.digest(2), "without a pool the images stay as they are"
+    assert party.train(2, auxiliary).update.digest == plain.digest(2), "without a pool the images stay as they are"
 
 
 def test_what_a_mean_is_of(tmp_path):
@@ -98,8 +102,8 @@ def test_what_a_mean_is_of(tmp_path):
     sizes = np.array([4, 4, 4, 4, 4, 6])
     assert (sizes[:, None] * labels).sum(0).tolist() == pytest.approx([9, 9, 8])
     other = Party(FEDMIX, given("All"), tmp_path / "b", "All")
-    again = sent_by(other, other.train(7, ASKED))
-    np.testing.assert_array_equal(again.rows("mean_images", 0, 6), images)  # never drawn anew: differences would tell
+    second = sent_by(other, other.train(7, ASKED))
+    np.testing.assert_array_equal(second.rows("mean_images", 0, 6), images)  # never drawn anew: differences would tell
 
 
 def test_the_update_is_the_same_with_means_behind_it(tmp_path):
@@ -138,11 +142,11 @@ def test_means_beyond_the_documents_bound_are_refused(tmp_path):
 
 def test_a_pool_tells_nothing_of_whose_the_means_are_and_survives():
     draw = np.random.default_rng(0)
-    own = {silo: means(draw.random((3, 1, 2, 2)), np.eye(3)) for silo in ("a", "b")}
+    silo_means = {silo: means(draw.random((3, 1, 2, 2)), np.eye(3)) for silo in ("a", "b")}
     memory, reverse, restored = (memory_of(FEDMIX) for _ in range(3))
-    pooled(memory, **own)
-    pooled(reverse, b=own["b"])
-    pooled(reverse, a=own["a"])
+    pooled(memory, **silo_means)
+    pooled(reverse, b=silo_means["b"])
+    pooled(reverse, a=silo_means["a"])
     restored.large = memory.large
     restored.restore(memory.state())
     for silo in ("a", "b", "c"):
@@ -154,7 +158,7 @@ def test_a_pool_tells_nothing_of_whose_the_means_are_and_survives():
         assert all(np.array_equal(pool[name], pool_of(other)[name]) for name in pool)
     pairs = {
         (i.tobytes(), label.tobytes())
-        for s in own.values()
+        for s in silo_means.values()
         for i, label in zip(*(s.rows(n, 0, 3) for n in pool), strict=True)
     }
     assert {(i.tobytes(), label.tobytes()) for i, label in zip(*pool.values(), strict=True)} == pairs
@@ -230,13 +234,13 @@ def test_solo_goes_on_from_its_own_model(tmp_path):
     method = method_of("SOLO")
     party = Party(method, given("All"), tmp_path / "a", "All")
     party.train(1)
-    own = {name: array.copy() for name, array in party.arrays().items()}
+    arrays = {name: array.copy() for name, array in party.arrays().items()}
     second = party.digest(2)
     party.restart()
     assert party.digest(2) == second
     assert Party(method, given("All"), tmp_path / "b", "All").digest(2) != second
     plain = Party(method_of("FedAvg"), given("All"), tmp_path / "c", "All")
-    plain.model = ModelBytes.from_arrays(plain.server.down, own)
+    plain.model = ModelBytes.from_arrays(plain.server.down, arrays)
     assert plain.digest(2) == second
     step = method.server_step.step()
     assert step.apply(party.model, ModelBytes.of(party.server.up, party.update), 1, 1.0).digest == party.model.digest

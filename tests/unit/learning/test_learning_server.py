@@ -37,12 +37,12 @@ def test_weights_to_start_from(tmp_path):
     from safetensors.numpy import save, save_file
 
     method = method_of("FedAvg")
-    given = build_server_learner(model=MODEL, method=method, seed=5).initialise()
+    start = build_server_learner(model=MODEL, method=method, seed=5).initialise()
     path = tmp_path / "start.safetensors"
-    save_file(given.arrays(), path)
+    save_file(start.arrays(), path)
     server = build_server_learner(model=MODEL, method=method, seed=6, initial=path)
-    assert server.initialise().digest == given.digest
-    other = {name: array for name, array in given.arrays().items() if name != "classifier.bias"}
+    assert server.initialise().digest == start.digest
+    other = {name: array for name, array in start.arrays().items() if name != "classifier.bias"}
     for content in (b"not tensors", save(other), save({**other, "head.bias": other["classifier.weight"]})):
         path.write_bytes(content)
         with pytest.raises(AnchorageError, match="ModelMismatch: .*start.safetensors .* give spec.model another start"):
@@ -57,9 +57,9 @@ def test_a_model_of_another_method_is_a_start_without_the_heads_that_helped_it(t
     server = build_server_learner(
         model=MODEL, method=method_of("FedAvg"), seed=6, initial=tmp_path / "start.safetensors"
     )
-    found = server.initialise().arrays()
-    assert with_head.layout.by_name.keys() - found.keys() == {"anchor_head.weight", "anchor_head.bias"}
-    assert all(np.array_equal(array, with_head.arrays()[name]) for name, array in found.items())
+    arrays = server.initialise().arrays()
+    assert with_head.layout.by_name.keys() - arrays.keys() == {"anchor_head.weight", "anchor_head.bias"}
+    assert all(np.array_equal(array, with_head.arrays()[name]) for name, array in arrays.items())
 
 
 def test_server_training_is_a_function_of_model_and_round():
@@ -73,8 +73,8 @@ def test_server_training_is_a_function_of_model_and_round():
     assert second.initialise().digest == start.digest
     after, metrics = first.train(start, 1)
     first.train(after, 2)
-    again, _ = second.train(start, 1)
-    assert again.digest == after.digest != start.digest
+    second_model, _ = second.train(start, 1)
+    assert second_model.digest == after.digest != start.digest
     assert set(metrics) == {"server_loss", "contrastive_loss", "unreachable_classes"}
     changed = {n for n, a in after.arrays().items() if not np.array_equal(a, start.arrays()[n])}
     assert {"anchor_head.weight", "classifier.weight"} <= changed
@@ -96,14 +96,16 @@ def test_a_model_is_assessed_on_the_images_that_it_was_scored_on(part):
     images = {"anchors": images_of(30, 9), "validation": images_of(60, 8), part: images_of(200, 7)}
     server = build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, **images)
     model = server.initialise()
-    found, again = server.assess(model, 0), server.assess(model, 5)
+    assessment, reassessment = server.assess(model, 0), server.assess(model, 5)
     score = server.test if part == "test" else server.evaluate
     report = score(model, 0)
-    assert (found.part, found.images, found.resamples) == (part, 200, 1000)
-    assert found.metrics == report.metrics and found.macro_auroc.value == pytest.approx(report.metrics["macro_auc"])
-    assert np.array_equal(found.counts["confusion"], report.tally["confusion"])
-    assert [scores.name for scores in found.classes] == list(MODEL.task.outputs)
-    assert again == found
+    assert (assessment.part, assessment.images, assessment.resamples) == (part, 200, 1000)
+    assert assessment.metrics == report.metrics and assessment.macro_auroc.value == pytest.approx(
+        report.metrics["macro_auc"]
+    )
+    assert np.array_equal(assessment.counts["confusion"], report.tally["confusion"])
+    assert [scores.name for scores in assessment.classes] == list(MODEL.task.outputs)
+    assert reassessment == assessment
 
 
 def test_a_tested_model_is_not_scored_again(monkeypatch):
@@ -111,10 +113,10 @@ def test_a_tested_model_is_not_scored_again(monkeypatch):
         model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9), test=images_of(60, 7)
     )
     model = server.initialise()
-    found = server.assess(model, 0)
+    assessment = server.assess(model, 0)
     report = server.test(model, 0)
     monkeypatch.setattr(type(server), "_forward", None)
-    assert server.assess(model, 0) == found and found.metrics == report.metrics
+    assert server.assess(model, 0) == assessment and assessment.metrics == report.metrics
 
 
 def test_nothing_is_assessed_without_images_to_score_on():

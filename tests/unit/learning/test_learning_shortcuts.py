@@ -112,10 +112,10 @@ def test_6_all_classes_share_the_pairs_of_different_ones(seed: int, count: int, 
 def test_9_the_mean_label_of_a_block_is_as_good_as_its_labels(seed: int, share: float, block: int) -> None:
     """For the block's mean image each own label counts alike; in the image the mean is another matter (methods reference, 6.4)."""
     network, images, labels = torch.nn.Linear(4, 3, dtype=torch.float64), rows(seed, 6, 4), classes(seed, 6, 3)
-    mean, own = rows(seed + 1, block, 4).mean(0, keepdim=True), classes(seed + 1, block, 3)
-    rows_of_labels = torch.nn.functional.one_hot(own, 3).double().mean(0, keepdim=True)
+    mean, class_rows = rows(seed + 1, block, 4).mean(0, keepdim=True), classes(seed + 1, block, 3)
+    rows_of_labels = torch.nn.functional.one_hot(class_rows, 3).double().mean(0, keepdim=True)
     short = mixed_loss(network, cross_entropy, images, labels, mean, rows_of_labels, share)
-    each = [mixed_loss(network, cross_entropy, images, labels, mean, label.expand(6), share) for label in own]
+    each = [mixed_loss(network, cross_entropy, images, labels, mean, label.expand(6), share) for label in class_rows]
     torch.testing.assert_close(short, torch.stack(each).mean())
 
 
@@ -140,33 +140,35 @@ def test_7_moon_is_a_softplus_and_its_first_round_is_none(seed: int, tau: float)
 def test_10_option_two_is_the_mean_gradient_of_plain_steps(seed: int, steps: int, rate: float) -> None:
     network = torch.nn.Linear(3, 2, bias=False, dtype=torch.float64)
     images, targets, community = rows(seed, 8, 3), rows(seed + 1, 8, 2), rows(seed + 2, 2, 3)
-    kept = {"control/weight": rows(seed + 3, 2, 3).numpy(), COUNTED: np.array([0])}
+    state = {"control/weight": rows(seed + 3, 2, 3).numpy(), COUNTED: np.array([0])}
     silo_round: Any = SimpleNamespace(
         network=network,
         received={"control.weight": community.numpy()},
-        kept=kept,
+        kept=state,
         auxiliary_data={COUNTED: np.array([1])},
     )
     controls = SiloVariates(silo_round)
-    shift, seen = community - torch.from_numpy(kept["control/weight"]), torch.zeros(2, 3, dtype=torch.float64)
+    shift, total = community - torch.from_numpy(state["control/weight"]), torch.zeros(2, 3, dtype=torch.float64)
     sgd = torch.optim.SGD(network.parameters(), lr=rate)
     with controls.stepping():
         for _ in range(steps):
             sgd.zero_grad()
             (network(images) - targets).square().mean().backward()
-            seen += network.weight.grad - shift
+            total += network.weight.grad - shift
             sgd.step()
     controls.trained(steps * rate)
-    np.testing.assert_allclose(controls.kept()["control/weight"], seen / steps, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(controls.kept()["control/weight"], total / steps, rtol=1e-7, atol=1e-9)
 
 
 def test_16_a_silo_counts_right_and_wrong_as_its_confusion_matrix_would(tmp_path: Path) -> None:
-    said = {}
+    similarities = {}
     for metric in ("MicroF1", "MacroF1"):
         method = method_of("DVW", weighting={"metric": metric, "validationPercent": 40})
-        said[metric] = Party(method, given("All"), tmp_path / metric, "All").train().auxiliary_data["validation"]
-    matrix = said["MacroF1"]
-    assert said["MicroF1"].tolist() == [np.trace(matrix), matrix.sum()]
+        similarities[metric] = (
+            Party(method, given("All"), tmp_path / metric, "All").train().auxiliary_data["validation"]
+        )
+    matrix = similarities["MacroF1"]
+    assert similarities["MicroF1"].tolist() == [np.trace(matrix), matrix.sum()]
     assert matrix.sum() > np.trace(matrix) > 0
 
 
@@ -175,8 +177,8 @@ def test_18_the_own_score_is_that_of_the_last_validation_and_costs_no_pass(tmp_p
         "AsyncDVWAdaptive", local={"cycle": {"maxEpochs": 3, "tombstones": 100}}, weighting={"validationPercent": 40}
     )
     party, passes = Party(method, given("All"), tmp_path, "All"), []
-    validated = party.learner._validated
-    party.learner._validated = lambda *said: passes.append(1) or validated(*said)  # type: ignore[method-assign]
+    validated = party.learner._validate
+    party.learner._validate = lambda *arguments: passes.append(1) or validated(*arguments)  # type: ignore[method-assign]
     announced = party.train(auxiliary_data={"committed_steps": np.array(0)})
     assert announced.metrics["epochs"] == 3
     assert len(passes) == 1 + 3, "once as received, and behind every epoch"
@@ -194,16 +196,16 @@ def test_25_features_by_the_random_anchor_come_from_the_seed_again(
         assert party.server.auxiliary_data(party.model, 2)["random_anchor"] is first, "the server draws it once"
     weighting = party.method.weighting
     begun = party.learner._round(party.task(), party.task().auxiliary_data, {}, {})
-    kept = weighting.anchor_features(begun)
-    assert weighting.anchor_features(begun) is kept
+    features = weighting.anchor_features(begun)
+    assert weighting.anchor_features(begun) is features
     party.restart()
     views = party.learner._images.views
     assert torch.equal(
-        weighting.anchor_features(party.learner._round(party.task(), party.task().auxiliary_data, {}, {})), kept
+        weighting.anchor_features(party.learner._round(party.task(), party.task().auxiliary_data, {}, {})), features
     )
     encoder = build_random_anchor(party.run.model, party.run.seed)
     each = torch.cat([encoder(views.plain(torch.tensor([i]))) for i in range(len(views))])
-    torch.testing.assert_close(kept, each / each.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(features, each / each.norm(dim=1, keepdim=True))
 
 
 @pytest.mark.parametrize("anchors", ["Prototypes", "Raw"])
@@ -213,7 +215,7 @@ def test_29_labels_of_a_round_are_made_once(tmp_path: Path, monkeypatch: pytest.
     party = Party(method_of("FedAnchor", **slots), given("None"), tmp_path)
     made: list[tuple[Tensor, Tensor]] = []
     label = AnchorSimilarity.label
-    monkeypatch.setattr(AnchorSimilarity, "label", lambda *said: made.append(label(*said)) or made[-1])
+    monkeypatch.setattr(AnchorSimilarity, "label", lambda *arguments: made.append(label(*arguments)) or made[-1])
     announced = party.train()
     assert len(made) == 1 and 0 < announced.samples["selected"] == int(made[0][1].sum()) < 26
     assert len(party.steps) >= 3
@@ -221,20 +223,20 @@ def test_29_labels_of_a_round_are_made_once(tmp_path: Path, monkeypatch: pytest.
     begun = party.learner._round(party.task(), party.task().auxiliary_data, {}, party.model.arrays())
     load_arrays(party.learner._network, begun.received)
     each = [label(party.method.pseudo_labels, begun, np.array([i])) for _ in range(2) for i in range(26)]
-    for once, again in zip(made[0], (torch.cat(found) for found in zip(*each, strict=True)), strict=True):
-        assert torch.equal(once.repeat(2), again)
+    for once, batched in zip(made[0], (torch.cat(part) for part in zip(*each, strict=True)), strict=True):
+        assert torch.equal(once.repeat(2), batched)
 
 
 def test_29_the_server_looks_at_its_anchors_once_per_model(tmp_path: Path) -> None:
-    party, seen = Party(method_of("FedAnchor", pseudoLabels={"threshold": "0.9987"}), given("None"), tmp_path), []
-    party.server._network.anchor_head.register_forward_hook(lambda *_: seen.append(1))
-    told = party.server.auxiliary_data(party.model, 1)
-    assert party.server.auxiliary_data(party.model, 2) == told and len(seen) == 1
+    party, batches = Party(method_of("FedAnchor", pseudoLabels={"threshold": "0.9987"}), given("None"), tmp_path), []
+    party.server._network.anchor_head.register_forward_hook(lambda *_: batches.append(1))
+    auxiliary = party.server.auxiliary_data(party.model, 1)
+    assert party.server.auxiliary_data(party.model, 2) == auxiliary and len(batches) == 1
     trained, metrics = party.server.train(party.model, 1)
-    seen.clear()
-    again = build_server_learner(model=MODEL, method=party.method, seed=1, anchors=images_of(12, 9))
-    for name, array in again.auxiliary_data(trained, 2).items():
+    batches.clear()
+    rebuilt = build_server_learner(model=MODEL, method=party.method, seed=1, anchors=images_of(12, 9))
+    for name, array in rebuilt.auxiliary_data(trained, 2).items():
         np.testing.assert_array_equal(party.server.auxiliary_data(trained, 2)[name], array)
-    assert not seen, "the training made them for the next round already"
-    lengths = np.linalg.norm(again.auxiliary_data(trained, 2)["prototypes"], axis=1)
+    assert not batches, "the training made them for the next round already"
+    lengths = np.linalg.norm(rebuilt.auxiliary_data(trained, 2)["prototypes"], axis=1)
     assert metrics["unreachable_classes"] == (lengths <= 0.9987).sum() == 2, lengths

@@ -15,13 +15,13 @@ def volume_of(*sides, channels=1):
 
 def patches_of(volume, patch):
     def patch_at(start):
-        found = torch.zeros(len(volume), *patch)
+        patch_values = torch.zeros(len(volume), *patch)
         lows = [max(0, -place) for place in start]
-        highs = [min(side, whole - place) for place, side, whole in zip(start, patch, volume.shape[1:], strict=True)]
+        highs = [min(side, length - place) for place, side, length in zip(start, patch, volume.shape[1:], strict=True)]
         to = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
-        own = tuple(slice(place + low, place + high) for place, low, high in zip(start, lows, highs, strict=True))
-        found[(slice(None), *to)] = volume[(slice(None), *own)]
-        return found
+        window = tuple(slice(place + low, place + high) for place, low, high in zip(start, lows, highs, strict=True))
+        patch_values[(slice(None), *to)] = volume[(slice(None), *window)]
+        return patch_values
 
     return patch_at
 
@@ -39,9 +39,9 @@ def pointwise(channels=1, classes=3):
 @pytest.mark.parametrize("overlap", [0.0, 0.25, 0.5, 0.9])
 def test_a_network_that_looks_at_one_voxel_gives_the_same_however_the_volume_is_cut(sides, overlap):
     network, volume = pointwise(2), volume_of(*sides, channels=2)
-    found = slid(network, volume, (8, 8, 8), overlap)
-    assert found.shape == (3, *sides)
-    assert torch.allclose(found, network(volume[None])[0], atol=1e-4)
+    outputs = slid(network, volume, (8, 8, 8), overlap)
+    assert outputs.shape == (3, *sides)
+    assert torch.allclose(outputs, network(volume[None])[0], atol=1e-4)
 
 
 def test_a_volume_of_one_patch_is_predicted_directly():

@@ -83,11 +83,11 @@ def test_damaged_or_unwritable_state_is_reported(tmp_path):
 
 
 def test_labels_on_their_way_are_awaited():
-    labels, found, asked = RoundLabels(), [], threading.Event()
+    labels, results, asked = RoundLabels(), [], threading.Event()
 
     def ask():
         asked.set()
-        found.append(labels.of(3))
+        results.append(labels.of(3))
 
     thread = threading.Thread(target=ask)
     with labels.labelling(3):
@@ -96,15 +96,15 @@ def test_labels_on_their_way_are_awaited():
         assert asked.wait(120)
         labels.publish(3, np.array([1, -1]))
         thread.join(120)
-    assert found[0].tolist() == [1, -1]
+    assert results[0].tolist() == [1, -1]
     assert labels.of(3).tolist() == [1, -1]
 
 
 def test_a_round_that_fails_gives_no_labels():
-    labels, found = RoundLabels(), []
+    labels, results = RoundLabels(), []
     with pytest.raises(ZeroDivisionError), labels.labelling(1):
-        thread = threading.Thread(target=lambda: found.append(labels.of(1)))
+        thread = threading.Thread(target=lambda: results.append(labels.of(1)))
         thread.start()
         raise ZeroDivisionError
     thread.join(120)
-    assert found == [None]
+    assert results == [None]

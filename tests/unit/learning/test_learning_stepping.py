@@ -51,26 +51,26 @@ class Reads(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
         masks = name in INDEX and any(i is not None and i.dtype == torch.bool for i in args[1])
         if masks or name in READ:
             source = [frame for frame in traceback.extract_stack() if frame.filename.startswith(PRODUCT)][-1]
-            self.found[f"{source.filename}:{source.lineno} {name}"] += DRAWN not in source.filename
+            self.counts[f"{source.filename}:{source.lineno} {name}"] += DRAWN not in source.filename
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("method", "labels"), METHODS, ids=lambda given: getattr(given, "name", given))
+@pytest.mark.parametrize(("method", "labels"), METHODS, ids=lambda value: getattr(value, "name", value))
 def test_no_step_waits_for_the_device(tmp_path, monkeypatch, method, labels):
     reads = Reads()
     watch_steps(monkeypatch, lambda: reads)
     party = Party(method, given(labels), tmp_path, labels)
     assert party.train().update is not None
     allowed = {"helpers.py": 1}  # FedMatch's batch is of the images that are confident, so its size has to be known
-    found = {place: count for place, count in reads.found.items() if count}
-    assert all(count <= allowed.get(place.split(":")[0].split("/")[-1], 0) for place, count in found.items()), found
+    counts = {place: count for place, count in reads.counts.items() if count}
+    assert all(count <= allowed.get(place.split(":")[0].split("/")[-1], 0) for place, count in counts.items()), counts
 
 
 def test_an_optimiser_s_memory_is_reset_in_place():
@@ -88,7 +88,7 @@ def test_an_optimiser_s_memory_is_reset_in_place():
     for turn in range(2):
         sgd = rules.build(network, buffers=buffers)
         memory = [state["momentum_buffer"] for state in sgd.state.values()]
-        assert all(buffer is kept for buffer, kept in zip(memory, buffers.values(), strict=True)), turn
+        assert all(buffer is stored for buffer, stored in zip(memory, buffers.values(), strict=True)), turn
         assert not any(buffer.any() or buffer.requires_grad for buffer in memory), turn
         assert all(map(torch.equal, trained(sgd), expected)), turn
         assert all(buffer.any() for buffer in memory if buffer.ndim > 1), "the steps went into this memory"
@@ -97,10 +97,10 @@ def test_an_optimiser_s_memory_is_reset_in_place():
 def test_silos_that_share_a_network_share_the_optimiser_s_memory(tmp_path):
     party = Party(method_of("FedAvg"), given("All"), tmp_path, "All")
     first = party.digest()
-    kept = dict(party.learner._networks.momentum)
-    assert len(kept) == len(list(party.learner._network.parameters()))
+    momentum = dict(party.learner._networks.momentum)
+    assert len(momentum) == len(list(party.learner._network.parameters()))
     assert party.digest() == first, "the same round again"
-    assert all(party.learner._networks.momentum[parameter] is buffer for parameter, buffer in kept.items())
+    assert all(party.learner._networks.momentum[parameter] is buffer for parameter, buffer in momentum.items())
 
 
 def stepped(monkeypatch: pytest.MonkeyPatch, *, expected: int, steps: int = 10) -> tuple[int, stepping.Trial]:

@@ -49,8 +49,8 @@ METHODS = [
 def test_an_update_is_the_same_from_disk(tmp_path, name, labels, slots):
     images = given(labels)
     digests = []
-    for place, own in (("memory", images), ("disk", stored(images, tmp_path))):
-        digests.append(Party(method_of(name, **slots), own, tmp_path / place, labels=labels).digest())
+    for place, image_set in (("memory", images), ("disk", stored(images, tmp_path))):
+        digests.append(Party(method_of(name, **slots), image_set, tmp_path / place, labels=labels).digest())
     assert digests[0] == digests[1]
 
 
@@ -109,10 +109,10 @@ def test_a_frozen_encoder_encodes_images_on_disk_once_for_all_runs(tmp_path):
     method = TrainingMethod.of(method_of("FedAvg"))
     network, passes = build_model(head, method, 1).eval(), []
     network.encoder.register_forward_hook(lambda *call: passes.append(len(call[2])))
-    found = []
-    for own in (images, images, images.select(np.arange(9)[::-1])):
-        views = views_of(own.images, head, method, CPU, Draws(1), tmp_path / "embeddings")
+    reads = []
+    for image_set in (images, images, images.select(np.arange(9)[::-1])):
+        views = views_of(image_set.images, head, method, CPU, Draws(1), tmp_path / "embeddings")
         views.encoded_by(network)
-        found.append(views.plain(torch.arange(9)))
+        reads.append(views.plain(torch.arange(9)))
     assert passes == [16], "nine images, filled up, whatever their order"
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0].flip(0), found[2])
+    assert torch.equal(reads[0], reads[1]) and torch.equal(reads[0].flip(0), reads[2])

@@ -69,8 +69,8 @@ def trained(silo, number, stop=None, tick=lambda: None):
     announced = silo.learner.train(task, np.frombuffer(silo.received, np.uint8), silo._out, progress)
     metrics = {name: value for name, value in announced.metrics.items() if name != "seconds"}
     auxiliary = {name: np.asarray(value).tolist() for name, value in announced.auxiliary_data.items()}
-    kept = {p.relative_to(silo.state): p.read_bytes() for p in silo.state.rglob("*") if p.is_file()}
-    return (silo.update.tobytes(), announced.samples, metrics, auxiliary, kept), done
+    files = {p.relative_to(silo.state): p.read_bytes() for p in silo.state.rglob("*") if p.is_file()}
+    return (silo.update.tobytes(), announced.samples, metrics, auxiliary, files), done
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def test_a_killed_task_goes_on_to_the_same_bytes(tmp_path, drawn_singly, name, l
         with pytest.raises(KilledError):
             trained(killed, number, steps[stop - 1])
         killed.restart()
-        found, rest = trained(killed, number)
+        result, rest = trained(killed, number)
         assert rest == steps[stop:], "no step is repeated"
-        assert found == expected
+        assert result == expected
 
 
 @pytest.mark.parametrize(("name", "labels", "slots"), ANEW)
@@ -139,18 +139,18 @@ def test_fifty_kills_repeat_little(tmp_path, drawn_singly):
 
     while kills < 50:
         number += 1
-        (expected, _), found, reached = trained(quiet, number), None, 0
-        while found is None:
+        (expected, _), result, reached = trained(quiet, number), None, 0
+        while result is None:
             stop = reached + int(rng.integers(1, 8))
             try:
-                found, done = trained(killed, number, stop, tick)
+                result, done = trained(killed, number, stop, tick)
             except KilledError as end:
                 (done,) = end.args
                 kills += 1
                 killed.restart()
             assert 10 * (reached - (done[0] - 1)) <= 60, "seconds of work that was done before"
             reached = done[-1]
-        assert found == expected
+        assert result == expected
 
 
 def _damage(path):

@@ -97,8 +97,8 @@ def test_frozen_tensors_stay_and_are_in_no_update(name: str, model, tmp_path: Pa
 def test_no_optimiser_state_is_kept_of_frozen_tensors(tmp_path: Path) -> None:
     silo = party(tmp_path, local={"optimiser": {"sgd": {"state": "Persist"}}})
     silo.train()
-    kept = silo.learner._state.before(2)
-    assert {name for name in kept if name.startswith("momentum/")} == {
+    state = silo.learner._state.before(2)
+    assert {name for name in state if name.startswith("momentum/")} == {
         "momentum/classifier.weight",
         "momentum/classifier.bias",
     }
@@ -107,15 +107,15 @@ def test_no_optimiser_state_is_kept_of_frozen_tensors(tmp_path: Path) -> None:
 
 def test_each_image_is_encoded_once(tmp_path: Path) -> None:
     silo = party(tmp_path, local={"epochs": 3})
-    seen: list[int] = []
-    silo.learner._network.encoder.register_forward_hook(lambda *call: seen.append(len(call[2])))
+    calls: list[int] = []
+    silo.learner._network.encoder.register_forward_hook(lambda *call: calls.append(len(call[2])))
     for number in (1, 2):
         assert silo.train(number).trained
-    assert seen == [16, 16], "26 images, and what the last pass is filled up with"
+    assert calls == [16, 16], "26 images, and what the last pass is filled up with"
     silo.restart()
-    again = silo.digest(2)
+    digest = silo.digest(2)
     silo.restart()
-    assert silo.digest(2) == again
+    assert silo.digest(2) == digest
 
 
 def test_plain_views_of_pseudo_labels_encode_each_image_once_and_teach_what_counts_correct(tmp_path: Path) -> None:
@@ -185,11 +185,11 @@ def test_views_are_embeddings_of_views_that_were_drawn_once() -> None:
         assert torch.equal(built(views.plain(every)), built(plain)), "a network takes embeddings in the place of images"
     assert torch.equal(views.learnt(every, draws), views.plain(every))
     for drawn in (views.weak, views.strong):
-        found = torch.stack([drawn(every, draws) for _ in range(60)])
-        assert {len(found[:, image].unique(dim=0)) for image in range(9)} <= set(range(2, KEPT_VIEWS + 1))
-        assert not torch.equal(found[0], views.plain(every))
+        crops = torch.stack([drawn(every, draws) for _ in range(60)])
+        assert {len(crops[:, image].unique(dim=0)) for image in range(9)} <= set(range(2, KEPT_VIEWS + 1))
+        assert not torch.equal(crops[0], views.plain(every))
         alone = drawn(torch.tensor([4, 4]), draws)
-        assert all((found[:, 4] == row).all(1).any() for row in alone)
+        assert all((crops[:, 4] == row).all(1).any() for row in alone)
 
 
 @pytest.mark.parametrize(("name", "model"), [("SemiFL", HEAD), ("LocalMix", HEAD), ("FedAvg", LAST), ("FedAvg", MODEL)])
@@ -210,10 +210,10 @@ def test_a_server_that_starts_again_makes_the_same_model(tmp_path: Path) -> None
     silo = party(tmp_path, "FedAnchorNoMixup", labels="None")
     first, _ = silo.server.train(silo.model, 1)
     auxiliary = silo.server.auxiliary_data(first, 2)
-    again = party(tmp_path / "again", "FedAnchorNoMixup", labels="None")
-    again.server = again.made_server()
-    assert again.server.auxiliary_data(first, 2)["prototypes"].tobytes() == auxiliary["prototypes"].tobytes()
-    assert again.server.train(first, 2)[0].digest == silo.server.train(first, 2)[0].digest
+    recomputed = party(tmp_path / "again", "FedAnchorNoMixup", labels="None")
+    recomputed.server = recomputed.made_server()
+    assert recomputed.server.auxiliary_data(first, 2)["prototypes"].tobytes() == auxiliary["prototypes"].tobytes()
+    assert recomputed.server.train(first, 2)[0].digest == silo.server.train(first, 2)[0].digest
 
 
 def test_an_update_is_scored_with_the_frozen_encoder_also_after_a_restart(tmp_path: Path) -> None:
@@ -225,28 +225,28 @@ def test_an_update_is_scored_with_the_frozen_encoder_also_after_a_restart(tmp_pa
     silo.train()
     source = behind_front(ModelBytes.of(silo.server.up, silo.update), silo.server.up, silo.model)
     task = Task("1.evaluate", TaskKind.EVALUATE, 1, source.manifest)
-    whole = np.frombuffer(b"".join(source.chunk(i) for i in range(source.manifest.count)), np.uint8)
-    score = silo.learner.evaluate(task, whole).tally["validation"]
+    content = np.frombuffer(b"".join(source.chunk(i) for i in range(source.manifest.count)), np.uint8)
+    score = silo.learner.evaluate(task, content).tally["validation"]
     silo.restart()
-    np.testing.assert_array_equal(silo.learner.evaluate(task, whole).tally["validation"], score)
+    np.testing.assert_array_equal(silo.learner.evaluate(task, content).tally["validation"], score)
 
 
 def encoded(
     folder: Path | None, kind: str = "plain", *, built=None, pixels=None, seed: int = 1, silo: str = "a", model=HEAD
 ) -> tuple[torch.Tensor, int]:
     """Return embeddings as a run of its own has them, and how many times the encoder was asked for up to 16."""
-    seen: list[int] = []
+    calls: list[int] = []
     built = (built or network(model)).eval()
-    hook = built.encoder.register_forward_hook(lambda *call: seen.append(len(call[2])))
+    hook = built.encoder.register_forward_hook(lambda *call: calls.append(len(call[2])))
     pixels = images_of(9).images if pixels is None else pixels
     method = TrainingMethod.of(method_of("FedAvgFixMatch"))
     views = views_of(pixels, model, method, CPU, Draws(seed, silo=silo), folder)
     views.encoded_by(built)
     every, draws = torch.arange(len(pixels)), torch.Generator().manual_seed(1)
-    found = views.plain(every) if kind == "plain" else views.weak(every, draws)
+    views_found = views.plain(every) if kind == "plain" else views.weak(every, draws)
     hook.remove()
-    assert set(seen) <= {16}
-    return found, len(seen)
+    assert set(calls) <= {16}
+    return views_found, len(calls)
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -257,16 +257,16 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 def test_what_another_run_encoded_is_not_encoded_again(kind: str, views: int, tmp_path: Path) -> None:
     first, count = encoded(tmp_path, kind)
     assert count == views and same_bits(first, encoded(None, kind)[0])
-    again, count = encoded(tmp_path, kind)
-    assert count == 0 and same_bits(again, first)
+    recomputed, count = encoded(tmp_path, kind)
+    assert count == 0 and same_bits(recomputed, first)
     (file,) = tmp_path.iterdir()
-    whole = file.read_bytes()
-    for damaged in (whole[:-40], b"", b"no database", whole[:4096] + bytes(len(whole) - 4096)):
+    content = file.read_bytes()
+    for damaged in (content[:-40], b"", b"no database", content[:4096] + bytes(len(content) - 4096)):
         file.write_bytes(damaged)
-        again, count = encoded(tmp_path, kind)
-        assert 0 < count <= views and same_bits(again, first)
+        recomputed, count = encoded(tmp_path, kind)
+        assert 0 < count <= views and same_bits(recomputed, first)
         assert encoded(tmp_path, kind)[1] == 0
-    assert [found.name for found in tmp_path.iterdir()] == [file.name]
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
 def test_another_draw_of_labels_or_silos_encodes_only_what_no_party_had(tmp_path: Path) -> None:
@@ -275,11 +275,11 @@ def test_another_draw_of_labels_or_silos_encodes_only_what_no_party_had(tmp_path
     assert encoded(tmp_path, pixels=pixels[:40])[1] == 3
     order = np.random.default_rng(1).permutation(40)
     for silo, part in (("b", order[:7]), ("", order[7:])):
-        found, count = encoded(tmp_path, pixels=pixels[part], silo=silo, seed=5)
-        assert count == 0 and same_bits(found, alone[part])
+        embeddings, count = encoded(tmp_path, pixels=pixels[part], silo=silo, seed=5)
+        assert count == 0 and same_bits(embeddings, alone[part])
     mixed = np.arange(60)[::-1]
-    found, count = encoded(tmp_path, pixels=pixels[mixed])
-    assert count == 2 and same_bits(found, alone[mixed.copy()]), "20 images were in no part before"
+    embeddings, count = encoded(tmp_path, pixels=pixels[mixed])
+    assert count == 2 and same_bits(embeddings, alone[mixed.copy()]), "20 images were in no part before"
 
 
 @pytest.mark.parametrize("name", ["SmallCnn", "ResNet9", "timm/resnet18", "timm/vit_tiny_patch16_224"])
@@ -288,19 +288,19 @@ def test_an_embedding_does_not_depend_on_what_is_encoded_with_it(name: str) -> N
         pytest.importorskip("timm")
     model = HEAD.model_copy(update={"network": name, "image_size": 32, "channels": 3})
     pixels = np.random.default_rng(1).integers(0, 256, (37, 3, 32, 32), np.uint8)
-    whole, order = encoded(None, pixels=pixels, model=model)[0], np.random.default_rng(2).permutation(37)
+    embeddings, order = encoded(None, pixels=pixels, model=model)[0], np.random.default_rng(2).permutation(37)
     for part in (order[:1], order[1:12], order[12:]):
-        assert same_bits(encoded(None, pixels=pixels[part], model=model)[0], whole[part])
+        assert same_bits(encoded(None, pixels=pixels[part], model=model)[0], embeddings[part])
 
 
 def test_a_damaged_embedding_is_made_again(tmp_path: Path) -> None:
     first, _ = encoded(tmp_path)
     (file,) = tmp_path.iterdir()
-    with sqlite3.connect(file) as kept:
-        assert kept.execute("update embeddings set embedding = zeroblob(length(embedding))").rowcount == 9
-    kept.close()
-    again, count = encoded(tmp_path)
-    assert count == 1 and same_bits(again, first) and encoded(tmp_path)[1] == 0
+    with sqlite3.connect(file) as database:
+        assert database.execute("update embeddings set embedding = zeroblob(length(embedding))").rowcount == 9
+    database.close()
+    recomputed, count = encoded(tmp_path)
+    assert count == 1 and same_bits(recomputed, first) and encoded(tmp_path)[1] == 0
 
 
 NAMES = [bytes([number]) for number in range(6)]

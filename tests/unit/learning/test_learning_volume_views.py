@@ -37,8 +37,8 @@ def test_masks_are_those_of_the_patches(tmp_path, kind):
 
 def test_the_same_seed_draws_the_same_patches_and_another_others(tmp_path):
     views = views_of(tmp_path)
-    first, again, other = (drawn(views, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
+    first, repeated, other = (drawn(views, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first[0], repeated[0]) and torch.equal(first[1], repeated[1])
     assert not torch.equal(first[0], other[0])
 
 
@@ -80,10 +80,10 @@ def test_a_volume_is_predicted_plane_by_plane(tmp_path):
     views, network = views_of(tmp_path), torch.nn.Conv3d(1, 3, 1)
     parts = list(views.logits(network, 1))
     assert [part.start for part, _ in parts] == [0, *(part.stop for part, _ in parts)][:-1]
-    whole = torch.cat([logits for _, logits in parts], 2)
+    all_logits = torch.cat([logits for _, logits in parts], 2)
     values, _ = views.case(1).patch((0, 0, 0), (12, 14, 10))
     wanted = network((torch.from_numpy(values.astype(np.float32) / 65535)[None] - MEAN) / DEVIATION)
-    assert torch.allclose(whole, wanted, atol=1e-4)
+    assert torch.allclose(all_logits, wanted, atol=1e-4)
 
 
 def test_the_loss_of_a_volume_is_that_of_its_parts():

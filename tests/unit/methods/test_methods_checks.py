@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from anchorage.api.files import load_federation
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.methods import PRESETS, check, idle_silos, validate_study
 from anchorage.methods.checks import WITHOUT_LABELS
 
@@ -25,8 +25,8 @@ def found(file: Path, *overrides: str) -> list[tuple[str, str]]:
     if mistakes:
         with pytest.raises(DocumentError) as caught:
             validate_study(file, overrides)
-        assert sorted(map(str, caught.value.mistakes)) == sorted(str(study.located(mistake)) for mistake in mistakes)
-    return [(mistake.code, dotted(mistake.path).removeprefix("spec.")) for mistake in mistakes]
+        assert sorted(map(str, caught.value.mistakes)) == sorted(str(study.add_place(mistake)) for mistake in mistakes)
+    return [(mistake.code, format_path(mistake.path).removeprefix("spec.")) for mistake in mistakes]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_fedasync_counts_every_update() -> None:
     with pytest.raises(DocumentError) as caught:
         validate_study(LABELLED, [f"{METHOD}{{name: FedAsync, serverStep: {{mix: {{alpha: '0'}}}}}}", ASYNCHRONOUS])
     (mistake,) = caught.value.mistakes
-    assert (mistake.code, dotted(mistake.path)) == ("ANC-1010", "spec.method.serverStep.mix.alpha")
+    assert (mistake.code, format_path(mistake.path)) == ("ANC-1010", "spec.method.serverStep.mix.alpha")
 
 
 def test_dvw_needs_another_silo(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_mistake_of_the_method_has_its_line(tmp_path: Path) -> None:
     (mistake,) = check(study.federation, study.silos)
     assert mistake.path == ("spec", "method", "mixup")
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if text.strip() == "method:")
-    assert study.located(mistake).where == f"{file}:{line}", "the slot is the preset's, so the method's line is told"
+    assert study.add_place(mistake).where == f"{file}:{line}", "the slot is the preset's, so the method's line is told"
     file.write_text(UNLABELLED.read_text().replace("name: FedAnchor", "name: FedAvg"))
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "name: FedAvg" in text)
     with pytest.raises(DocumentError, match=rf"digits\.yaml:{line}: spec\.method\.name: found FedAvg"):
@@ -305,8 +305,8 @@ def test_presets_that_take_silos_without_labels_train_them_but_lower_bounds() ->
 def test_who_cannot_be_scored_at_silos_is_refused(overrides, words):
     with pytest.raises(DocumentError) as raised:
         validate_study(LABELLED, overrides)
-    told = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "siloPercent")]
-    assert len(told) == 1 and words in told[0].message
+    mistakes = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "siloPercent")]
+    assert len(mistakes) == 1 and words in mistakes[0].message
 
 
 AVERAGED = "spec.evaluation={siloPercent: 20, averageDecay: '0.9'}"
@@ -323,5 +323,5 @@ def test_an_average_of_global_models_needs_rounds_that_make_some(overrides, word
     validate_study(LABELLED, [AVERAGED])
     with pytest.raises(DocumentError) as raised:
         validate_study(LABELLED, [AVERAGED, *overrides])
-    told = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "averageDecay")]
-    assert len(told) == 1 and words in told[0].message
+    mistakes = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "averageDecay")]
+    assert len(mistakes) == 1 and words in mistakes[0].message

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.methods import validate_study
 
 LABELLED = Path(__file__).parents[3] / "examples" / "fedavg-digits.yaml"
@@ -57,8 +57,8 @@ MEANINGLESS, MODE = "ANC-1116", "ANC-1120"
 def test_what_means_nothing_is_refused(overrides: list[str], mistakes: set[tuple[str, str]]) -> None:
     with pytest.raises(DocumentError) as caught:
         validate_study(LABELLED, overrides)
-    told = [(mistake.code, dotted(mistake.path).removeprefix("spec.")) for mistake in caught.value.mistakes]
-    assert len(told) == len(mistakes) and set(told) == mistakes, str(caught.value)
+    reported = [(mistake.code, format_path(mistake.path).removeprefix("spec.")) for mistake in caught.value.mistakes]
+    assert len(reported) == len(mistakes) and set(reported) == mistakes, str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["UpperBound", "SCAFFOLD"])

@@ -141,8 +141,8 @@ def test_a_card_adds_the_rounds_up() -> None:
 def test_silos_without_a_document_here_have_the_labels_that_they_said() -> None:
     """In a cluster the server's documents have no silo; names come from the rounds."""
     alone = replace(validate_study(DIGITS), silos=())
-    told = replace(HISTORY[1].silos[0], labels="Partial")
-    history = (HISTORY[0], replace(HISTORY[1], silos=(told, HISTORY[1].silos[1])), HISTORY[2])
+    partial_silo = replace(HISTORY[1].silos[0], labels="Partial")
+    history = (HISTORY[0], replace(HISTORY[1], silos=(partial_silo, HISTORY[1].silos[1])), HISTORY[2])
     card = make(assessment(), study=alone, history=history)
     assert [(part.name, part.labels) for part in card.silos] == [("silo-a", "Partial"), ("silo-b", "")]
     assert "| silo-a | Partial | 2 |" in markdown(card) and "| silo-b | ? | 1 |" in markdown(card)
@@ -156,7 +156,7 @@ def test_documents_are_named_with_their_digests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scored", "said"),
+    ("scored", "expected"),
     [
         (None, "only the silos scored it"),
         (assessment(images=0), "how well they are recognised is unknown: 0, 1"),
@@ -164,8 +164,8 @@ def test_documents_are_named_with_their_digests() -> None:
         (assessment("validation"), "scores may be too good"),
     ],
 )
-def test_limits_are_said(scored: Assessment | None, said: str) -> None:
-    assert any(said in limit for limit in make(scored).limits)
+def test_limits_are_said(scored: Assessment | None, expected: str) -> None:
+    assert any(expected in limit for limit in make(scored).limits)
 
 
 def test_a_silo_that_never_counted_and_an_untrained_classifier_are_limits() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.methods import validate_study
 
 LABELLED = Path(__file__).parents[3] / "examples" / "fedavg-digits.yaml"
@@ -54,4 +54,4 @@ def test_what_can_be_followed_passes(overrides: list[str]) -> None:
 def test_what_cannot_is_refused(overrides: list[str], mistake: tuple[str, str]) -> None:
     with pytest.raises(DocumentError) as caught:
         validate_study(LABELLED, overrides)
-    assert [(found.code, dotted(found.path)) for found in caught.value.mistakes] == [mistake]
+    assert [(error.code, format_path(error.path)) for error in caught.value.mistakes] == [mistake]

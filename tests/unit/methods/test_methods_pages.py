@@ -53,8 +53,8 @@ def test_pages_hold_the_numbers_that_papers_report() -> None:
     assert {
         name for known in NAMES.values() for name in known
     } <= names and NAMES.keys() <= PRESETS.keys() | variants().keys()
-    told = {known for name in (*PRESETS, *variants()) for known in NAMES.get(name, (name,))}
-    assert names - told == {"IsoFed", "FedAvg aggregation"}  # no methods of this project
+    known_names = {known for name in (*PRESETS, *variants()) for known in NAMES.get(name, (name,))}
+    assert names - known_names == {"IsoFed", "FedAvg aggregation"}  # no methods of this project
     assert re.search(
         r"- SemiAnAgg Table 3: FedAvg-Semi \(ResNet-18, .*\): ISIC-18: 0\.6779, balanced accuracy 0\.4021\n",
         texts["FedAvgSemi.md"],
@@ -62,7 +62,7 @@ def test_pages_hold_the_numbers_that_papers_report() -> None:
     assert "- FedMatch Table 1: FedProx-UDA" in texts["FedAvgUDA.md"]
     for name, text in texts.items():
         printed = text.partition("## Published results")[2]
-        told = published_of(name.removesuffix(".md")) if name != "README.md" else []
-        assert all(result.figure.replace(" ", "") in printed and result.method in printed for result in told), name
+        results = published_of(name.removesuffix(".md")) if name != "README.md" else []
+        assert all(result.figure.replace(" ", "") in printed and result.method in printed for result in results), name
         assert not re.search(r"\bat [\d,]+ s(?! of its machines)", text), name
     assert not any("Published results: methods reference" in text for text in texts.values())

@@ -18,7 +18,7 @@ from fedctl.published import find_published, published_results
 
 DOCS = Path(__file__).parents[3] / "docs"
 
-SAID = {
+EXPECTED_SENTENCES = {
     "validation": "validation",
     "similarity": "similarity",
     "counts": "class histogram",
@@ -71,7 +71,9 @@ def test_15_fedmatch_decays_nothing() -> None:
     for method in split:
         trained = method.server_training
         optimisers = [method.local.optimiser, *([trained.optimiser] if isinstance(trained, Anchors) else [])]
-        assert [float(own.weight_decay) for own in optimisers if isinstance(own, Sgd)] == [0] * len(optimisers)
+        assert [float(optimiser.weight_decay) for optimiser in optimisers if isinstance(optimiser, Sgd)] == [0] * len(
+            optimisers
+        )
 
 
 def test_19_what_is_sent_is_confessed() -> None:
@@ -80,15 +82,15 @@ def test_19_what_is_sent_is_confessed() -> None:
         server, silos = preset.reveals_to_server, preset.reveals_to_silos
         for array in preset.up:
             of_one = re.sub(r"^(beside\.moments\.)\w+\.", r"\1", array.name)  # what several recipes send is said once
-            assert SAID[of_one] in server, (preset.name, array.name)
-        for kind, word, told in (
+            assert EXPECTED_SENTENCES[of_one] in server, (preset.name, array.name)
+        for kind, word, expected in (
             (Dvw, "individual model", silos),
             (SemiAnAgg, "no confident image", server),
             (Pooled, "every silo", silos),
             (Helpers, "single silos' models", silos),
         ):
             if any(isinstance(piece, kind) for piece in preset.slots.pieces()):
-                assert word in told, (preset.name, kind)
+                assert word in expected, (preset.name, kind)
 
 
 def test_20_published_results_are_no_times() -> None:
@@ -102,8 +104,8 @@ def test_20_published_results_are_no_times() -> None:
     lost = next(r for r in results if not r.value)
     assert find_published({"setting": lost.setting, "dataset": lost.dataset, "method": lost.method}) is None
     wanted = {"source": "Metis Table I", "setting": "Uniform IID; 10 GPU; at 200 rounds", "method": "SyncFedAvg"}
-    found = find_published(wanted)
-    assert found is not None and str(found) == "0.8295"
+    published = find_published(wanted)
+    assert published is not None and str(published) == "0.8295"
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)

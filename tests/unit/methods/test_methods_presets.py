@@ -30,7 +30,7 @@ from anchorage.pieces.weighting.sample_count import SampleCount
 from anchorage.pieces.weighting.semianagg import SemiAnAgg
 
 EXTERNAL = replace(FEDAVG, slots=slots("MyMethod"))
-AGAIN, OTHERWISE = EXTERNAL, replace(FEDAVG, slots=slots("Otherwise"))
+SAME, OTHERWISE = EXTERNAL, replace(FEDAVG, slots=slots("Otherwise"))
 NO_PRESET = "text"
 
 
@@ -129,8 +129,8 @@ def test_a_piece_inside_a_piece_is_overridden_likewise() -> None:
     assert isinstance(preset, Anchors)
     faster = resolve(MethodSpec(name="FedAnchor", server_training=Anchors(epochs=3))).server_training
     assert faster == preset.model_copy(update={"epochs": 3})
-    own = Anchors(objective=LabelContrastive(denominator="Bounded"))
-    bounded = resolve(MethodSpec(name="FedAnchor", server_training=own)).server_training
+    anchors = Anchors(objective=LabelContrastive(denominator="Bounded"))
+    bounded = resolve(MethodSpec(name="FedAnchor", server_training=anchors)).server_training
     assert isinstance(bounded, Anchors)
     assert bounded.objective == preset.objective.model_copy(update={"denominator": "Bounded"})
     other = resolve(MethodSpec(name="FedAnchor", server_training=Anchors(objective=AnchorTaskLoss())))

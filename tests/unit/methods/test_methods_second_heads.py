@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.methods import validate_study
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -78,13 +78,13 @@ def test_what_has_a_meaning_passes(file: Path, method: str) -> None:
 def test_what_means_nothing_is_refused(file: Path, method: str, mistake: tuple[str, str]) -> None:
     with pytest.raises(DocumentError) as refused:
         validate_study(file, [METHOD + method])
-    told = [(found.code, dotted(found.path).removeprefix("spec.method.")) for found in refused.value.mistakes]
-    assert told == [mistake], str(refused.value)
+    errors = [(error.code, format_path(error.path).removeprefix("spec.method.")) for error in refused.value.mistakes]
+    assert errors == [mistake], str(refused.value)
 
 
 def test_groups_need_rounds() -> None:
     with pytest.raises(DocumentError) as refused:
         validate_study(LABELLED, [f"{METHOD}{{name: RSCFed}}", "spec.protocol.mode=Asynchronous"])
-    assert [(found.failure.reason, dotted(found.path)) for found in refused.value.mistakes] == [
+    assert [(error.failure.reason, format_path(error.path)) for error in refused.value.mistakes] == [
         ("BarrierAsynchronous", "spec.protocol.mode")
     ]

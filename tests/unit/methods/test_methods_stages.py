@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.methods import PRESETS, validate_study
 from anchorage.methods.composition import parts_of
 from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
@@ -142,6 +142,6 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
 def test_what_has_no_meaning_is_refused(file: Path, overrides: list[str], mistakes: list[str]) -> None:
     with pytest.raises(DocumentError) as caught:
         validate_study(file, overrides)
-    told = sorted(f"{found.code} {dotted(found.path)}: {found.message}" for found in caught.value.mistakes)
-    assert len(told) == len(mistakes), told
-    assert all(line.startswith(f"{start}: ") for line, start in zip(told, sorted(mistakes), strict=True)), told
+    errors = sorted(f"{error.code} {format_path(error.path)}: {error.message}" for error in caught.value.mistakes)
+    assert len(errors) == len(mistakes), errors
+    assert all(line.startswith(f"{start}: ") for line, start in zip(errors, sorted(mistakes), strict=True)), errors

@@ -58,9 +58,9 @@ def study(tmp_path: Path, method: Mapping[str, Any], labels: Mapping[str, str], 
 def images(groups: Sequence[str]) -> ImageSet:
     count = len(groups)
     names = tuple(f"image-{row}" for row in range(count))
-    own = tuple(group or name for group, name in zip(groups, names, strict=True))
+    group_names = tuple(group or name for group, name in zip(groups, names, strict=True))
     pixels, labels = np.zeros((count, 1, 8, 8), np.uint8), np.zeros(count, np.int64)
-    return ImageSet(pixels, labels, names, own, labels, CLASSES, np.arange(count, dtype=np.uint64))
+    return ImageSet(pixels, labels, names, group_names, labels, CLASSES, np.arange(count, dtype=np.uint64))
 
 
 def scores(positive: Sequence[float], labels: Sequence[int]) -> Assessment:
@@ -127,17 +127,17 @@ TWO = {"west": "All", "east": "All"}
 BOTH = parts(counted("west"), counted("east"))
 
 
-def problems(found: ModelCard) -> dict[str, Finding]:
-    gain, *rest = judge(found)
+def problems(model_card: ModelCard) -> dict[str, Finding]:
+    gain, *rest = judge(model_card)
     assert gain.kind in ("Gain", "NotScored")
     assert len({finding.kind for finding in rest}) == len(rest)
     return {finding.kind: finding for finding in rest}
 
 
 def test_a_run_without_problems_has_none_and_says_how_to_compare(tmp_path: Path) -> None:
-    found = card(study(tmp_path, FEDAVG, TWO), history(BOTH, BOTH, validation=[0.9, 0.93]))
-    assert problems(found) == {}
-    (gain,) = judge(found)
+    model_card = card(study(tmp_path, FEDAVG, TWO), history(BOTH, BOTH, validation=[0.9, 0.93]))
+    assert problems(model_card) == {}
+    (gain,) = judge(model_card)
     assert gain.sentence.startswith("The federation reaches a balanced accuracy of 0.938 on 160 test images; ")
     assert gain.sentence.endswith(
         "; what each site reaches alone was not measured (`fedctl run` measures it, unless --no-compare leaves it out)."
@@ -148,7 +148,7 @@ def test_a_run_without_problems_has_none_and_says_how_to_compare(tmp_path: Path)
         ("Nothing", "; it was not compared with training without the federation."),
         (None, "; it was not compared with training without the federation."),
     ):
-        assert sentence in judge(found.model_copy(update={"measurable": measurable}))[0].sentence
+        assert sentence in judge(model_card.model_copy(update={"measurable": measurable}))[0].sentence
 
 
 def test_one_class_for_nearly_every_image_is_named_with_the_ranking(tmp_path: Path) -> None:
@@ -188,16 +188,16 @@ def weighed(selected: Mapping[str, int]) -> tuple[SiloRecord, ...]:
     """Return silos' parts with the weights that FedAvgSemi gives: west with 100 labelled images, others with 260 without labels."""
     samples = {"west": {"train": 100, "labelled": 100, "unlabelled": 0, "selected": 0}}
     samples |= {name: {"train": 260, "labelled": 0, "unlabelled": 260, "selected": n} for name, n in selected.items()}
-    announced = {name: Announcement("1.train", own, {}, {}, UPDATE) for name, own in samples.items()}
+    announced = {name: Announcement("1.train", counts, {}, {}, UPDATE) for name, counts in samples.items()}
     shares = FedAvgSemi().weigher(of_classes(2)).weigh(announced, {})
     total = sum(shares.values())
-    return tuple(SiloRecord(name, "Counted", shares[name] / total, own) for name, own in samples.items())
+    return tuple(SiloRecord(name, "Counted", shares[name] / total, counts) for name, counts in samples.items())
 
 
 def test_a_silo_that_learnt_from_next_to_nothing_is_named_with_its_weight(tmp_path: Path) -> None:
     documents = study(tmp_path, {"name": "FedAvgSemi"}, {"west": "All", "east": "None"})
-    found = card(documents, history(weighed({"east": 1})))
-    finding = problems(found)["LittleLearnt"]
+    model_card = card(documents, history(weighed({"east": 1})))
+    finding = problems(model_card)["LittleLearnt"]
     assert finding.sentence == (
         "east: 1 image of 260 was learnt from in its last round, and its update counts 50%; images without labels have 50% "
         "of the weight together, however few are learnt from."
@@ -213,27 +213,27 @@ def test_a_silo_that_learnt_from_next_to_nothing_is_named_with_its_weight(tmp_pa
 def test_images_without_labels_that_nobody_learns_from_are_named(tmp_path: Path) -> None:
     idle = SiloRecord("east", "Inactive", 0.0, {"train": 0, "labelled": 0, "unlabelled": 260, "selected": 0})
     documents = study(tmp_path, {"name": "LowerBound"}, {"west": "All", "east": "None"})
-    found = card(documents, history(parts(counted("west", 1.0), idle)))
-    assert problems(found)["LabelsMissing"].sentence.startswith(
+    model_card = card(documents, history(parts(counted("west", 1.0), idle)))
+    assert problems(model_card)["LabelsMissing"].sentence.startswith(
         "The images of east have no labels, and nobody learns from them"
     )
-    assert found.silos[1].samples["unlabelled"] == 260
+    assert model_card.silos[1].samples["unlabelled"] == 260
     mixed = counted("east", train=10, labelled=10, unlabelled=250, selected=0)
     documents = study(tmp_path, FEDAVG, {"west": "All", "east": "Partial"})
     finding = problems(card(documents, history(parts(counted("west"), mixed))))["LabelsMissing"]
     assert finding.sentence.startswith("Images of east have no labels")
     semi = study(tmp_path, {"name": "FedAvgSemi"}, {"west": "All", "east": "None"})
     assert "LabelsMissing" not in problems(card(semi, history(weighed({"east": 200}))))
-    guessed = study(tmp_path, {"name": "MomentsHead"}, {"west": "All", "east": "None"})
-    assert card(guessed, history(parts(counted("west"), idle))).unlabelled == "Used"
+    pseudo_labelled = study(tmp_path, {"name": "MomentsHead"}, {"west": "All", "east": "None"})
+    assert card(pseudo_labelled, history(parts(counted("west"), idle))).unlabelled == "Used"
 
 
 def test_a_silo_that_missed_rounds_is_named_also_where_it_was_not_asked(tmp_path: Path) -> None:
     late = counted("east", 0.0, "Late")
     records = history(BOTH, parts(counted("west", 1.0), late), parts(counted("west", 1.0)), BOTH)
-    found = card(study(tmp_path, FEDAVG, TWO), records)
-    assert [silo.missed for silo in found.silos] == [0, 2]
-    assert problems(found)["RoundsMissed"].sentence == "Rounds were committed without a silo: east missed 2 of 4."
+    model_card = card(study(tmp_path, FEDAVG, TWO), records)
+    assert [silo.missed for silo in model_card.silos] == [0, 2]
+    assert problems(model_card)["RoundsMissed"].sentence == "Rounds were committed without a silo: east missed 2 of 4."
     drawn = card(study(tmp_path, FEDAVG, TWO, silosPerRound=1), records)
     assert [silo.missed for silo in drawn.silos] == [0, 1], "a silo that was not drawn missed nothing"
     taken_out = history(BOTH, parts(counted("west", 1.0), counted("east", 0.0, "Removed")), parts(counted("west", 1.0)))
@@ -251,31 +251,31 @@ def test_patients_that_were_not_compared_are_said_only_where_that_is_known(tmp_p
 
 
 def test_the_gain_over_each_site_alone_and_over_the_labels_alone(tmp_path: Path) -> None:
-    found = card(study(tmp_path, FEDAVG, TWO), history(BOTH)).model_copy(
+    model_card = card(study(tmp_path, FEDAVG, TWO), history(BOTH)).model_copy(
         update={
             "sites_alone": {"west": {"balanced_accuracy": 0.8375}, "east": {"balanced_accuracy": 0.9375}},
             "labels_alone": {"balanced_accuracy": 0.9275},
         }
     )
-    assert [str(finding) for finding in judge(found)] == [
+    assert [str(finding) for finding in judge(model_card)] == [
         "The federation reaches a balanced accuracy of 0.938 on 160 test images: 10.0 points above west alone (0.838), "
         "level with east alone (0.938) and 1.0 point above the labels alone (0.927)."
     ]
 
 
 def test_a_federation_below_the_labels_alone_or_a_site_alone_is_told_so(tmp_path: Path) -> None:
-    found = card(study(tmp_path, FEDAVG, TWO), history(BOTH))
-    below = problems(found.model_copy(update={"labels_alone": {"balanced_accuracy": 0.9695, "loss": 0.1}}))
+    model_card = card(study(tmp_path, FEDAVG, TWO), history(BOTH))
+    below = problems(model_card.model_copy(update={"labels_alone": {"balanced_accuracy": 0.9695, "loss": 0.1}}))
     assert below["BelowLabelsAlone"].sentence.startswith("The federation is 3.2 points below the labels alone")
     below = problems(
-        found.model_copy(update={"sites_alone": {"west": {"balanced_accuracy": 0.97}, "east": {"loss": 1.0}}})
+        model_card.model_copy(update={"sites_alone": {"west": {"balanced_accuracy": 0.97}, "east": {"loss": 1.0}}})
     )
     assert below["BelowSiteAlone"].sentence == "The federation is below what west reaches alone."
 
 
 def test_a_model_that_only_the_silos_scored_is_told_so(tmp_path: Path) -> None:
-    found = card(study(tmp_path, FEDAVG, TWO), history(BOTH, validation=[0.75]), None)
-    assert judge(found)[0] == Finding(
+    model_card = card(study(tmp_path, FEDAVG, TWO), history(BOTH, validation=[0.75]), None)
+    assert judge(model_card)[0] == Finding(
         "NotScored",
         "The server scored no model, so nobody knows what the federation gained; on images that the silos keep from training "
         "it has a balanced accuracy of 0.750.",
@@ -284,14 +284,14 @@ def test_a_model_that_only_the_silos_scored_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_round_that_was_not_scored_has_no_validation_score(tmp_path: Path) -> None:
-    found = card(study(tmp_path, FEDAVG, TWO), history(BOTH, BOTH, validation=[0.75]), best=1)
-    assert (found.best.validation, found.final.validation) == ({"balanced_accuracy": 0.75, "loss": 1.0}, {})
-    assert problems(found) == {}
+    model_card = card(study(tmp_path, FEDAVG, TWO), history(BOTH, BOTH, validation=[0.75]), best=1)
+    assert (model_card.best.validation, model_card.final.validation) == ({"balanced_accuracy": 0.75, "loss": 1.0}, {})
+    assert problems(model_card) == {}
 
 
 def test_a_card_of_an_earlier_version_is_judged_by_what_it_has(tmp_path: Path) -> None:
-    found = card(study(tmp_path, FEDAVG, TWO), history(BOTH, BOTH))
-    values = found.model_dump(mode="json", by_alias=True)
+    model_card = card(study(tmp_path, FEDAVG, TWO), history(BOTH, BOTH))
+    values = model_card.model_dump(mode="json", by_alias=True)
     for name in ("unlabelled", "labelledShare", "scoredPatients", "sitesAlone"):
         del values[name]
     for model in ("final", "best"):
@@ -312,29 +312,31 @@ def replace_assessment(model: TrainedModel, scored: Assessment) -> TrainedModel:
     return model.model_copy(update={"assessment": scored})
 
 
-def replace_round(found: ModelCard, number: int, scored: Assessment) -> ModelCard:
-    best = found.best.model_copy(update={"round": number, "assessment": scored})
-    return found.model_copy(update={"best": best})
+def replace_round(model_card: ModelCard, number: int, scored: Assessment) -> ModelCard:
+    best = model_card.best.model_copy(update={"round": number, "assessment": scored})
+    return model_card.model_copy(update={"best": best})
 
 
 def test_the_card_begins_with_the_verdict_and_names_stay_text(tmp_path: Path) -> None:
     late = parts(counted("west", 1.0), counted("east", 0.0, "Late"))
-    found = card(study(tmp_path, FEDAVG, TWO), history(late))
-    lines = markdown(found).split("\n\n")
+    model_card = card(study(tmp_path, FEDAVG, TWO), history(late))
+    lines = markdown(model_card).split("\n\n")
     assert lines[1].startswith("**The federation reaches a balanced accuracy of 0.938 on 160 test images")
     assert (
         lines[2]
         == "- Rounds were committed without a silo: east missed 1 of 1. (`docs/reading-a-result.md#rounds-without-a-silo`)"
     )
-    hostile = found.model_copy(update={"silos": tuple(s.model_copy(update={"name": "<b>x</b>"}) for s in found.silos)})
+    hostile = model_card.model_copy(
+        update={"silos": tuple(s.model_copy(update={"name": "<b>x</b>"}) for s in model_card.silos)}
+    )
     assert "<b>" not in verdict(hostile)
 
 
 def test_many_silos_are_named_and_counted(tmp_path: Path) -> None:
     names = [f"site-{number}" for number in range(9)]
     late = tuple(counted(name, 0.0, "Late") for name in names)
-    found = card(study(tmp_path, FEDAVG, dict.fromkeys(names, "All")), history(late))
-    assert problems(found)["RoundsMissed"].sentence.endswith("site-4 missed 1 of 1 and 4 more.")
+    model_card = card(study(tmp_path, FEDAVG, dict.fromkeys(names, "All")), history(late))
+    assert problems(model_card)["RoundsMissed"].sentence.endswith("site-4 missed 1 of 1 and 4 more.")
 
 
 def test_every_page_that_a_sentence_names_is_there() -> None:

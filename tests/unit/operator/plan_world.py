@@ -74,8 +74,8 @@ def pod(name: str, component: str, silo_name: str = "", **status: Any) -> dict[s
     name_of_container = "agent" if component == "silo" else component
     containers = [{"name": name_of_container, "image": "example.org/anchorage-server:1"}]
     if silo_name and "containerStatuses" in status:
-        own = [{**each, "name": name_of_container} for each in status["containerStatuses"]]
-        status = {**status, "containerStatuses": own}
+        other_containers = [{**each, "name": name_of_container} for each in status["containerStatuses"]]
+        status = {**status, "containerStatuses": other_containers}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -227,9 +227,11 @@ def message_of(status: Json | None, kind: str) -> str:
 
 
 def stateful_set(planned: Plan, name: str) -> Json:
-    found = [each for each in planned.apply if each["kind"] == "StatefulSet" and each["metadata"]["name"] == name]
-    assert len(found) == 1, f"{name} is not among {[each['metadata']['name'] for each in planned.apply]}"
-    return found[0]
+    stateful_sets = [
+        each for each in planned.apply if each["kind"] == "StatefulSet" and each["metadata"]["name"] == name
+    ]
+    assert len(stateful_sets) == 1, f"{name} is not among {[each['metadata']['name'] for each in planned.apply]}"
+    return stateful_sets[0]
 
 
 def _bare(value: Any) -> Any:
@@ -241,9 +243,9 @@ def _bare(value: Any) -> Any:
 def _with_status(each: Json, status: Json | None) -> Json:
     if status is None:
         return each
-    own = {condition["type"] for condition in status["conditions"]}
+    types = {condition["type"] for condition in status["conditions"]}
     before = each.get("status", {}).get("conditions", ())
-    others = [item for item in before if item["type"] == "Approved" and "Approved" not in own]
+    others = [item for item in before if item["type"] == "Approved" and "Approved" not in types]
     return {**each, "status": {**deepcopy(dict(status)), "conditions": [*others, *status["conditions"]]}}
 
 

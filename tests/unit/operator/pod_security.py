@@ -19,23 +19,23 @@ def violations(template: Mapping[str, Any]) -> Iterator[str]:
     if pod.get("sysctls"):
         yield "sysctls"
     for container in [*spec.get("initContainers", ()), *spec["containers"]]:
-        own = container.get("securityContext", {})
+        security_context = container.get("securityContext", {})
         name = container["name"]
-        if own.get("privileged"):
+        if security_context.get("privileged"):
             yield f"{name}: privileged"
-        if own.get("allowPrivilegeEscalation") is not False:
+        if security_context.get("allowPrivilegeEscalation") is not False:
             yield f"{name}: allowPrivilegeEscalation"
-        if own.get("capabilities", {}).get("drop") != ["ALL"] or set(own["capabilities"].get("add", ())) - {
-            "NET_BIND_SERVICE"
-        }:
+        if security_context.get("capabilities", {}).get("drop") != ["ALL"] or set(
+            security_context["capabilities"].get("add", ())
+        ) - {"NET_BIND_SERVICE"}:
             yield f"{name}: capabilities"
-        if not own.get("runAsNonRoot", pod.get("runAsNonRoot")):
+        if not security_context.get("runAsNonRoot", pod.get("runAsNonRoot")):
             yield f"{name}: runAsNonRoot"
-        if own.get("runAsUser", pod.get("runAsUser")) == 0:
+        if security_context.get("runAsUser", pod.get("runAsUser")) == 0:
             yield f"{name}: runAsUser"
-        if own.get("seccompProfile", pod.get("seccompProfile", {})).get("type") not in PROFILES:
+        if security_context.get("seccompProfile", pod.get("seccompProfile", {})).get("type") not in PROFILES:
             yield f"{name}: seccompProfile"
-        if own.get("procMount", "Default") != "Default":
+        if security_context.get("procMount", "Default") != "Default":
             yield f"{name}: procMount"
         yield from (f"{name}: hostPort" for port in container.get("ports", ()) if port.get("hostPort"))
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):

@@ -47,7 +47,7 @@ def test_a_certificate_that_no_server_can_use_is_made_anew(settled):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "expected"),
     [
         ("ca.key", b"no such thing", "ca.key cannot be read"),
         ("ca.pem", b"no such thing", "ca.pem cannot be read"),
@@ -55,8 +55,8 @@ def test_a_certificate_that_no_server_can_use_is_made_anew(settled):
         ("ca.key", key_to_pem(make_key()), "ca.key is not the key of the certificate in ca.pem"),
     ],
 )
-def test_a_damaged_authority_is_told_and_nothing_is_taken_from_the_silos(training, name, value, said):
-    kept = training.names("statefulsets"), training.names("secrets")
+def test_a_damaged_authority_is_told_and_nothing_is_taken_from_the_silos(training, name, value, expected):
+    names_before = training.names("statefulsets"), training.names("secrets")
     training.store.patch("secrets", "study", "derm-authority", {"data": encode_data({name: value})})
     training.start()
     training.settle(3)
@@ -67,8 +67,8 @@ def test_a_damaged_authority_is_told_and_nothing_is_taken_from_the_silos(trainin
         for each in training.store.get("federations", "study", "derm")["status"]["conditions"]
         if each["type"] == "Ready"
     ]
-    assert said in ready["message"] and "restore it from its backup" in ready["message"]
-    assert (training.names("statefulsets"), training.names("secrets")) == kept
+    assert expected in ready["message"] and "restore it from its backup" in ready["message"]
+    assert (training.names("statefulsets"), training.names("secrets")) == names_before
     assert "restore" not in str(training.store.get("configmaps", "study", "derm-authority"))
 
 
@@ -93,8 +93,8 @@ def test_why_a_certificate_cannot_be_written_is_told(settled):
         with suppress(IncompleteError):
             settled.look()
     conditions = settled.store.get("federations", "study", "derm")["status"]["conditions"]
-    (found,) = [each["message"] for each in conditions if each["type"] == "CertificatesValid"]
-    assert found == "the certificates cannot be created: the quota of Secrets is used up"
+    (message,) = [each["message"] for each in conditions if each["type"] == "CertificatesValid"]
+    assert message == "the certificates cannot be created: the quota of Secrets is used up"
 
 
 def test_a_secret_of_somebody_else_is_told(world):

@@ -94,9 +94,9 @@ def test_a_used_token_is_refused_to_another_key_and_given_to_the_same(remote):
     thief, _ = remote.ask("far", "letter")
     remote.settle(4)
     assert remote.answer(thief)["code"] == "ANC-2002"
-    again, _ = remote.ask("far", "letter", key=key)
+    second, _ = remote.ask("far", "letter", key=key)
     remote.settle(4)
-    assert "certificate" in remote.answer(again)
+    assert "certificate" in remote.answer(second)
 
 
 def test_of_two_keys_at_once_one_is_signed_and_one_refused(remote):

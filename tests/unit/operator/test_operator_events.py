@@ -53,8 +53,8 @@ def test_a_repeated_event_is_counted_and_written_at_most_once_a_minute(api, post
     assert len(api.writes()) == 1
     clock.advance(20.0)
     poster.post(event)
-    (found,) = posted(api)
-    assert (found["count"], len(api.writes())) == (6, 2)
+    (event_posted,) = posted(api)
+    assert (event_posted["count"], len(api.writes())) == (6, 2)
 
 
 def test_another_message_is_another_event(api, poster):
@@ -69,7 +69,7 @@ def test_an_event_that_the_api_server_forgot_is_posted_again(api, poster, clock)
     api.store.delete("events", "ns", posted(api)[0]["metadata"]["name"])
     clock.advance(100.0)
     poster.post(event)
-    assert [found["count"] for found in posted(api)] == [1]
+    assert [event_posted["count"] for event_posted in posted(api)] == [1]
 
 
 def test_a_refused_event_is_tried_again(api, poster):

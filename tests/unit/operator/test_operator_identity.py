@@ -151,17 +151,17 @@ def test_a_signature_binds_the_token_to_the_key_first(identity, facts, api, auth
 
 def test_of_two_keys_that_race_for_a_token_one_is_signed(identity, facts, api, authority):
     invite(api)
-    seen = facts.invitation("ns", "a", "s", 60.0)
+    invitation = facts.invitation("ns", "a", "s", 60.0)
     first, second = a_request(), a_request()
-    assert identity.sign(DERM, first, seen)
+    assert identity.sign(DERM, first, invitation)
     with pytest.raises(InvitationChangedError):
-        identity.sign(DERM, second, seen)
+        identity.sign(DERM, second, invitation)
     assert facts.invitation("ns", "a", "s", 60.0).key == first.key
 
 
 def test_a_race_between_two_operators_is_decided_by_the_api_server(identity, facts, api, authority):
     invite(api)
-    seen = facts.invitation("ns", "a", "s", 60.0)
+    invitation = facts.invitation("ns", "a", "s", 60.0)
 
     def the_other_is_quicker(verb, kind, name):
         if verb == "patch":
@@ -170,7 +170,7 @@ def test_a_race_between_two_operators_is_decided_by_the_api_server(identity, fac
 
     api.refuse = the_other_is_quicker
     with pytest.raises(ApiError) as raised:
-        identity.sign(DERM, a_request(), seen)
+        identity.sign(DERM, a_request(), invitation)
     assert raised.value.status == 409
     assert facts.invitation("ns", "a", "s", 60.0).key == "e" * 64
 
@@ -270,8 +270,8 @@ def test_a_secret_of_somebody_else_is_neither_read_nor_written(api, identity, fa
     ):
         with suppress(ApiError):
             act()
-    found = api.store.get("secrets", "ns", name)
-    assert found["data"] == theirs["data"] and "ownerReferences" not in found["metadata"]
+    secret = api.store.get("secrets", "ns", name)
+    assert secret["data"] == theirs["data"] and "ownerReferences" not in secret["metadata"]
     with pytest.raises(ApiError, match=f"Secret {name} already exists and is of no federation"):
         {"derm-authority": facts.authority, "derm-server-tls": facts.server_certificate}.get(
             name, lambda *_: facts.invitation("ns", "a", "s", 0.0)

@@ -14,7 +14,7 @@ from anchorage_operator.secret_facts import decode_value
 from anchorage_operator.settings import AuthorityIssuer
 
 ISSUED = SETTINGS.model_copy(update={"authority_issuer": AuthorityIssuer(name="platform", kind="ClusterIssuer")})
-AGAIN = "`kubectl delete certificaterequest derm-authority` asks again"
+RETRY = "`kubectl delete certificaterequest derm-authority` asks again"
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_the_issuer_s_own_certificates_behind_it_are_not_trusted(world):
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("expected", "words"),
     [
         ({"Denied": ("True", "policy", "no CAs\nfor\tstudies")}, "no CAs for studies"),
         ({"InvalidRequest": ("True", "x", "isCA is not allowed")}, "isCA is not allowed"),
@@ -91,10 +91,10 @@ def test_the_issuer_s_own_certificates_behind_it_are_not_trusted(world):
     ],
     ids=["denied", "invalid", "failed"],
 )
-def test_a_refusal_is_told_and_can_be_asked_again(world, said, words):
-    answer(world, conditions(**said))
+def test_a_refusal_is_told_and_can_be_asked_again(world, expected, words):
+    answer(world, conditions(**expected))
     assert world.condition("federations", "derm", "Ready") == ("False", "AuthorityNotIssued")
-    assert certificates_valid(world)["message"].endswith(f"{words}; {AGAIN}")
+    assert certificates_valid(world)["message"].endswith(f"{words}; {RETRY}")
     world.store.delete("certificaterequests", "study", "derm-authority")
     world.settle()
     assert "status" not in request_of(world)
@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_not_taken(world):
         answer(world, status)
         assert world.condition("federations", "derm", "CertificatesValid") == ("False", "AuthorityNotIssued")
         assert "cannot be used" in certificates_valid(world)["message"]
-        assert certificates_valid(world)["message"].endswith(AGAIN)
+        assert certificates_valid(world)["message"].endswith(RETRY)
         assert list(authority(world)) == ["ca.key"]
 
 

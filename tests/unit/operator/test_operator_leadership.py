@@ -43,10 +43,10 @@ class Candidate(Leadership):
 
     def on_the_way_back(self, happens):
         """Let something happen between what the API server does and the arrival of its answer."""
-        whole = StoreApi._call
+        real_call = StoreApi._call
 
         def call(verb, *rest):
-            answer = whole(self.api, verb, *rest)
+            answer = real_call(self.api, verb, *rest)
             happens(verb)
             return answer
 
@@ -87,9 +87,13 @@ def test_the_first_one_leads_and_stays_the_leader(pair, store, clock):
     assert not first.leads()
     pass_time(clock, 600.0, first, second)
     assert (first.leads(), second.leads()) == (True, False)
-    said = lease(store)
-    assert said.pop("acquireTime") < said["renewTime"] == "2027-01-15T08:09:58.000000Z"
-    assert (said["holderIdentity"], said["leaseTransitions"], said["leaseDurationSeconds"]) == ("a_1", 0, LEASE_SECONDS)
+    lease_before = lease(store)
+    assert lease_before.pop("acquireTime") < lease_before["renewTime"] == "2027-01-15T08:09:58.000000Z"
+    assert (lease_before["holderIdentity"], lease_before["leaseTransitions"], lease_before["leaseDurationSeconds"]) == (
+        "a_1",
+        0,
+        LEASE_SECONDS,
+    )
 
 
 def test_a_dead_leader_is_followed_when_its_lease_ends_and_not_before(pair, store, clock):
@@ -164,8 +168,8 @@ def test_who_does_not_lead_releases_nothing(pair, store, clock):
 
 def test_a_container_that_is_started_again_in_its_pod_goes_on_at_once(pair, store, clock):
     pass_time(clock, 10.0, *pair)
-    again = Candidate(store, clock, "a_1")
-    assert again.turn() and lease(store)["leaseTransitions"] == 0
+    second = Candidate(store, clock, "a_1")
+    assert second.turn() and lease(store)["leaseTransitions"] == 0
 
 
 def test_two_that_write_at_once_do_not_both_lead(pair, store, clock):

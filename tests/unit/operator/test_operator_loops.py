@@ -84,13 +84,13 @@ def test_whatever_one_federation_raises_is_counted_told_and_tried_again_while_ot
     """Four such looks ended all workers, and the liveness probe then restarted the operator for ever."""
     filled.federation("other", "other")
     filled.resync(1.0)
-    looks, whole = [], filled.operator._reconciler.observe
+    looks, real_observe = [], filled.operator._reconciler.observe
 
     def observe(key):
         if key.namespace == "study":
             looks.append(filled.clock.now)
             raise OddError("no subject alternative names")
-        return whole(key)
+        return real_observe(key)
 
     monkeypatch.setattr(filled.operator._reconciler, "observe", observe)
     filled.work(300.0)
@@ -104,7 +104,7 @@ def test_whatever_one_federation_raises_is_counted_told_and_tried_again_while_ot
     counted = f'anchorage_operator_defects_total{{where="reconcile"}} {len(looks)}.0'
     assert counted in filled.metrics.exposition().decode()
 
-    monkeypatch.setattr(filled.operator._reconciler, "observe", whole)
+    monkeypatch.setattr(filled.operator._reconciler, "observe", real_observe)
     filled.work(60.0)
     conditions = filled.api.get("Federation", "study", "derm")["status"]["conditions"]
     assert filled.built() and "ReconcileFailed" not in [each["reason"] for each in conditions]

@@ -41,9 +41,9 @@ def message(world, kind="Ready"):
     return next(each["message"] for each in status(world)["conditions"] if each["type"] == kind)
 
 
-@pytest.mark.parametrize(("found", "words"), [(0, "the volume is empty"), (7, "the volume has round 7 only")])
-def test_a_volume_that_lacks_committed_rounds_stops_training_and_says_so(world, found, words):
-    committed(world, found)
+@pytest.mark.parametrize(("lost", "words"), [(0, "the volume is empty"), (7, "the volume has round 7 only")])
+def test_a_volume_that_lacks_committed_rounds_stops_training_and_says_so(world, lost, words):
+    committed(world, lost)
     world.server.members_known = ()  # as on an empty volume
     world.settle(4)
     for kind in ("ServerAvailable", "QuorumMet", "Ready"):

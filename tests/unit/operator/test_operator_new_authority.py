@@ -54,8 +54,8 @@ def shown(world) -> x509.Certificate:
 
 def message(world):
     conditions = world.store.get("federations", "study", "derm")["status"]["conditions"]
-    (found,) = [each for each in conditions if each["type"] == "CertificatesValid"]
-    return found["status"], found["message"]
+    (condition,) = [each for each in conditions if each["type"] == "CertificatesValid"]
+    return condition["status"], condition["message"]
 
 
 def renew(world, silo, key=None):
@@ -79,10 +79,10 @@ def test_both_are_trusted_and_the_former_one_signs_for_the_server(world):
     assert former == old and new != old
     assert issuer_of(shown(world), [old]) == old
     tls = world.store.get("secrets", "study", "derm-server-tls")
-    taken = accepted_authorities(
+    authorities = accepted_authorities(
         [old], decode_value(tls, "ca.pem"), decode_value(tls, ENDORSEMENTS), "derm", world.clock.now
     )
-    assert certificates_of(taken, "taken") == [new, former], "a silo that knows the former one takes both"
+    assert certificates_of(authorities, "taken") == [new, former], "a silo that knows the former one takes both"
     ordinary = world.store.get("configmaps", "study", "derm-authority")["data"]["ca.pem"]
     assert ordinary.encode() == decode_value(authority(world), "ca.pem")
     assert message(world) == ("True", NOBODY)
@@ -165,7 +165,7 @@ def test_the_former_one_goes_when_the_server_shows_a_certificate_of_the_new_one(
 
 
 def test_it_can_be_done_again_and_after_a_restart_of_the_operator(world):
-    seen = []
+    bundles = []
     for _ in range(2):
         annotate(world, "yes")
         world.settle(6)
@@ -176,8 +176,8 @@ def test_it_can_be_done_again_and_after_a_restart_of_the_operator(world):
         world.start()
         world.clock.advance(SHOWN_SECONDS)
         world.settle(6)
-        seen += trusted(world)
-    assert len(set(seen)) == 2
+        bundles += trusted(world)
+    assert len(set(bundles)) == 2
     assert world.store.get("statefulsets", "study", "a-silo") is not None
     assert {member.name for member in world.server.members_known} == {"a", "far"}
 

@@ -91,10 +91,10 @@ REMOTE: dict[str, tuple[dict[str, Any], tuple[str, str], tuple[str, str]]] = {
 def test_a_remote_silo_on_its_way_in(name: str) -> None:
     more, approved, enrolled = REMOTE[name]
     observed = world(silo("far"), report=said(), **more)
-    found = conditions_of(observed.silos["far"]["status"])
-    assert (found["Approved"], found["Enrolled"]) == (approved, enrolled)
-    assert "AgentAvailable" not in found
-    assert found["Ready"][0] == "False"
+    conditions = conditions_of(observed.silos["far"]["status"])
+    assert (conditions["Approved"], conditions["Enrolled"]) == (approved, enrolled)
+    assert "AgentAvailable" not in conditions
+    assert conditions["Ready"][0] == "False"
 
 
 @pytest.mark.parametrize(("status", "reason"), [("True", "ApprovedByUser"), ("False", "DeniedByUser")])
@@ -125,8 +125,18 @@ def test_a_silo_tells_what_the_server_says_of_it() -> None:
     invitation = Invitation("h", NOW - DAY, "a" * 64, not_after=NOW + YEAR)
     report = said(silos=(far,), connected_silos=1)
     status: Json = world(silo("far"), report=report, invitations={"far": invitation}).silos["far"]["status"]
-    told = ("role", "state", "progress", "rate", "secondsLeft", "samples", "weight", "epsilon", "lastSeenTime")
-    assert {key: status[key] for key in told} == {
+    observed_fields = (
+        "role",
+        "state",
+        "progress",
+        "rate",
+        "secondsLeft",
+        "samples",
+        "weight",
+        "epsilon",
+        "lastSeenTime",
+    )
+    assert {key: status[key] for key in observed_fields} == {
         "role": "Remote",
         "state": "Training",
         "progress": 40,

@@ -34,8 +34,8 @@ def asked(**server: Any) -> tuple[Observed, FederationSpec]:
 def test_the_server_s_certificate_is_renewed_after_two_thirds_of_its_life(age: float, renewed: bool) -> None:
     observed = world(managed("a"))
     now = NOW + age * YEAR
-    found = list(effects_of(plan(observed, SETTINGS, now), MakeServerCertificate))
-    assert bool(found) is renewed
+    effects = list(effects_of(plan(observed, SETTINGS, now), MakeServerCertificate))
+    assert bool(effects) is renewed
 
 
 def test_it_is_looked_at_again_in_time() -> None:

@@ -118,19 +118,19 @@ PODS: dict[str, tuple[Json | None, str, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("annotation", "said"),
+    ("annotation", "expected"),
     [
         ("LimitRanger plugin set: memory limit for container server", "512Mi, set by a LimitRange of the namespace"),
         ("LimitRanger plugin set: cpu limit for container server; memory limit for container istio", "512Mi)"),
         ("", "512Mi)"),
     ],
 )
-def test_a_memory_limit_says_where_it_comes_from(annotation: str, said: str) -> None:
+def test_a_memory_limit_says_where_it_comes_from(annotation: str, expected: str) -> None:
     ended = crashed(code=137, reason="OOMKilled")
     ended["containerStatuses"][0]["resources"] = {"limits": {"memory": "512Mi"}}
     died = pod("derm-server-0", "server", **ended)
     died["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": annotation}
-    assert f"exceeded its memory limit ({said}" in diagnose(died, "server", {}, NOW).message
+    assert f"exceeded its memory limit ({expected}" in diagnose(died, "server", {}, NOW).message
 
 
 def reason_of_line(expected: str) -> str:
@@ -150,13 +150,13 @@ def status_of(observed: Observed, now: float = NOW) -> Json:
 def test_what_is_wrong_with_the_server_s_pod(name: str) -> None:
     status, reason, message = PODS[name]
     pods = () if status is None else (pod("derm-server-0", "server", **status),)
-    found = status_of(world(managed("a"), pods=pods))
-    assert conditions_of(found)["ServerAvailable"] == ("False", reason_of_line(reason))
-    assert message in message_of(found, "ServerAvailable")
-    assert conditions_of(found)["Ready"] == ("False", reason_of_line(reason))
+    federation_status = status_of(world(managed("a"), pods=pods))
+    assert conditions_of(federation_status)["ServerAvailable"] == ("False", reason_of_line(reason))
+    assert message in message_of(federation_status, "ServerAvailable")
+    assert conditions_of(federation_status)["Ready"] == ("False", reason_of_line(reason))
     fatal = reason in ("DataMissing", "CrashLoop", "OutOfMemory")
-    assert conditions_of(found)["Failed"][0] == ("True" if fatal else "False")
-    assert conditions_of(found)["Succeeded"][0] == ("False" if fatal else "Unknown")
+    assert conditions_of(federation_status)["Failed"][0] == ("True" if fatal else "False")
+    assert conditions_of(federation_status)["Succeeded"][0] == ("False" if fatal else "Unknown")
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -164,19 +164,19 @@ def test_what_is_wrong_with_an_agent_s_pod(name: str) -> None:
     status, reason, message = PODS[name]
     pods = () if status is None else (pod("a-silo-0", "silo", "a", **status),)
     observed = world(managed("a"), pods=pods, report=said(others=("a",)))
-    found: Json = observed.silos["a"]["status"]
-    assert conditions_of(found)["AgentAvailable"] == ("False", reason_of_line(reason))
-    assert message in message_of(found, "AgentAvailable")
-    assert conditions_of(found)["Ready"] == ("False", reason_of_line(reason))
+    silo_status: Json = observed.silos["a"]["status"]
+    assert conditions_of(silo_status)["AgentAvailable"] == ("False", reason_of_line(reason))
+    assert message in message_of(silo_status, "AgentAvailable")
+    assert conditions_of(silo_status)["Ready"] == ("False", reason_of_line(reason))
 
 
 def test_a_missing_silo_s_reason_is_told_with_the_quorum() -> None:
     pods = [pod("derm-server-0", "server", **running()), pod("a-silo-0", "silo", "a", **running())]
     pods.append(pod("b-silo-0", "silo", "b", **unscheduled(NO_GPU)))
-    found = status_of(world(managed("a"), managed("b"), silo("far"), pods=pods, report=said("a", others=("b",))))
-    assert conditions_of(found)["QuorumMet"] == ("False", "WaitingForSilos")
-    assert message_of(found, "QuorumMet") == "1 of 2 required silos are connected; missing: b (Unschedulable), far"
-    assert conditions_of(found)["Ready"] == ("False", "WaitingForSilos")
+    status = status_of(world(managed("a"), managed("b"), silo("far"), pods=pods, report=said("a", others=("b",))))
+    assert conditions_of(status)["QuorumMet"] == ("False", "WaitingForSilos")
+    assert message_of(status, "QuorumMet") == "1 of 2 required silos are connected; missing: b (Unschedulable), far"
+    assert conditions_of(status)["Ready"] == ("False", "WaitingForSilos")
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_a_pod_that_waits_for_its_quota_is_queued(gate: str, message: str) -> No
         template = observed.children["StatefulSet", name]["spec"]["template"]
         assert template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     gated["metadata"]["labels"] |= template["metadata"]["labels"] | {"app.kubernetes.io/component": "server"}
-    found = status_of(replace(observed, pods=(gated,)))
-    assert conditions_of(found)["ServerAvailable"] == conditions_of(found)["Ready"] == ("False", "Queued")
-    assert message in message_of(found, "Ready")
+    status = status_of(replace(observed, pods=(gated,)))
+    assert conditions_of(status)["ServerAvailable"] == conditions_of(status)["Ready"] == ("False", "Queued")
+    assert message in message_of(status, "Ready")
 
 
 def test_a_server_that_only_shows_results_needs_no_quota() -> None:
@@ -217,15 +217,15 @@ def test_a_claim_that_is_not_there_is_named_before_the_scheduler_speaks() -> Non
 
 def test_a_server_that_answers_is_available_whatever_its_probes_say() -> None:
     pods = (pod("derm-server-0", "server", **running(ready=False)),)
-    found = status_of(world(managed("a"), managed("b"), pods=pods, report=said("a", "b", round=1)))
-    assert conditions_of(found)["Ready"] == ("True", "Training")
+    status = status_of(world(managed("a"), managed("b"), pods=pods, report=said("a", "b", round=1)))
+    assert conditions_of(status)["Ready"] == ("True", "Training")
 
 
 def test_what_a_server_says_of_its_start_is_shown_while_it_trains() -> None:
     ready = condition("Ready", "True", "Listening", "the run went back a round: round 2 is played again")
-    found = status_of(world(managed("a"), managed("b"), report=said("a", "b", round=1, conditions=(ready,))))
-    assert conditions_of(found)["Ready"] == ("True", "Training")
-    assert message_of(found, "Ready") == ready.message
+    status = status_of(world(managed("a"), managed("b"), report=said("a", "b", round=1, conditions=(ready,))))
+    assert conditions_of(status)["Ready"] == ("True", "Training")
+    assert message_of(status, "Ready") == ready.message
 
 
 def test_an_operator_that_has_just_started_believes_what_was_written() -> None:
@@ -237,9 +237,9 @@ def test_an_operator_that_has_just_started_believes_what_was_written() -> None:
 def test_a_silent_server_shows_after_a_moment(seconds: float, expected: tuple[str, str]) -> None:
     observed = world(managed("a"), managed("b"), report=said("a", "b", round=4))
     silent = replace(observed, report=Unreachable("Timeout", "no answer in 5 s", NOW - seconds))
-    found = status_of(silent)
-    assert conditions_of(found)["ServerAvailable"] == expected
-    assert (found["round"], found["connectedSilos"]) == (4, 2), "what was known last stays"
+    status = status_of(silent)
+    assert conditions_of(status)["ServerAvailable"] == expected
+    assert (status["round"], status["connectedSilos"]) == (4, 2), "what was known last stays"
     silos = settled(silent)[0].silos
     assert conditions_of(silos["a"]["status"])["Connected"][0] == ("Unknown" if seconds > 10 else "True")
 
@@ -253,26 +253,26 @@ def test_a_crash_that_is_mended_is_no_failure_any_more() -> None:
 def test_a_lost_quorum_is_waited_out() -> None:
     line = "ANC-3001 QuorumLost: 1 of 2 silos answered"
     status = crashed(line, code=5)
-    found = status_of(world(managed("a"), managed("b"), pods=(pod("derm-server-0", "server", **status),)))
-    assert conditions_of(found)["QuorumMet"] == ("False", "QuorumLost")
-    assert "missing: a" in message_of(found, "QuorumMet")
-    assert conditions_of(found)["Failed"][0] == "False", "the server comes back and waits for silos"
+    federation_status = status_of(world(managed("a"), managed("b"), pods=(pod("derm-server-0", "server", **status),)))
+    assert conditions_of(federation_status)["QuorumMet"] == ("False", "QuorumLost")
+    assert "missing: a" in message_of(federation_status, "QuorumMet")
+    assert conditions_of(federation_status)["Failed"][0] == "False", "the server comes back and waits for silos"
 
 
 def test_a_quorum_that_was_there_is_lost_with_names() -> None:
     observed = world(managed("a"), managed("b"), report=said("a", "b", round=3))
-    found = status_of(replace(observed, report=said("a", others=("b",), round=3)))
-    assert conditions_of(found)["QuorumMet"] == ("False", "QuorumLost")
-    assert "missing: b" in message_of(found, "QuorumMet")
+    status = status_of(replace(observed, report=said("a", others=("b",), round=3)))
+    assert conditions_of(status)["QuorumMet"] == ("False", "QuorumLost")
+    assert "missing: b" in message_of(status, "QuorumMet")
 
 
 def test_success() -> None:
     observed = settled(replace(world(managed("a"), managed("b")), report=succeeded()))[0]
-    found = status_of(observed)
-    assert conditions_of(found)["Succeeded"] == ("True", "AllRoundsCommitted")
-    assert conditions_of(found)["Ready"] == ("True", "Succeeded")
-    assert conditions_of(found)["Failed"][0] == "False"
-    assert found["metric"] == "accuracy 0.969"
+    status = status_of(observed)
+    assert conditions_of(status)["Succeeded"] == ("True", "AllRoundsCommitted")
+    assert conditions_of(status)["Ready"] == ("True", "Succeeded")
+    assert conditions_of(status)["Failed"][0] == "False"
+    assert status["metric"] == "accuracy 0.969"
     assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "Succeeded")
     away = replace(observed, report=None, pods=())
     assert conditions_of(status_of(away))["Succeeded"] == ("True", "AllRoundsCommitted"), (
@@ -287,11 +287,11 @@ def storing() -> FederationStatus:
 
 def test_success_needs_stored_results() -> None:
     observed = settled(replace(world(managed("a"), managed("b")), report=storing()))[0]
-    found = status_of(observed)
-    assert conditions_of(found)["Succeeded"] == ("Unknown", "StoringResults")
-    assert conditions_of(found)["Ready"] == ("True", "StoringResults")
-    assert conditions_of(found)["Failed"] == ("False", "StoringResults")
-    assert conditions_of(found)["QuorumMet"] == ("True", "Succeeded"), "silos that leave at the end are not missed"
+    status = status_of(observed)
+    assert conditions_of(status)["Succeeded"] == ("Unknown", "StoringResults")
+    assert conditions_of(status)["Ready"] == ("True", "StoringResults")
+    assert conditions_of(status)["Failed"] == ("False", "StoringResults")
+    assert conditions_of(status)["QuorumMet"] == ("True", "Succeeded"), "silos that leave at the end are not missed"
     assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "Succeeded")
     away = settled(replace(observed, report=None))[0]
     assert conditions_of(status_of(away))["Succeeded"] == ("Unknown", "StoringResults")
@@ -303,16 +303,16 @@ def test_success_needs_stored_results() -> None:
 def test_results_that_cannot_be_stored_are_a_failure() -> None:
     observed = settled(replace(world(managed("a"), managed("b")), report=storing()))[0]
     server = pod("derm-server-0", "server", **crashed("ANC-3101 DiskFull: no space left", code=6))
-    found = status_of(replace(observed, report=None, pods=(server,)))
-    assert conditions_of(found)["Failed"] == ("True", "DiskFull")
-    assert conditions_of(found)["Succeeded"] == ("False", "DiskFull")
+    status = status_of(replace(observed, report=None, pods=(server,)))
+    assert conditions_of(status)["Failed"] == ("True", "DiskFull")
+    assert conditions_of(status)["Succeeded"] == ("False", "DiskFull")
 
 
 def test_the_server_s_own_failure_is_the_federation_s() -> None:
-    own = condition("Failed", "True", "WrongLayout", "ANC-3003 WrongLayout: ...")
-    found = status_of(world(managed("a"), managed("b"), report=said("a", "b", round=3, conditions=(own,))))
-    assert conditions_of(found)["Failed"] == ("True", "WrongLayout")
-    assert conditions_of(found)["Ready"] == ("False", "WrongLayout")
+    failed = condition("Failed", "True", "WrongLayout", "ANC-3003 WrongLayout: ...")
+    status = status_of(world(managed("a"), managed("b"), report=said("a", "b", round=3, conditions=(failed,))))
+    assert conditions_of(status)["Failed"] == ("True", "WrongLayout")
+    assert conditions_of(status)["Ready"] == ("False", "WrongLayout")
 
 
 def test_statuses_are_what_the_spec_says_they_are() -> None:
@@ -333,8 +333,8 @@ def test_every_reason_that_was_seen_is_documented() -> None:
     }
     for status, _, _ in PODS.values():
         pods = () if status is None else (pod("derm-server-0", "server", **status),)
-        found = status_of(world(managed("a"), pods=pods))
-        assert {reason for _, reason in conditions_of(found).values()} <= known
+        federation_status = status_of(world(managed("a"), pods=pods))
+        assert {reason for _, reason in conditions_of(federation_status).values()} <= known
 
 
 def test_last_transition_time_moves_only_with_the_status() -> None:
@@ -363,10 +363,12 @@ def beside(status: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
 def test_containers_beside_it_do_not_hide_what_is_wrong_with_the_server(name: str) -> None:
     status, reason, message = PODS[name]
     assert status is not None
-    found = status_of(world(managed("a"), pods=(pod("derm-server-0", "server", **beside(status, SIDECAR)),)))
-    assert conditions_of(found)["ServerAvailable"] == ("False", reason_of_line(reason))
-    assert message in message_of(found, "ServerAvailable")
-    assert conditions_of(found)["Failed"][0] == ("False" if name in ("pull", "secret") else "True")
+    federation_status = status_of(
+        world(managed("a"), pods=(pod("derm-server-0", "server", **beside(status, SIDECAR)),))
+    )
+    assert conditions_of(federation_status)["ServerAvailable"] == ("False", reason_of_line(reason))
+    assert message in message_of(federation_status, "ServerAvailable")
+    assert conditions_of(federation_status)["Failed"][0] == ("False" if name in ("pull", "secret") else "True")
 
 
 COMPANY: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -400,10 +402,10 @@ COMPANY: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("name", COMPANY)
 def test_a_container_beside_the_server_is_named_and_is_no_failure_of_the_study(name: str) -> None:
     status, reason, message = COMPANY[name]
-    found = status_of(world(managed("a"), pods=(pod("derm-server-0", "server", **status),)))
-    assert conditions_of(found)["ServerAvailable"] == ("False", reason)
-    assert message in message_of(found, "ServerAvailable")
-    assert conditions_of(found)["Failed"][0] == "False"
+    federation_status = status_of(world(managed("a"), pods=(pod("derm-server-0", "server", **status),)))
+    assert conditions_of(federation_status)["ServerAvailable"] == ("False", reason)
+    assert message in message_of(federation_status, "ServerAvailable")
+    assert conditions_of(federation_status)["Failed"][0] == "False"
 
 
 QUOTA = 'pods "derm-server-0" is forbidden: exceeded quota: gpu, requested: requests.nvidia.com/gpu=1'
@@ -412,9 +414,9 @@ QUOTA = 'pods "derm-server-0" is forbidden: exceeded quota: gpu, requested: requ
 def test_a_pod_that_the_api_server_refuses_is_told_in_its_words() -> None:
     refused = {"derm-server": QUOTA, "a-silo": "violates PodSecurity"}
     observed = world(managed("a"), pods=(), refused_pods=refused)
-    found = status_of(observed)
-    assert conditions_of(found)["ServerAvailable"] == conditions_of(found)["Ready"] == ("False", "PodRefused")
-    assert message_of(found, "ServerAvailable") == QUOTA
+    status = status_of(observed)
+    assert conditions_of(status)["ServerAvailable"] == conditions_of(status)["Ready"] == ("False", "PodRefused")
+    assert message_of(status, "ServerAvailable") == QUOTA
     assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "PodRefused")
 
 
@@ -429,9 +431,9 @@ def test_a_volume_that_the_node_does_not_get_is_told_in_its_words() -> None:
     observed = world(
         managed("a"), pods=pods, volume_failures={"derm-server-0": MULTI_ATTACH, "a-silo-0": "MountVolume.SetUp"}
     )
-    found = status_of(observed)
-    assert conditions_of(found)["ServerAvailable"] == conditions_of(found)["Ready"] == ("False", "VolumeNotMounted")
-    assert message_of(found, "ServerAvailable") == MULTI_ATTACH
+    status = status_of(observed)
+    assert conditions_of(status)["ServerAvailable"] == conditions_of(status)["Ready"] == ("False", "VolumeNotMounted")
+    assert message_of(status, "ServerAvailable") == MULTI_ATTACH
     assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "VolumeNotMounted")
 
 
@@ -440,11 +442,11 @@ def test_a_node_that_is_lost_is_named_with_both_ways_on(seconds: int, reason: st
     gone = pod("derm-server-0", "server", **running(ready=False))
     gone["spec"]["nodeName"] = "worker-3"
     gone["metadata"]["deletionTimestamp"] = timestamp(NOW - seconds)
-    found = status_of(world(managed("a"), pods=(gone,)))
-    assert conditions_of(found)["ServerAvailable"] == ("False", reason)
+    status = status_of(world(managed("a"), pods=(gone,)))
+    assert conditions_of(status)["ServerAvailable"] == ("False", reason)
     if reason == "NodeLost":
-        told = message_of(found, "ServerAvailable")
-        assert "bring the node back" in told and "kubectl delete node worker-3" in told
+        message = message_of(status, "ServerAvailable")
+        assert "bring the node back" in message and "kubectl delete node worker-3" in message
 
 
 def test_the_end_is_quiet_while_the_pod_that_keeps_the_results_starts() -> None:
@@ -452,11 +454,11 @@ def test_the_end_is_quiet_while_the_pod_that_keeps_the_results_starts() -> None:
     between: list[dict[str, Any] | None] = [None, waiting("ContainerCreating"), running(ready=False)]
     for status in between:
         pods = () if status is None else (pod("derm-server-0", "server", **status),)
-        found = status_of(replace(over, report=None, pods=pods), NOW + 70)
-        assert conditions_of(found)["Ready"] == ("True", "Succeeded")
+        federation_status = status_of(replace(over, report=None, pods=pods), NOW + 70)
+        assert conditions_of(federation_status)["Ready"] == ("True", "Succeeded")
     broken = pod("derm-server-0", "server", **unscheduled(NO_GPU))
-    found = status_of(replace(over, report=None, pods=(broken,)), NOW + 70)
-    assert conditions_of(found)["Ready"] == ("False", "Unschedulable"), "nobody can read the results"
+    federation_status = status_of(replace(over, report=None, pods=(broken,)), NOW + 70)
+    assert conditions_of(federation_status)["Ready"] == ("False", "Unschedulable"), "nobody can read the results"
 
 
 def test_the_summary_of_a_finished_study_counts_who_trained() -> None:

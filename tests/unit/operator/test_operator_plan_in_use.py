@@ -33,8 +33,8 @@ LIMITS = {"resources": {"limits": {"cpu": "3"}}}
 
 def training(**spec: Any) -> Observed:
     """A study in its third round, of two managed silos that trained."""
-    seen = timestamp(NOW)
-    silos = tuple(SiloStatus(name=each, connected=True, samples=40, last_seen_time=seen) for each in "ab")
+    last_used = timestamp(NOW)
+    silos = tuple(SiloStatus(name=each, connected=True, samples=40, last_seen_time=last_used) for each in "ab")
     report = said("a", "b", round=3, silos=silos)
     return world(managed("a"), managed("b"), report=report, federation=federation(**spec))
 
@@ -57,8 +57,8 @@ def test_suspend_stops_everything_whatever_else_is_wrong(wrong: dict[str, Any]) 
     stopped = settled(edited(training(), suspend=True, **wrong))[0]
     assert set(replicas(stopped).values()) == {0}
     assert stopped.federation is not None
-    found = conditions_of(stopped.federation["status"])
-    assert (found["Accepted"][0], found["ServerAvailable"][1]) == ("False", "Suspended")
+    conditions = conditions_of(stopped.federation["status"])
+    assert (conditions["Accepted"][0], conditions["ServerAvailable"][1]) == ("False", "Suspended")
     back = settled(edited(stopped, suspend=False))[0]
     assert set(replicas(back).values()) == {1}
 

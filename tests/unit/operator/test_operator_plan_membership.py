@@ -176,11 +176,11 @@ def test_a_changed_member_is_told_at_once(change: str) -> None:
 def test_a_managed_silo_s_pod_always_has_a_token_it_can_use(invitation: Invitation | None, made: bool) -> None:
     observed = world(managed("a"), pods=())
     invitations = {} if invitation is None else {"a": invitation}
-    found = list(effects_of(plan(replace(observed, invitations=invitations), SETTINGS, NOW), MakeInvitation))
-    assert bool(found) is made
+    effects = list(effects_of(plan(replace(observed, invitations=invitations), SETTINGS, NOW), MakeInvitation))
+    assert bool(effects) is made
     if made:
-        assert found[0].expires == NOW + 7 * DAY
-        assert found[0].owner["kind"] == "Silo"
+        assert effects[0].expires == NOW + 7 * DAY
+        assert effects[0].owner["kind"] == "Silo"
 
 
 def test_an_agent_that_lost_its_volume_gets_another_token() -> None:

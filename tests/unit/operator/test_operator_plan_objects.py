@@ -119,7 +119,7 @@ def test_every_option_of_an_agent_reaches_its_configuration(tmp_path: Path) -> N
     observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a", **options)}))
     (tmp_path / "silo.yaml").write_text(observed.children["ConfigMap", "a-silo"]["data"]["silo.yaml"])
     agent = read_document(tmp_path / "silo.yaml", SiloConfig)
-    assert agent.stated() == options
+    assert agent.changed_options() == options
 
 
 def test_an_agent_of_the_release_before_reads_the_configuration_of_one_device() -> None:
@@ -196,9 +196,9 @@ def test_suspended_pods_end_and_come_back() -> None:
         assert stateful_set(plans[0], name)["spec"]["replicas"] == 0
     gone = settled(replace(suspended, pods=(), report=None))[0]
     assert gone.federation is not None
-    found = conditions_of(gone.federation["status"])
-    assert found["Ready"] == ("False", "Suspended")
-    assert found["ServerAvailable"] == ("False", "Suspended")
+    conditions = conditions_of(gone.federation["status"])
+    assert conditions["Ready"] == ("False", "Suspended")
+    assert conditions["ServerAvailable"] == ("False", "Suspended")
     assert gone.federation["status"]["round"] == 3
     assert gone.federation["status"]["connectedSilos"] == 0
     back = plan(edited(gone, suspend=False), SETTINGS, NOW)
@@ -258,13 +258,13 @@ def test_the_server_is_replaced_once_after_success() -> None:
 def test_more_rounds_after_success_start_training_again() -> None:
     observed = settled(replace(world(managed("a")), report=succeeded()))[0]
     shrunk = settled(observed, NOW + 61)[0]
-    again, plans = settled(edited(shrunk, rounds=30), NOW + 70)
+    resettled, plans = settled(edited(shrunk, rounds=30), NOW + 70)
     assert stateful_set(plans[0], "a-silo")["spec"]["replicas"] == 1
     assert "512Mi" in str(
         stateful_set(plans[0], "derm-server")["spec"]["template"]["spec"]["containers"][0]["resources"]
     )
-    assert again.federation is not None
-    assert conditions_of(again.federation["status"])["Succeeded"][0] == "Unknown"
+    assert resettled.federation is not None
+    assert conditions_of(resettled.federation["status"])["Succeeded"][0] == "Unknown"
 
 
 def test_a_deadline_stops_everything_until_the_spec_changes() -> None:
@@ -275,9 +275,9 @@ def test_a_deadline_stops_everything_until_the_spec_changes() -> None:
     assert failed.federation is not None
     assert conditions_of(failed.federation["status"])["Failed"] == ("True", "DeadlineExceeded")
     assert failed.children["StatefulSet", "a-silo"]["spec"]["replicas"] == 0
-    kept = failed.children["StatefulSet", "derm-server"]["spec"]
-    container = kept["template"]["spec"]["containers"][0]
-    assert (kept["replicas"], container["command"][-1]) == (1, "anchorage_server.results")
+    failed_spec = failed.children["StatefulSet", "derm-server"]["spec"]
+    container = failed_spec["template"]["spec"]["containers"][0]
+    assert (failed_spec["replicas"], container["command"][-1]) == (1, "anchorage_server.results")
     assert "512Mi" not in str(container["resources"])
     still = settled(replace(failed, pods=(), report=None), NOW + 500)[0]
     assert still.federation is not None
@@ -291,8 +291,11 @@ def test_a_deadline_stops_everything_until_the_spec_changes() -> None:
     assert content.federation is not None
     assert conditions_of(content.federation["status"])["Succeeded"][0] == "True"
     raised = settled(edited(still, activeDeadlineSeconds=10_000), NOW + 600)[0]
-    again = raised.children["StatefulSet", "derm-server"]["spec"]
-    assert (again["replicas"], again["template"]["spec"]["containers"][0]["command"][-1]) == (1, "anchorage_server")
+    server_spec = raised.children["StatefulSet", "derm-server"]["spec"]
+    assert (server_spec["replicas"], server_spec["template"]["spec"]["containers"][0]["command"][-1]) == (
+        1,
+        "anchorage_server",
+    )
     assert raised.federation is not None
     assert conditions_of(raised.federation["status"])["Failed"][0] == "False"
 
@@ -342,20 +345,20 @@ def test_an_agent_of_an_authority_that_is_no_more_starts_anew() -> None:
     replaced = replace(observed, authority=replace(AUTHORITY, certificate="another"))
     planned = plan(replaced, SETTINGS, NOW)
     assert {(r.kind, r.name) for r in planned.delete} == {("StatefulSet", "a-silo"), ("Secret", "a-enrolment")}
-    again = settled(replaced)[0]
-    assert ("StatefulSet", "a-silo") in again.children
-    assert again.invitations["a"].key == ""
+    resettled = settled(replaced)[0]
+    assert ("StatefulSet", "a-silo") in resettled.children
+    assert resettled.invitations["a"].key == ""
 
 
 def test_the_authority_goes_with_the_federation_only_if_asked() -> None:
     observed = world(managed("a"))
     planned = plan(edited(observed, deletionPolicy="Delete"), SETTINGS, NOW)
-    (own,) = effects_of(planned, OwnAuthority)
-    assert own.owner["name"] == "derm"
+    (own_effect,) = effects_of(planned, OwnAuthority)
+    assert own_effect.owner["name"] == "derm"
     policy = stateful_set(planned, "derm-server")["spec"]["persistentVolumeClaimRetentionPolicy"]
     assert policy == {"whenDeleted": "Delete", "whenScaled": "Retain"}
-    kept = plan(Observed("study", "derm", federation()), SETTINGS, NOW)
-    assert [effect.owner for effect in effects_of(kept, MakeAuthority)] == [None]
+    first_plan = plan(Observed("study", "derm", federation()), SETTINGS, NOW)
+    assert [effect.owner for effect in effects_of(first_plan, MakeAuthority)] == [None]
 
 
 def test_a_service_for_hospitals_comes_and_goes() -> None:
@@ -405,8 +408,8 @@ def test_mlflow_s_credentials_come_from_a_secret_and_reach_the_server_alone() ->
             "pod_overrides": PodOverrideLimits(fields=("env",)),
         }
     )
-    own = {"pod": {"env": [{"name": "MLFLOW_TRACKING_TOKEN", "value": "plain"}]}}
-    observed, _ = settled(world(managed("a"), federation=federation(server=own), pods=()), settings=settings)
+    overrides = {"pod": {"env": [{"name": "MLFLOW_TRACKING_TOKEN", "value": "plain"}]}}
+    observed, _ = settled(world(managed("a"), federation=federation(server=overrides), pods=()), settings=settings)
     server, agent = (observed.children["StatefulSet", name] for name in ("derm-server", "a-silo"))
     env = {each["name"]: each for each in server["spec"]["template"]["spec"]["containers"][0]["env"]}
     for key in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):

@@ -161,9 +161,9 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(observed: Observed, re
     at_rest, plans = settled(observed)
     for planned in plans:
         well_formed(observed, planned)
-    again, plans = settled(replace(at_rest, report=report), NOW + later)
+    resettled, plans = settled(replace(at_rest, report=report), NOW + later)
     for planned in plans:
-        well_formed(again, planned)
+        well_formed(resettled, planned)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])

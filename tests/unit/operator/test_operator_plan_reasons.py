@@ -46,5 +46,5 @@ def test_every_reason_is_used() -> None:
     ],
 )
 def test_the_failure_in_a_termination_message(text: str, reason: str | None) -> None:
-    found = failure_in(text)
-    assert (found[0] if found else None) == reason
+    failure = failure_in(text)
+    assert (failure[0] if failure else None) == reason

@@ -13,13 +13,13 @@ from anchorage_operator.plan import plan
 
 def status(observed: Observed) -> Json:
     assert observed.federation is not None
-    found: Json = observed.federation["status"]
-    return found
+    status_before: Json = observed.federation["status"]
+    return status_before
 
 
-def training(progress: int = 0, seen: float = NOW, **more: Any) -> SiloStatus:
+def training(progress: int = 0, last_seen: float = NOW, **more: Any) -> SiloStatus:
     values = {"name": "a", "connected": True, "state": "Training", "task": "Train", "progress": progress}
-    return SiloStatus.model_validate(values | {"last_seen_time": timestamp(seen)} | more)
+    return SiloStatus.model_validate(values | {"last_seen_time": timestamp(last_seen)} | more)
 
 
 def reporting(*silos: SiloStatus, **more: Any) -> Any:
@@ -40,16 +40,16 @@ def test_the_server_s_report_is_carried_over() -> None:
         bytes_down=6,
         metric="balanced_accuracy 0.500",
     )
-    found = status(world(managed("a"), silo("far"), report=report))
-    assert (found["round"], found["rounds"], found["progressPercentage"]) == (2, 20, 10)
-    assert (found["metric"], found["silosSummary"]) == ("balanced_accuracy 0.500", "1/1")
-    assert found["lastCheckpoint"]["round"] == 2
-    assert found["tracking"]["runId"] == "7"
-    assert found["model"]["digest"] == "xxh3:2"
-    assert (found["bytesUp"], found["bytesDown"]) == (5, 6)
-    assert found["certificates"].keys() == {"serverNotAfter", "authorityNotAfter"}
-    assert found["observedGeneration"] == 1
-    assert found["silos"][0]["progress"] == 40
+    silo_status = status(world(managed("a"), silo("far"), report=report))
+    assert (silo_status["round"], silo_status["rounds"], silo_status["progressPercentage"]) == (2, 20, 10)
+    assert (silo_status["metric"], silo_status["silosSummary"]) == ("balanced_accuracy 0.500", "1/1")
+    assert silo_status["lastCheckpoint"]["round"] == 2
+    assert silo_status["tracking"]["runId"] == "7"
+    assert silo_status["model"]["digest"] == "xxh3:2"
+    assert (silo_status["bytesUp"], silo_status["bytesDown"]) == (5, 6)
+    assert silo_status["certificates"].keys() == {"serverNotAfter", "authorityNotAfter"}
+    assert silo_status["observedGeneration"] == 1
+    assert silo_status["silos"][0]["progress"] == 40
 
 
 def test_a_silo_s_object_has_every_field_that_the_server_reports_of_it() -> None:
@@ -65,8 +65,8 @@ def test_a_silo_s_object_has_every_field_that_the_server_reports_of_it() -> None
 
 def test_a_thousand_silos_at_most() -> None:
     silos = tuple(SiloStatus(name=f"s{number}") for number in range(1200))
-    found = status(world(managed("a"), report=said(silos=silos)))
-    assert len(found["silos"]) == 1000
+    silo_status = status(world(managed("a"), report=said(silos=silos)))
+    assert len(silo_status["silos"]) == 1000
 
 
 def test_progress_is_written_once_per_poll() -> None:
@@ -94,8 +94,8 @@ def test_what_is_not_progress_is_written_at_once() -> None:
 
 def test_a_silo_that_is_only_heard_of_is_no_news() -> None:
     observed = world(managed("a"), report=reporting(training(10)))
-    heard = replace(observed, report=reporting(training(10, NOW + 50), last_updated_time=timestamp(NOW + 50)))
-    assert plan(heard, SETTINGS, NOW + 50).idle
+    reporting_world = replace(observed, report=reporting(training(10, NOW + 50), last_updated_time=timestamp(NOW + 50)))
+    assert plan(reporting_world, SETTINGS, NOW + 50).idle
     long_after = replace(observed, report=reporting(training(10, NOW + 61)))
     assert plan(long_after, SETTINGS, NOW + 61).silo_statuses.keys() == {"a"}
 
@@ -121,11 +121,11 @@ def test_what_the_api_server_fills_in_is_no_difference() -> None:
 def test_without_a_server_nobody_is_connected() -> None:
     observed = world(managed("a"), report=reporting(training(10)))
     gone = settled(replace(observed, pods=(), report=None))[0]
-    found = status(gone)
-    assert (found["connectedSilos"], found["silosSummary"], found["step"]) == (0, "0/1", "")
-    (silo,) = found["silos"]
+    silo_status = status(gone)
+    assert (silo_status["connectedSilos"], silo_status["silosSummary"], silo_status["step"]) == (0, "0/1", "")
+    (silo,) = silo_status["silos"]
     assert (silo["connected"], silo["state"], silo["task"], silo["progress"]) == (False, "Waiting", "", 0)
-    assert found["round"] == 2
+    assert silo_status["round"] == 2
     assert not {"state", "task", "progress"} & gone.silos["a"]["status"].keys()
 
 

@@ -57,8 +57,8 @@ WITHIN = {
 
 def template(observed: Observed, name: str) -> dict[str, Any]:
     """Return what a StatefulSet's pods are made of."""
-    found: dict[str, Any] = observed.children["StatefulSet", name]["spec"]["template"]
-    return found
+    template: dict[str, Any] = observed.children["StatefulSet", name]["spec"]["template"]
+    return template
 
 
 def federation_status(observed: Observed) -> dict[str, Any]:
@@ -79,12 +79,12 @@ def test_what_the_platform_does_not_list_is_refused_by_name(pod: dict[str, Any],
     assert "podOverrides." in message, "it says what to do"
     assert not new.children, "nothing is made"
     silos = {"a": managed("a", pod=pod), "b": managed("b")}
-    beside = settled(Observed("study", "derm", federation(), silos))[0]
-    status = beside.silos["a"]["status"]
+    other_world = settled(Observed("study", "derm", federation(), silos))[0]
+    status = other_world.silos["a"]["status"]
     assert conditions_of(status)["Accepted"] == ("False", "PodOverrideRefused")
     assert f"spec.managed.pod.{field}: " in message_of(status, "Accepted")
-    assert ("StatefulSet", "a-silo") not in beside.children
-    assert conditions_of(federation_status(beside))["Accepted"][0] == "True", "the others' federation goes on"
+    assert ("StatefulSet", "a-silo") not in other_world.children
+    assert conditions_of(federation_status(other_world))["Accepted"][0] == "True", "the others' federation goes on"
 
 
 def test_what_it_lists_by_default_reaches_pods() -> None:

@@ -119,9 +119,9 @@ def test_an_error_of_the_operator_s_own_is_told_and_raised_again(poller, cache, 
         with pytest.raises(OSError, match="no certificate"):
             poller.poll(DERM)
         clock.advance(5.0)
-    told = poller.latest(DERM, cache.pods(DERM)).report
-    assert isinstance(told, Unreachable) and (told.reason, told.since) == ("InternalError", begun)
-    assert told.message.startswith("OSError: no certificate or crl found; the operator's log has more")
+    report = poller.latest(DERM, cache.pods(DERM)).report
+    assert isinstance(report, Unreachable) and (report.reason, report.since) == ("InternalError", begun)
+    assert report.message.startswith("OSError: no certificate or crl found; the operator's log has more")
     assert woken == [DERM]
     Server.fails = None
     poller.poll(DERM)
@@ -137,8 +137,8 @@ def test_it_is_asked_at_the_service_s_address_under_its_name(poller):
 def test_a_new_address_means_a_new_connection(poller, cache):
     client = poller.client(DERM)
     cache.remove(Ref("Service", "ns", "derm-server"))
-    again = poller.client(DERM)
-    assert again.address == "derm-server.ns.svc.cluster.local" and client.closed
+    second = poller.client(DERM)
+    assert second.address == "derm-server.ns.svc.cluster.local" and client.closed
 
 
 def test_it_is_asked_often_at_first_then_as_the_settings_say_and_seldom_once_over(poller, clock):

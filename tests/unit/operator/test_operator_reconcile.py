@@ -245,8 +245,8 @@ def test_a_volume_grows_with_its_spec(training):
     claim(training, "20Gi")
     training.federation(server={"storage": {"size": "40Gi"}})
     training.settle(3)
-    found = training.store.get("persistentvolumeclaims", "study", "state-derm-server-0")
-    assert found["spec"]["resources"]["requests"]["storage"] == "40Gi"
+    stored_claim = training.store.get("persistentvolumeclaims", "study", "state-derm-server-0")
+    assert stored_claim["spec"]["resources"]["requests"]["storage"] == "40Gi"
     assert [each["reason"] for each in training.store.list("events")].count("VolumeGrows") == 1
 
 
@@ -276,10 +276,10 @@ def test_why_a_pod_was_refused_is_read_from_its_controller_s_events(settled, las
     uid = settled.store.get("statefulsets", "study", "derm-server")["metadata"]["uid"]
     words = 'pods "derm-server-0" is forbidden: no PriorityClass with name high was found'
     message = f"create Pod derm-server-0 in StatefulSet derm-server failed error: {words}"
-    for number, told in enumerate(["FailedCreate", last]):
+    for number, expected_reason in enumerate(["FailedCreate", last]):
         about = {"kind": "StatefulSet", "name": "derm-server", "uid": uid}
         moment = f"2027-01-15T08:00:0{number}Z"
-        event = {"involvedObject": about, "reason": told, "message": message, "lastTimestamp": moment}
+        event = {"involvedObject": about, "reason": expected_reason, "message": message, "lastTimestamp": moment}
         settled.store.create("events", "study", {"metadata": {"name": f"e{number}"}, **event})
     settled.look()
     assert settled.condition("federations", "derm", "ServerAvailable") == ("False", reason)
@@ -335,11 +335,11 @@ def policy(world, change):
     apply = world.store.apply
 
     def applied(plural_, namespace, name, body, manager, subresource=""):
-        kept = apply(plural_, namespace, name, body, manager, subresource)
+        result = apply(plural_, namespace, name, body, manager, subresource)
         if (plural_, name) == ("statefulsets", "derm-server"):
-            kept = change(kept)
-            kept = world.store.put(plural_, kept, namespace)
-        return kept
+            result = change(result)
+            result = world.store.put(plural_, result, namespace)
+        return result
 
     world.store.apply = applied
 
@@ -424,8 +424,8 @@ def test_writes_that_fail_are_no_contest(training):
     training.api.refuse = lambda *call: None
     training.look()
     assert not [each for each in training.store.list("events") if each["reason"] == "ApplyContested"]
-    found = training.store.get("statefulsets", "study", "derm-server")["spec"]["template"]["spec"]["containers"][0]
-    assert found["resources"]["limits"] == {"cpu": "2"}
+    container = training.store.get("statefulsets", "study", "derm-server")["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"cpu": "2"}
 
 
 def test_a_person_who_edits_now_and_then_is_no_contest(training):

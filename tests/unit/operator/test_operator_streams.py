@@ -103,10 +103,10 @@ class World:
         self.clock = Clock()
         self.api, self.received = Streams(self.clock), []
         callbacks = {
-            "before_relist": lambda: self.told.append("before"),
-            "after_relist": lambda: self.told.append("after"),
+            "before_relist": lambda: self.callbacks_called.append("before"),
+            "after_relist": lambda: self.callbacks_called.append("after"),
         }
-        self.told = []
+        self.callbacks_called = []
         self.stream = Stream(self.api, "Federation", "study", self.take_in, clock=self.clock, **callbacks)
         self.stream.ended = TurningEvent()
         self.stream.ended.clock = self.clock
@@ -199,10 +199,10 @@ def test_an_api_server_that_went_back_is_read_anew(world, behaviour, caplog):
     world.write("derm")
     world.play(STREAM_SECONDS)
     world.play(2 * SILENT_SECONDS, behaviour)
-    assert (len(world.api.lists), world.told) == (1, [])
+    assert (len(world.api.lists), world.callbacks_called) == (1, [])
     world.api.latest = "12"  # a backup of before
     world.play(STREAM_SECONDS)
-    assert (len(world.api.lists), world.told) == (2, ["before", "after"])
+    assert (len(world.api.lists), world.callbacks_called) == (2, ["before", "after"])
     assert world.received[-1] == ("ADDED", "derm") and "as after a restore" in caplog.text
     world.learns()
 

@@ -9,14 +9,14 @@ from anchorage.api.mistakes import DocumentError
 from anchorage_operator.settings import OperatorSettings, read_settings
 from anchorage_operator.tracking import is_same_site
 
-OWN = "https://mlflow.example.org/study"
+OWN_URI = "https://mlflow.example.org/study"
 SAME = [
-    OWN,
-    f"{OWN}/",
+    OWN_URI,
+    f"{OWN_URI}/",
     "https://MLflow.Example.org/study",
     "https://mlflow.example.org:443/study",
     "https://mlflow.example.org./study",
-    f"{OWN}/below",
+    f"{OWN_URI}/below",
 ]
 OTHER = [
     "https://evil.example.net/study",
@@ -44,17 +44,17 @@ OTHER = [
     "sqlite:///mlflow.db",
     "file:/study",
 ]
-WITH_LOGIN: OperatorSettings = SETTINGS.model_copy(update={"tracking_uri": OWN, "tracking_secret": "mlflow-login"})
+WITH_LOGIN: OperatorSettings = SETTINGS.model_copy(update={"tracking_uri": OWN_URI, "tracking_secret": "mlflow-login"})
 
 
 @pytest.mark.parametrize("uri", SAME)
 def test_the_address_itself_and_what_is_below(uri: str) -> None:
-    assert is_same_site(uri, OWN)
+    assert is_same_site(uri, OWN_URI)
 
 
 @pytest.mark.parametrize("uri", OTHER)
 def test_another_address(uri: str) -> None:
-    assert not is_same_site(uri, OWN)
+    assert not is_same_site(uri, OWN_URI)
     assert not is_same_site("https://mlflow.example.org/study", uri) or uri in (
         "https://mlflow.example.org",
         "https://mlflow.example.org/",
@@ -68,16 +68,16 @@ def test_an_address_without_a_path_holds_every_path_of_its_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "given"), [(None, True), *((uri, True) for uri in SAME), *((uri, False) for uri in OTHER)]
+    ("uri", "expected"), [(None, True), *((uri, True) for uri in SAME), *((uri, False) for uri in OTHER)]
 )
-def test_the_server_has_the_credentials_for_that_address_alone(uri: str | None, given: bool) -> None:
+def test_the_server_has_the_credentials_for_that_address_alone(uri: str | None, expected: bool) -> None:
     document = federation() if uri is None else federation(tracking={"uri": uri})
     made = settled(world(managed("a"), federation=document, pods=()), settings=WITH_LOGIN)[0]
-    assert ("mlflow-login" in str(made.children["StatefulSet", "derm-server"])) is given
+    assert ("mlflow-login" in str(made.children["StatefulSet", "derm-server"])) is expected
     assert made.federation is not None
     status = made.federation["status"]
     assert conditions_of(status)["Accepted"] == ("True", "Accepted"), "the federation runs"
-    assert ("spec.tracking.uri is not the platform's MLflow" in message_of(status, "Accepted")) is not given
+    assert ("spec.tracking.uri is not the platform's MLflow" in message_of(status, "Accepted")) is not expected
 
 
 def test_credentials_without_an_address_are_refused(tmp_path: Path) -> None:

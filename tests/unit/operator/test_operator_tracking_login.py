@@ -41,9 +41,11 @@ def logging_in(key: Path) -> World:
 
 def test_the_password_is_the_federation_s_own() -> None:
     assert federation_user("study", "derm") == USER
-    found = federation_password(b"k", USER)
-    assert found == "0c2a7fe4caa6dff506354492194cc9995b5de76d19f5daf1a8d202b8dfadb95a", "as openssl dgst -hmac k has it"
-    assert len({found, federation_password(b"k", "federation.study.nevi"), federation_password(b"l", USER)}) == 3
+    password = federation_password(b"k", USER)
+    assert password == "0c2a7fe4caa6dff506354492194cc9995b5de76d19f5daf1a8d202b8dfadb95a", (
+        "as openssl dgst -hmac k has it"
+    )
+    assert len({password, federation_password(b"k", "federation.study.nevi"), federation_password(b"l", USER)}) == 3
 
 
 def test_the_operator_writes_the_log_in_and_the_server_starts_with_it(logging_in: World) -> None:
@@ -81,7 +83,7 @@ def test_a_secret_of_somebody_else_is_not_overwritten(key: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "given"),
+    ("uri", "expected"),
     [
         (None, True),
         (URI, True),
@@ -90,12 +92,12 @@ def test_a_secret_of_somebody_else_is_not_overwritten(key: Path) -> None:
         ("http://fl-mlflow:5000", False),
     ],
 )
-def test_the_log_in_goes_to_the_chart_s_mlflow_alone(key: Path, uri: str | None, given: bool) -> None:
+def test_the_log_in_goes_to_the_chart_s_mlflow_alone(key: Path, uri: str | None, expected: bool) -> None:
     document = federation() if uri is None else federation(tracking={"uri": uri})
     settings = with_login(PLAN_SETTINGS, key)
     made = settled(world(managed("a"), federation=document, pods=()), settings=settings)[0]
-    assert (SECRET in str(made.children["StatefulSet", "derm-server"])) is given
-    assert made.has_tracking_login is given
+    assert (SECRET in str(made.children["StatefulSet", "derm-server"])) is expected
+    assert made.has_tracking_login is expected
 
 
 def test_credentials_that_the_platform_names_come_first(key: Path) -> None:

@@ -43,8 +43,8 @@ def training() -> World:
 
 
 def images(world: World) -> set[str]:
-    found = world.store.list("statefulsets", "study")
-    return {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in found}
+    stateful_sets = world.store.list("statefulsets", "study")
+    return {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in stateful_sets}
 
 
 OLD, NEW = {"example.org/s:1", "example.org/a:1"}, {"example.org/s:2", "example.org/a:2"}
@@ -120,8 +120,8 @@ def test_a_pod_that_does_not_run_well_may_be_mended_by_what_is_new(training: Wor
     pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     training.store.put("pods", pod, "study")
     training.look()
-    found = training.store.get("statefulsets", "study", "a-silo")
-    assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "example.org/a:2"
+    stateful_set = training.store.get("statefulsets", "study", "a-silo")
+    assert stateful_set["spec"]["template"]["spec"]["containers"][0]["image"] == "example.org/a:2"
     assert images(training) == {"example.org/s:1", "example.org/a:1", "example.org/a:2"}
 
 

@@ -56,11 +56,14 @@ def test_without_batch_normalisation_other_scales_and_shifts_stay():
     unet = PIECES.of("network")["SmallUNet"]().encoder(3, 16)
     names = norm_names(layout_of(unet))
     assert names == {
-        f"{path}.{own}" for path, m in unet.named_modules() if isinstance(m, nn.GroupNorm) for own in ("weight", "bias")
+        f"{path}.{parameter}"
+        for path, m in unet.named_modules()
+        if isinstance(m, nn.GroupNorm)
+        for parameter in ("weight", "bias")
     }
     assert len(names) == 28 and not norm_names(layout_of(PIECES.of("network")["LeafCnn"]().encoder(3, 16)))
     mixed = nn.Sequential(nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.PReLU(4), nn.Conv2d(4, 4, 1))
-    assert norm_names(layout_of(mixed)) == {f"0.{own}" for own in ("weight", "bias", *COUNTED)}
+    assert norm_names(layout_of(mixed)) == {f"0.{parameter}" for parameter in ("weight", "bias", *COUNTED)}
     assert norm_names(layout_of(mixed[1:])) == {"1.weight", "1.bias"}
 
 
@@ -91,7 +94,7 @@ def test_local_layers_stay_and_are_loaded_over_what_is_received(tmp_path):
 def test_what_silos_keep_the_server_counts_on_its_anchors_to_score_and_to_hand_on(tmp_path):
     silo = party(tmp_path, "local", local={"epochs": 4, "optimiser": {"sgd": {"learningRate": "0.1"}}})
     silo.train()
-    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    received = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     handed_on, metrics = silo.server.train(received, 1)
     before, after = received.arrays(), handed_on.arrays()
     assert metrics == {}
@@ -115,7 +118,7 @@ def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path)
     for name, tensor in network.state_dict().items():
         if name.endswith(("running_mean", "running_var")):
             assert np.array_equal(tensor.numpy(), before[name]), name
-    after = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    after = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     trained, _ = silo.server.train(after, 1)
     assert any(not np.array_equal(a, before[n]) for n, a in counted(trained.arrays()).items())
 
@@ -123,10 +126,10 @@ def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path)
 def test_recalibration_without_training_changes_nothing_that_is_learnt(tmp_path):
     silo = party(tmp_path, "recalibrate")
     silo.train()
-    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    received = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     model, metrics = silo.server.train(received, 1)
-    again, _ = silo.server.train(received, 1)
-    assert metrics == {} and model.digest == again.digest
+    second, _ = silo.server.train(received, 1)
+    assert metrics == {} and model.digest == second.digest
     for name, array in model.arrays().items():
         assert np.array_equal(array, received.arrays()[name]) != name.endswith(COUNTED), name
 
@@ -137,9 +140,9 @@ def test_recounted_statistics_are_those_of_the_images():
     recalibrate(network, views, np.arange(40))
     norm = network.encoder.norms[0]
     with torch.no_grad():
-        seen = network.encoder.convolutions[0](views.plain(torch.arange(40))).transpose(0, 1).flatten(1)
-    assert torch.allclose(norm.running_mean, seen.mean(1), atol=1e-6)
-    assert torch.allclose(norm.running_var, seen.var(1), rtol=1e-5)
+        activations = network.encoder.convolutions[0](views.plain(torch.arange(40))).transpose(0, 1).flatten(1)
+    assert torch.allclose(norm.running_mean, activations.mean(1), atol=1e-6)
+    assert torch.allclose(norm.running_var, activations.var(1), rtol=1e-5)
     assert norm.momentum == 0.1 and not network.training
     assert norm.num_batches_tracked == 1
 
@@ -165,7 +168,7 @@ def test_frozen_layers_normalise_by_what_they_started_from_at_silo_and_server(tm
     silo.train()
     network, images = silo.learner._network, torch.rand(4, 1, 8, 8)
     assert torch.equal(network.train()(images), network.eval()(images))
-    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    received = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     trained, _ = silo.server.train(received, 1)
     before, after = silo.model.arrays(), trained.arrays()
     for tensor in before:
@@ -197,7 +200,7 @@ def test_group_normalisation_treats_every_image_by_itself(tmp_path):
     assert torch.allclose(network.train()(images)[:1], network(images[:1]), atol=1e-6)
     assert network.smallest_batch(8) == 1
     assert silo.digest() == party(tmp_path / "again", "groupNorm").digest()
-    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    received = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     assert silo.server.evaluate(received, 1).metrics["accuracy"] > 0.3
 
 
@@ -234,14 +237,14 @@ def test_pooled_variance_is_that_of_all_data():
         np.stack([s.arrays()[f"bn.running_{n}"] for s in sources]).astype(float) for n in ("mean", "var")
     )
     between = share @ (means - share @ means) ** 2
-    found = pooled.arrays()
-    assert np.allclose(found["bn.running_var"], share @ variances + between, rtol=1e-6)
-    assert found["bn.num_batches_tracked"] == 3, "counters are copied, never averaged"
+    arrays = pooled.arrays()
+    assert np.allclose(arrays["bn.running_var"], share @ variances + between, rtol=1e-6)
+    assert arrays["bn.num_batches_tracked"] == 3, "counters are copied, never averaged"
     for name, array in mean.arrays().items():
-        assert name == "bn.running_var" or np.array_equal(array, found[name]), name
-    assert pooled.digest == ModelBytes.from_arrays(layout, found).digest
+        assert name == "bn.running_var" or np.array_equal(array, arrays[name]), name
+    assert pooled.digest == ModelBytes.from_arrays(layout, arrays).digest
     other = pool_variances(mean, sources[::-1], weights[::-1]).arrays()["bn.running_var"]
-    assert np.allclose(other, found["bn.running_var"], rtol=1e-6), "the order of silos does not matter"
+    assert np.allclose(other, arrays["bn.running_var"], rtol=1e-6), "the order of silos does not matter"
 
 
 def test_models_without_batch_normalisation_are_taken_as_they_are():

@@ -12,7 +12,7 @@ from torch.nn import functional
 from anchorage.api.mistakes import DocumentError
 from anchorage.learning.draws import Draws
 from anchorage.methods import validate_study
-from anchorage.pieces.finding_counts import LabelledFindings, counted
+from anchorage.pieces.finding_counts import LabelledFindings, count_findings
 from anchorage.pieces.local_loss.balanced_binary import BalancedBinary, shift_of
 from anchorage.pieces.local_loss.binary_cross_entropy import BinaryCrossEntropy, positive_weights
 from anchorage.pieces.task.multi_label import MultiLabel
@@ -32,11 +32,11 @@ def labelled(labels: np.ndarray) -> Any:
 
 @pytest.mark.parametrize(("choice", "value"), [("Ignore", np.nan), ("Zero", 0.0), ("One", 1.0)])
 def test_uncertain_entries_become_targets(choice: str, value: float) -> None:
-    found = BinaryCrossEntropy(uncertain=choice).targets(silo_round(), LABELS)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found[LABELS == 2], np.full(4, value, np.float32))
-    np.testing.assert_array_equal(found[(LABELS == 0) | (LABELS == 1)], LABELS[(LABELS == 0) | (LABELS == 1)])
-    assert np.isnan(found[LABELS == -1]).all()
+    targets = BinaryCrossEntropy(uncertain=choice).targets(silo_round(), LABELS)
+    assert targets.dtype == np.float32
+    np.testing.assert_array_equal(targets[LABELS == 2], np.full(4, value, np.float32))
+    np.testing.assert_array_equal(targets[(LABELS == 0) | (LABELS == 1)], LABELS[(LABELS == 0) | (LABELS == 1)])
+    assert np.isnan(targets[LABELS == -1]).all()
 
 
 def test_soft_targets_are_fixed_for_a_run_and_differ_between_silos_and_images() -> None:
@@ -51,8 +51,8 @@ def test_soft_targets_are_fixed_for_a_run_and_differ_between_silos_and_images() 
 
 
 def test_a_finding_may_have_a_choice_of_its_own() -> None:
-    found = BinaryCrossEntropy(uncertain="Zero", uncertain_of={"Effusion": "One"}).targets(silo_round(), LABELS)
-    assert found[:, 1].tolist()[:2] == [1, 1] and found[1, 2] == 0 and found[2, 0] == 0
+    targets = BinaryCrossEntropy(uncertain="Zero", uncertain_of={"Effusion": "One"}).targets(silo_round(), LABELS)
+    assert targets[:, 1].tolist()[:2] == [1, 1] and targets[1, 2] == 0 and targets[2, 0] == 0
 
 
 def test_positives_weigh_by_the_silos_labels_and_at_most_ten() -> None:
@@ -68,7 +68,7 @@ def test_positives_weigh_by_the_silos_labels_and_at_most_ten() -> None:
 
 
 def test_logits_are_shifted_by_the_shares_of_positives() -> None:
-    counts = counted(LABELS)
+    counts = count_findings(LABELS)
     assert counts.tolist() == [[3, 2, 1], [1, 1, 1]]
     np.testing.assert_allclose(shift_of(counts), np.log([1 / 3, 1 / 2, 1]), rtol=1e-6)
     clipped = np.log(0.001 / 0.999)
@@ -83,19 +83,19 @@ def test_the_server_tells_the_counts_of_all_silos() -> None:
     memory = LabelledFindings(3)
     assert memory.auxiliary_data()["all_finding_counts"].tolist() == [[0] * 3] * 2
     sound, wrong = np.full((2, 3), 4, np.int64), [np.full((3, 2), 4), np.full((2, 3), 0.5), np.full((2, 3), -1)]
-    told = [sound, sound, *wrong]
+    announcements = [sound, sound, *wrong]
     memory.conclude(
         {
             str(place): Announcement(
                 task="t", samples={}, metrics={}, update=None, auxiliary_data={"finding_counts": counts}
             )
-            for place, counts in enumerate(told)
+            for place, counts in enumerate(announcements)
         }
     )
     assert memory.auxiliary_data()["all_finding_counts"].tolist() == [[8] * 3] * 2
-    again = LabelledFindings(3)
-    again.restore(memory.state())
-    assert again.auxiliary_data()["all_finding_counts"].tolist() == [[8] * 3] * 2
+    restarted = LabelledFindings(3)
+    restarted.restore(memory.state())
+    assert restarted.auxiliary_data()["all_finding_counts"].tolist() == [[8] * 3] * 2
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class Recorded:
 
     def __init__(self, network):
         self.norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
-        self.seen = {}
+        self.batch_statistics = {}
 
     def __enter__(self):
         for norm in self.norms:
@@ -127,9 +127,9 @@ class Recorded:
             del norm.forward
 
     def normalised(self, norm, x):
-        if norm not in self.seen:  # the first pass, on images that no gradient is asked for
-            self.seen[norm] = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
-        mean, variance = self.seen[norm]
+        if norm not in self.batch_statistics:  # the first pass, on images that no gradient is asked for
+            self.batch_statistics[norm] = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+        mean, variance = self.batch_statistics[norm]
         scale = norm.weight / (variance + norm.eps).sqrt()
         return (x - mean[:, None, None]) * scale[:, None, None] + norm.bias[:, None, None]
 
@@ -148,10 +148,10 @@ def test_the_derivative_in_forward_mode_and_its_gradients_are_those_of_the_doubl
     assert third.item() == pytest.approx(plain.item(), rel=1e-9)
     assert third.item() != pytest.approx(double_backward(network, LOSS, images, labels, mean, 0.2).item(), rel=0.01)
     weights = list(network.parameters())
-    wanted, found = (
+    wanted, actual = (
         torch.autograd.grad(term, weights, materialize_grads=True, allow_unused=True) for term in (plain, third)
     )
-    for one, other in zip(wanted, found, strict=True):
+    for one, other in zip(wanted, actual, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-10)
 
 

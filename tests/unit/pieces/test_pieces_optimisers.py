@@ -36,8 +36,8 @@ def test_a_first_step_of_adamw_is_that_of_its_paper() -> None:
     )
     take_steps(network, optimiser, iter([loss]))
     for index, (name, parameter) in enumerate(network.named_parameters()):
-        own = name.startswith("classifier.")
-        rate, decay, gradient = (0.2, 0.0, index + 1) if own else (0.1, 0.5, index + 1)
+        is_head = name.startswith("classifier.")
+        rate, decay, gradient = (0.2, 0.0, index + 1) if is_head else (0.1, 0.5, index + 1)
         wanted = before[name] * (1 - rate * decay) - rate * gradient / (gradient + 1e-8)
         torch.testing.assert_close(parameter.detach(), wanted)
 
@@ -94,17 +94,17 @@ def test_steps_on_several_batches_are_those_on_all_their_images() -> None:
             for part, labels in zip(images.split(sizes), targets.split(sizes), strict=True):
                 yield nn.functional.cross_entropy(network.classifier(part), labels)
 
-        told: list[int] = []
+        calls: list[int] = []
         sgd = torch.optim.SGD(network.parameters(), lr=0.5, momentum=0.9)
         loss, steps = take_steps(
-            network, sgd, losses(), accumulation=accumulation, clip_norm=0.1, after_step=told.append
+            network, sgd, losses(), accumulation=accumulation, clip_norm=0.1, after_step=calls.append
         )
-        return network.classifier.weight.detach(), loss, steps, told
+        return network.classifier.weight.detach(), loss, steps, calls
 
-    several, loss, steps, told = trained([2, 2, 2, 2, 2], 2)  # the last step has one batch
-    whole, *_ = trained([4, 4, 2], 1)
-    torch.testing.assert_close(several, whole)
-    assert (steps, told) == (3, [2, 4, 5]) and loss > 0
+    several, loss, steps, progress = trained([2, 2, 2, 2, 2], 2)  # the last step has one batch
+    uncut, *_ = trained([4, 4, 2], 1)
+    torch.testing.assert_close(several, uncut)
+    assert (steps, progress) == (3, [2, 4, 5]) and loss > 0
 
 
 def test_a_silo_accumulates_and_its_control_variates_count_steps(tmp_path: Path) -> None:
@@ -115,21 +115,21 @@ def test_a_silo_accumulates_and_its_control_variates_count_steps(tmp_path: Path)
     party = Party(method, given("All"), tmp_path, "All")
     party.train()
     assert [done for done, _ in party.steps] == [3, 6, 7] and {total for _, total in party.steps} == {7}
-    found, start = party.arrays(), party.model.arrays()
-    moved = (start["classifier.weight"] - found["classifier.weight"]) / (3 * 0.1)
-    np.testing.assert_allclose(found["control.classifier.weight"], moved, atol=1e-5)
+    arrays, start = party.arrays(), party.model.arrays()
+    moved = (start["classifier.weight"] - arrays["classifier.weight"]) / (3 * 0.1)
+    np.testing.assert_allclose(arrays["control.classifier.weight"], moved, atol=1e-5)
 
 
 def test_the_server_accumulates(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
+    steps: list[int] = []
     step = PlainAdamW.step
-    monkeypatch.setattr(PlainAdamW, "step", lambda self: (taken.append(1), step(self)))
+    monkeypatch.setattr(PlainAdamW, "step", lambda self: (steps.append(1), step(self)))
     options = {"anchors": {"batchSize": 3, "accumulation": 2, "pretrainEpochs": 1, **ADAMW}}
     method = method_of("FedAvgFixMatchAlternate", serverTraining=options)
     anchors = images_of(12, seed=9)
     learner = build_server_learner(model=MODEL, method=method, seed=1, anchors=anchors)
     learner.initialise()
-    assert len(taken) == 2  # of four batches
+    assert len(steps) == 2  # of four batches
 
 
 @pytest.mark.parametrize(("preset", "labels"), [("FedAvg", "All"), ("FedAnchor", "None"), ("SemiAnAgg", "Partial")])
@@ -148,15 +148,15 @@ def test_two_rounds_of_kept_moments_step_as_one_optimiser(tmp_path: Path) -> Non
     """An optimiser that is built anew for every round goes on as PyTorch's does that lives through all of them."""
     networks = [network_of("FedAvg"), network_of("FedAvg")]
     rules = AdamW(learning_rate="0.1", weight_decay="0.5", state="Persist")
-    through, kept = rules.build(networks[0]), {}
+    through, parameters = rules.build(networks[0]), {}
     for factor in (1, 2, -3):
         anew = rules.build(networks[1])
-        rules.remember(networks[1], anew, kept)
+        rules.remember(networks[1], anew, parameters)
         for network, optimiser in zip(networks, (through, anew), strict=True):
             loss = sum((factor * (index + 1) * p).square().sum() for index, p in enumerate(network.parameters()))
             assert isinstance(loss, Tensor)
             take_steps(network, optimiser, iter([loss]))
-        kept = dict(rules.memory(networks[1], anew))
+        parameters = dict(rules.memory(networks[1], anew))
     for one, other in zip(*(network.parameters() for network in networks), strict=True):
         assert torch.equal(one, other)
 
@@ -178,5 +178,5 @@ def test_the_cosine_schedule_steps_once_per_round(known: Any) -> None:
     name = "SS4_cosine_per_round"
     case = known.inputs(name)
     sgd, network = Sgd(learning_rate=known.decimal(case["lr"]), schedule="Cosine"), network_of("FedAvg")
-    found = [sgd.build(network, done=r / case["rounds"]).param_groups[0]["lr"] for r in case["at_rounds"]]
-    known.check(name, {"lr": found})
+    rates = [sgd.build(network, done=r / case["rounds"]).param_groups[0]["lr"] for r in case["at_rounds"]]
+    known.check(name, {"lr": rates})

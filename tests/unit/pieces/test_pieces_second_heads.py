@@ -35,8 +35,8 @@ def test_n2_adaptive_adjustment(known):
 def test_n2_the_reversed_prior_is_of_classes_by_frequency():
     prior, estimate = _double([0.7, 0.2, 0.1]), _double([0.2, 0.3, 0.5])
     order = torch.tensor([1, 2, 0])  # other class ids, the same federation
-    again = symmetric_divergences(prior[order], estimate[order])
-    torch.testing.assert_close(again, symmetric_divergences(prior, estimate))
+    reordered = symmetric_divergences(prior[order], estimate[order])
+    torch.testing.assert_close(reordered, symmetric_divergences(prior, estimate))
 
 
 def test_n3_personal_head(known):

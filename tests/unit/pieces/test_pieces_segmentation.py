@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anchorage.api.task import pooled
+from anchorage.api.task import pool_tallies
 from anchorage.learning.model_hooks import Scored
 from anchorage.pieces.task.segmentation import Segmentation
 from anchorage.pieces.weighting.dvw import dice_sums
@@ -48,29 +48,29 @@ def test_dice_of_two_boxes():
     ],
 )
 def test_empty_masks_and_predictions(truth, predicted, scores, counts):
-    found = tally((truth, predicted))
-    assert TASK.scores(found) == scores
-    assert {name: int(found[name][0]) for name in counts} == counts
-    assert TASK.images(found) == 1 and TASK.is_sound(found, 1)
+    total = tally((truth, predicted))
+    assert TASK.scores(total) == scores
+    assert {name: int(total[name][0]) for name in counts} == counts
+    assert TASK.images(total) == 1 and TASK.is_sound(total, 1)
 
 
 def test_painting_healthy_images_costs_in_the_one_mean_and_not_in_the_other():
-    found = tally((TRUTH, TRUTH), (NONE, TRUTH), (NONE, NONE))
-    assert TASK.scores(found) == pytest.approx({"dice": 1, "dice_all": 0.5, "pooled_dice": 2 * 24 / (2 * 24 + 24)})
-    assert TASK.details(found) == {
+    total = tally((TRUTH, TRUTH), (NONE, TRUTH), (NONE, NONE))
+    assert TASK.scores(total) == pytest.approx({"dice": 1, "dice_all": 0.5, "pooled_dice": 2 * 24 / (2 * 24 + 24)})
+    assert TASK.details(total) == {
         "dice/lesion": 1.0, "cases/lesion": 1.0, "empty_right/lesion": 1.0, "empty_wrong/lesion": 1.0
     }  # fmt: skip
 
 
 def test_tallies_of_silos_add_up_to_that_of_all():
     pairs = [(TRUTH, SHIFTED), (TRUTH, TRUTH), (NONE, SHIFTED), (box(slice(2, 4), 2), SHIFTED)]
-    whole = tally(*pairs, task=TWO)
-    parts = pooled([tally(*pairs[:1], task=TWO), tally(*pairs[1:], task=TWO)])
-    assert whole.keys() == {array.name for array in TWO.tally_arrays()} == parts.keys()
+    total = tally(*pairs, task=TWO)
+    parts = pool_tallies([tally(*pairs[:1], task=TWO), tally(*pairs[1:], task=TWO)])
+    assert total.keys() == {array.name for array in TWO.tally_arrays()} == parts.keys()
     for array in TWO.tally_arrays():
-        assert np.array_equal(whole[array.name], parts[array.name])
-        assert whole[array.name].dtype == array.dtype and whole[array.name].shape == array.shape
-    assert TWO.scores(whole)["dice"] == pytest.approx((5 / 6 + 0) / 2)
+        assert np.array_equal(total[array.name], parts[array.name])
+        assert total[array.name].dtype == array.dtype and total[array.name].shape == array.shape
+    assert TWO.scores(total)["dice"] == pytest.approx((5 / 6 + 0) / 2)
 
 
 def test_pixels_that_are_not_known_count_nowhere():
@@ -83,29 +83,29 @@ def test_pixels_that_are_not_known_count_nowhere():
 
 
 def test_a_tally_from_elsewhere_is_bounded():
-    found = tally((TRUTH, SHIFTED), (NONE, NONE))
-    assert TASK.is_sound(found, 2) and not TASK.is_sound(found, 1)
+    total = tally((TRUTH, SHIFTED), (NONE, NONE))
+    assert TASK.is_sound(total, 2) and not TASK.is_sound(total, 1)
     for name, value in (("dice", 1.5), ("dice", -0.1), ("dice_squared", 0.9), ("cases", 2), ("empty_right", -1)):
-        wrong = {**found, name: np.array([value], found[name].dtype)}
+        wrong = {**total, name: np.array([value], total[name].dtype)}
         assert not TASK.is_sound(wrong, 2), (name, value)
 
 
 def test_the_final_assessment_has_distances_and_says_where_there_are_none():
     pairs = [(TRUTH, SHIFTED), (TRUTH, NONE), (NONE, TRUTH), (NONE, NONE)]
     masks, predicted = (np.stack(side) for side in zip(*pairs, strict=True))
-    found = assessed(masks, predicted)
-    assert found.metrics["hausdorff_95"] == 1
-    assert found.metrics["surface_dice"] == pytest.approx((1 + 0) / 2)
-    assert found.metrics["dice"] == pytest.approx(1 / 3) and found.metrics["dice_all"] == pytest.approx(2 / 9)
-    assert found.counts == {"cases/lesion": ((2, 1, 1, 2),)}
-    interval = found.intervals["dice/lesion"]
+    assessment = assessed(masks, predicted)
+    assert assessment.metrics["hausdorff_95"] == 1
+    assert assessment.metrics["surface_dice"] == pytest.approx((1 + 0) / 2)
+    assert assessment.metrics["dice"] == pytest.approx(1 / 3) and assessment.metrics["dice_all"] == pytest.approx(2 / 9)
+    assert assessment.counts == {"cases/lesion": ((2, 1, 1, 2),)}
+    interval = assessment.intervals["dice/lesion"]
     assert interval.value == pytest.approx(1 / 3) and interval.low == 0 and interval.high == pytest.approx(2 / 3)
-    assert [concern.kind for concern in found.concerns] == []
+    assert [concern.kind for concern in assessment.concerns] == []
 
 
 def test_an_assessment_without_any_foreground():
-    found = assessed(NONE[None], NONE[None])
-    assert found.metrics == {} and found.intervals == {} and found.resamples == 0
+    assessment = assessed(NONE[None], NONE[None])
+    assert assessment.metrics == {} and assessment.intervals == {} and assessment.resamples == 0
 
 
 def test_a_model_that_finds_nothing_and_one_that_paints_everything_are_named():
@@ -135,9 +135,9 @@ def test_examples_show_images_then_truth_then_prediction_in_colours():
 def test_volumes_are_compared_with_their_spacing():
     truth, predicted = (np.repeat(mask[None, :, :, None], 3, 3) for mask in (TRUTH, SHIFTED))
     flat = TASK.compared(TRUTH[None], SHIFTED[None], (2.0, 0.5))[0, 1]
-    found = TASK.compared(truth, predicted, (2.0, 0.5, 4.0))[0, 1]
-    assert found[:3].tolist() == (3 * flat[:3]).tolist() == [48, 24, 24]
-    assert flat[3] == 0.5 and found[3] == 0.5
+    distances = TASK.compared(truth, predicted, (2.0, 0.5, 4.0))[0, 1]
+    assert distances[:3].tolist() == (3 * flat[:3]).tolist() == [48, 24, 24]
+    assert flat[3] == 0.5 and distances[3] == 0.5
 
 
 PARTLY = TWO.partly_annotated((2,))
@@ -147,14 +147,14 @@ PARTLY = TWO.partly_annotated((2,))
 def test_unannotated_classes_are_not_scored_and_are_background_where_they_are_predicted():
     painted = box(slice(4, 7), 2)
     painted[4:12, 7] = 1
-    found = tally((TRUTH, painted), (NONE, box(slice(0, 3), 2)), task=PARTLY)
-    assert {name: array.tolist() for name, array in found.items()} == {
+    total = tally((TRUTH, painted), (NONE, box(slice(0, 3), 2)), task=PARTLY)
+    assert {name: array.tolist() for name, array in total.items()} == {
         "images": 2, "cases": [1, 0], "dice": [0.5, 0], "dice_squared": [0.25, 0], "empty_right": [1, 0], "empty_wrong": [0, 0],
         "pixels": [[8, 0, 16], [0, 0, 0]],
     }  # fmt: skip
     assert tally((TRUTH, painted), task=TWO)["empty_wrong"].tolist() == [0, 1]
-    assert PARTLY.scores(found) == {"dice": 0.5, "dice_all": 0.5, "pooled_dice": 0.5}
-    assert PARTLY.details(found).keys() == {"dice/lesion", "cases/lesion", "empty_right/lesion", "empty_wrong/lesion"}
+    assert PARTLY.scores(total) == {"dice": 0.5, "dice_all": 0.5, "pooled_dice": 0.5}
+    assert PARTLY.details(total).keys() == {"dice/lesion", "cases/lesion", "empty_right/lesion", "empty_wrong/lesion"}
     truth_and_prediction = PARTLY.true_and_predicted(
         TRUTH[None], PARTLY.compared(TRUTH[None], np.where(TRUTH, 2, 1).astype(np.uint8)[None])
     )
@@ -164,27 +164,32 @@ def test_unannotated_classes_are_not_scored_and_are_background_where_they_are_pr
 def test_only_what_a_site_annotates_counts_among_several_sites():
     scars = TWO.partly_annotated((1,))
     scar = box(slice(5, 8), 2)
-    found = pooled([tally((TRUTH, TRUTH), (NONE, NONE), task=PARTLY), tally((scar, box(slice(4, 7), 2)), task=scars)])
-    assert TWO.scores(found) == pytest.approx({"dice": 5 / 6, "dice_all": 5 / 6, "pooled_dice": 5 / 6})
-    assert found["cases"].tolist() == [1, 1] and found["empty_right"].tolist() == [1, 0]
+    total = pool_tallies(
+        [tally((TRUTH, TRUTH), (NONE, NONE), task=PARTLY), tally((scar, box(slice(4, 7), 2)), task=scars)]
+    )
+    assert TWO.scores(total) == pytest.approx({"dice": 5 / 6, "dice_all": 5 / 6, "pooled_dice": 5 / 6})
+    assert total["cases"].tolist() == [1, 1] and total["empty_right"].tolist() == [1, 0]
 
 
 def test_a_site_counts_a_class_in_all_of_its_images_or_in_none():
-    found = tally((TRUTH, SHIFTED), (NONE, NONE), task=PARTLY)
-    assert TWO.is_sound(found, 2)
+    total = tally((TRUTH, SHIFTED), (NONE, NONE), task=PARTLY)
+    assert TWO.is_sound(total, 2)
     for name, value in (("empty_right", [1, 1]), ("empty_right", [1, 3]), ("cases", [0, 0]), ("dice", [2 / 3, 0.5])):
-        assert not TWO.is_sound({**found, name: np.array(value, found[name].dtype)}, 2), (name, value)
-    nothing = {name: np.zeros_like(array) for name, array in found.items()} | {"images": found["images"]}
+        assert not TWO.is_sound({**total, name: np.array(value, total[name].dtype)}, 2), (name, value)
+    nothing = {name: np.zeros_like(array) for name, array in total.items()} | {"images": total["images"]}
     assert not TWO.is_sound(nothing, 2)
 
 
 def test_the_assessment_leaves_out_what_nobody_annotated():
     masks, predicted = np.stack([TRUTH, NONE]), np.stack([SHIFTED, box(slice(0, 3), 2)])
     compared = PARTLY.compared(masks, predicted, (1.0, 1.0))
-    found = PARTLY.assessment(Scored("test", masks, compared, np.arange(2)), np.random.default_rng(0))
-    assert found.counts == {"cases/lesion": ((1, 1, 0, 0),)} and found.intervals.keys() == {"dice/lesion", "dice"}
-    assert found.metrics["dice"] == pytest.approx(2 / 3) and found.metrics["hausdorff_95"] == 1
-    assert not any("scar" in name for name in found.metrics) and found.concerns == ()
+    assessment = PARTLY.assessment(Scored("test", masks, compared, np.arange(2)), np.random.default_rng(0))
+    assert assessment.counts == {"cases/lesion": ((1, 1, 0, 0),)} and assessment.intervals.keys() == {
+        "dice/lesion",
+        "dice",
+    }
+    assert assessment.metrics["dice"] == pytest.approx(2 / 3) and assessment.metrics["hausdorff_95"] == 1
+    assert not any("scar" in name for name in assessment.metrics) and assessment.concerns == ()
 
 
 def test_a_task_of_whole_masks_is_itself():

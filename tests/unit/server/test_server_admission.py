@@ -47,9 +47,9 @@ def test_members_are_admitted_by_name_and_key(tmp_path: Path) -> None:
 
 def test_members_survive_a_restart_in_their_order(tmp_path: Path) -> None:
     Members(tmp_path / "members.json").replace(listed("c", "a", "b", generation=7), nothing)
-    again = Members(tmp_path / "members.json")
-    assert again.names == ("c", "a", "b")
-    assert again.list.generation == 7
+    restarted = Members(tmp_path / "members.json")
+    assert restarted.names == ("c", "a", "b")
+    assert restarted.list.generation == 7
 
 
 def test_a_damaged_list_of_members_counts_as_none(tmp_path: Path) -> None:
@@ -178,10 +178,10 @@ def test_the_next_key_takes_the_place_of_a_members_when_it_is_shown(tmp_path: Pa
     members.replace(both, changes.append)
     assert members.admits("a", "1" * 64) and not members.admits("b", "2" * 64) and not members.admits("a", "")
     assert members.admits("a", "2" * 64) and not members.admits("a", "1" * 64)
-    again = Members(tmp_path / "members.json")
-    assert not again.admits("a", "1" * 64) and again.admits("a", "2" * 64)
-    assert again.list.members[0] == Member(name="a", key="2" * 64)
-    again.replace(again.list.model_copy(update={"generation": 9}), changes.append)
+    restarted = Members(tmp_path / "members.json")
+    assert not restarted.admits("a", "1" * 64) and restarted.admits("a", "2" * 64)
+    assert restarted.list.members[0] == Member(name="a", key="2" * 64)
+    restarted.replace(restarted.list.model_copy(update={"generation": 9}), changes.append)
     assert changes[-1].rekeyed == ()
 
 
@@ -191,7 +191,7 @@ def test_the_start_is_kept_and_a_pause_does_not_count(tmp_path: Path) -> None:
     assert (first.first, first.counted_from) == (100.0, 100.0)
     killed = RunStart(file, 150.0, 120.0)
     assert (killed.first, killed.counted_from) == (100.0, 100.0)
-    killed.stopped(160.0)
+    killed.note_stop(160.0)
     resumed = RunStart(file, 200.0, 120.0)
     assert (resumed.first, resumed.counted_from) == (100.0, 140.0)
     killed_again = RunStart(file, 250.0, 120.0)

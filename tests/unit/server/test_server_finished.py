@@ -50,7 +50,7 @@ class Sending:
     """Stands for `Tracking`: notes in which order things happen."""
 
     def __init__(self, state: Path, missing: AnchorageError | None) -> None:
-        self.seen: list[tuple[str, bool]] = []
+        self.notes: list[tuple[str, bool]] = []
         self._state, self._missing = state, missing
 
     def under_way(self) -> Tracked:
@@ -60,15 +60,15 @@ class Sending:
         self.note("sent")
         return Tracked(PLACE, self._missing is None, self._missing)
 
-    def tracked(self, found: Tracked) -> None:
+    def note_tracking(self, result: Tracked) -> None:
         self.note("tracked")
 
-    def succeeded(self, found: Tracked) -> None:
-        assert found.missing is self._missing
+    def note_success(self, result: Tracked) -> None:
+        assert result.missing is self._missing
         self.note("succeeded")
 
     def note(self, what: str) -> None:
-        self.seen.append((what, json.loads((self._state / "finished.json").read_text())["reported"]))
+        self.notes.append((what, json.loads((self._state / "finished.json").read_text())["reported"]))
 
 
 @pytest.mark.parametrize("missing", [None, AnchorageError(TRACKING_UNREACHABLE, "away")])
@@ -76,7 +76,7 @@ def test_a_run_succeeds_when_it_is_known_what_mlflow_has(tmp_path: Path, missing
     run, sending = finished(tmp_path), Sending(tmp_path, missing)
     run.keep(tmp_path)
     assert run.send_again(tmp_path, cast(Any, sending), cast(Any, sending)) is missing
-    assert sending.seen == [("tracked", False), ("sent", False), ("succeeded", True)]
+    assert sending.notes == [("tracked", False), ("sent", False), ("succeeded", True)]
 
 
 def test_files_of_earlier_versions_are_of_runs_that_succeeded(tmp_path: Path) -> None:
@@ -99,5 +99,5 @@ def test_the_status_names_the_version_of_the_best_model(
 
     monkeypatch.setattr(tracking, "Sender", Sender)
     (tmp_path / "derm.yaml").write_text(DOCUMENT)
-    found = Tracking(tmp_path, validate_study(tmp_path / "derm.yaml"), ()).send()
-    assert (found.place.registered_model, found.place.model_version) == ("derm", named)
+    tracked = Tracking(tmp_path, validate_study(tmp_path / "derm.yaml"), ()).send()
+    assert (tracked.place.registered_model, tracked.place.model_version) == ("derm", named)

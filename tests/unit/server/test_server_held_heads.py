@@ -15,10 +15,10 @@ def head(lines: int, digest: bytes = bytes(32)) -> SignedHead:
 
 
 def test_keeps_the_one_with_the_most_lines_across_restarts(tmp_path: Path) -> None:
-    for lines, kept in ((5, 5), (3, 5), (5, 5), (8, 8)):
+    for lines, expected_lines in ((5, 5), (3, 5), (5, 5), (8, 8)):
         heads = HeldHeads(tmp_path / "heads")
         heads.keep("silo-a", KEY, head(lines))
-        assert heads.newest("silo-a") == HeldHeads(tmp_path / "heads").newest("silo-a") == head(kept)
+        assert heads.newest("silo-a") == HeldHeads(tmp_path / "heads").newest("silo-a") == head(expected_lines)
     assert heads.newest("silo-b") is None
     file = tmp_path / "heads" / "silo-a.json"
     assert file.stat().st_mode & 0o777 == 0o600 and file.stat().st_size < 500

@@ -47,7 +47,7 @@ def test_anchors_that_are_test_images_are_refused_or_left_out(tmp_path: Path, tr
             read_server_images(spec, tmp_path, tmp_path, key, begun=False)
         return
     images, held_out = read_server_images(spec, tmp_path, tmp_path, key, begun=False)
-    assert {name: len(found) for name, found in images.items()} == {"test": 4, "anchors": 2}
+    assert {name: len(image_set) for name, image_set in images.items()} == {"test": 4, "anchors": 2}
     assert held_out is not None and held_out.treatment == "Skip"
 
 

@@ -88,7 +88,7 @@ def test_the_headline_is_of_the_validation_images_else_of_the_test_images(status
 
 def test_a_silo_has_the_share_of_images_that_it_accepted(statuses: StatusStore) -> None:
     samples = ({"train": 40, "unlabelled": 40, "selected": 10}, {"train": 40, "unlabelled": 0, "selected": 0})
-    parts = tuple(SiloRecord(name, "Counted", samples=found) for name, found in zip("ab", samples, strict=True))
+    parts = tuple(SiloRecord(name, "Counted", samples=count) for name, count in zip("ab", samples, strict=True))
     statuses(RoundCommitted(replace(committed(1), silos=parts), MODEL, None))
     assert [silo.acceptance for silo in statuses.snapshot().silos] == ["0.25", ""]
 
@@ -102,7 +102,9 @@ def test_a_silo_has_the_privacy_loss_that_it_told_last(statuses: StatusStore) ->
 
 def test_a_silo_whose_images_changed_is_named(statuses: StatusStore) -> None:
     def record(number: int, *fingerprints: str) -> RoundRecord:
-        parts = (SiloRecord(name, "Counted", fingerprint=found) for name, found in zip("ab", fingerprints, strict=True))
+        parts = (
+            SiloRecord(name, "Counted", fingerprint=digest) for name, digest in zip("ab", fingerprints, strict=True)
+        )
         return replace(committed(number), silos=tuple(parts))
 
     for number, fingerprints in (
@@ -176,19 +178,19 @@ def test_nobody_works_after_the_end_or_after_the_commit(statuses: StatusStore) -
 
 def test_what_mlflow_has_is_told_and_written_when_it_changes(statuses: StatusStore, tmp_path: Path) -> None:
     place, file = TrackingStatus(uri="http://mlflow:5000"), tmp_path / "status.json"
-    statuses.tracked(Tracked(place))
+    statuses.note_tracking(Tracked(place))
     assert conditions(statuses)["Tracked"] == ("Unknown", "Sending")
     file.unlink()
-    statuses.tracked(Tracked(place))
+    statuses.note_tracking(Tracked(place))
     assert not file.exists()
-    statuses.tracked(Tracked(place, missing=AnchorageError(TRACKING_UNREACHABLE, "it is down")))
+    statuses.note_tracking(Tracked(place, missing=AnchorageError(TRACKING_UNREACHABLE, "it is down")))
     written = FederationStatus.model_validate_json(file.read_bytes())
     assert {c.type: (c.status, c.reason, c.message) for c in written.conditions}["Tracked"] == (
         "False",
         "TrackingUnreachable",
         "it is down",
     )
-    statuses.tracked(Tracked(place, complete=True))
+    statuses.note_tracking(Tracked(place, complete=True))
     assert conditions(statuses)["Tracked"] == ("True", "Sent")
 
 
@@ -239,9 +241,13 @@ def test_the_end(
     statuses.listening()
     assert conditions(statuses)["Ready"] == ("True", "Listening")
     statuses(RunEnded(code, "why"))
-    found = conditions(statuses)
-    assert (found["Succeeded"], found["Failed"], found["Ready"][0]) == (succeeded, failed, "False")
-    statuses.stored(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
+    conditions_now = conditions(statuses)
+    assert (conditions_now["Succeeded"], conditions_now["Failed"], conditions_now["Ready"][0]) == (
+        succeeded,
+        failed,
+        "False",
+    )
+    statuses.note_models(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model is not None
     assert written.model.path == "/m/final"
@@ -258,27 +264,30 @@ def test_success_needs_stored_results(
     away = AnchorageError(TRACKING_UNREACHABLE, "away during the rounds")
     statuses(RunEnded("", "4 rounds committed"))
     for store in (
-        lambda: statuses.stored(model, model),
-        lambda: statuses.tracked(Tracked(place, missing=away)),
-        lambda: statuses.tracked(Tracked(place)),
+        lambda: statuses.note_models(model, model),
+        lambda: statuses.note_tracking(Tracked(place, missing=away)),
+        lambda: statuses.note_tracking(Tracked(place)),
     ):
         store()
         assert conditions(statuses)["Succeeded"] == ("Unknown", "StoringResults")
-    statuses.succeeded(Tracked(place, missing is None, missing))
+    statuses.note_success(Tracked(place, missing is None, missing))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model == model
-    found = {c.type: (c.status, c.reason) for c in written.conditions}
-    assert (found["Succeeded"], found["Tracked"]) == (("True", "AllRoundsCommitted"), tracked)
-    assert found["Failed"] == found["Ready"] == ("False", "AllRoundsCommitted")
+    conditions_written = {c.type: (c.status, c.reason) for c in written.conditions}
+    assert (conditions_written["Succeeded"], conditions_written["Tracked"]) == (("True", "AllRoundsCommitted"), tracked)
+    assert conditions_written["Failed"] == conditions_written["Ready"] == ("False", "AllRoundsCommitted")
     assert {c.message for c in written.conditions if c.type in ("Succeeded", "Ready")} == {"4 rounds committed"}
 
 
 def test_a_server_that_keeps_results_stays_ready(statuses: StatusStore) -> None:
     statuses(RunEnded("", ""))
     statuses.listening()
-    statuses.succeeded(Tracked(TrackingStatus(), complete=True))
-    found = conditions(statuses)
-    assert (found["Succeeded"], found["Ready"]) == (("True", "AllRoundsCommitted"), ("True", "Listening"))
+    statuses.note_success(Tracked(TrackingStatus(), complete=True))
+    conditions_now = conditions(statuses)
+    assert (conditions_now["Succeeded"], conditions_now["Ready"]) == (
+        ("True", "AllRoundsCommitted"),
+        ("True", "Listening"),
+    )
 
 
 def test_what_is_on_its_way_is_told_in_bounds(statuses: StatusStore, tmp_path: Path) -> None:
@@ -299,14 +308,14 @@ def test_what_is_on_its_way_is_told_in_bounds(statuses: StatusStore, tmp_path: P
 def test_a_silent_engine_counts_as_stuck_but_an_ended_one_does_not(statuses: StatusStore, clock: FakeClock) -> None:
     statuses(StepBegan("aggregate"))
     clock.time += 60 + GRACE_SECONDS
-    assert statuses.stuck() == ""
+    assert statuses.describe_stall() == ""
     clock.time += 1
-    assert "in step aggregate" in statuses.stuck()
+    assert "in step aggregate" in statuses.describe_stall()
     statuses(StepBegan("commit"))
-    assert statuses.stuck() == ""
+    assert statuses.describe_stall() == ""
     statuses(RunEnded("", ""))
     clock.time += 10_000
-    assert statuses.stuck() == ""
+    assert statuses.describe_stall() == ""
 
 
 def test_a_status_file_that_cannot_be_written_does_not_stop_the_engine(tmp_path: Path, clock: FakeClock) -> None:

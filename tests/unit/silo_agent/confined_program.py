@@ -89,8 +89,8 @@ def tried(
         grants.command(program) if grants is not None else program,
         input=json.dumps(attempts), capture_output=True, text=True, check=True, cwd=cwd, env={**os.environ, **environment},
     )  # fmt: skip
-    found, own = json.loads(done.stdout)
-    return found, own
+    results, own_environment = json.loads(done.stdout)
+    return results, own_environment
 
 
 def make_state(folder: Path) -> Path:
@@ -106,6 +106,6 @@ def make_state(folder: Path) -> Path:
 
 def grants_of(state: Path, images: str = "images", *, network: bool = False) -> Grants:
     """Return what the trainer of that state folder is granted."""
-    beside = state.parent
-    hidden = (state, beside / "token", beside / "policy.yaml", beside / "ledger")
-    return Grants(str(trainer_folder(state)), str(beside / images), tuple(map(str, hidden)), network)
+    parent = state.parent
+    hidden = (state, parent / "token", parent / "policy.yaml", parent / "ledger")
+    return Grants(str(trainer_folder(state)), str(parent / images), tuple(map(str, hidden)), network)

@@ -46,9 +46,9 @@ def setup_of(
         federation="derm", seed=5, model=model, method=method, down=layout, up=layout, rounds=3, mode="Synchronous"
     )
     section = section or SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
-    own = {"labels": labels, "device": "cpu", "dataRoot": str(state)}
+    settings = {"labels": labels, "device": "cpu", "dataRoot": str(state)}
     return setup_with(
-        state, run.to_json(), data=section.model_dump(by_alias=True, mode="json", exclude_none=True), **own
+        state, run.to_json(), data=section.model_dump(by_alias=True, mode="json", exclude_none=True), **settings
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from silo_fakes import terms_of
 
 from anchorage.api.errors import AnchorageError
-from anchorage_silo.audit import AuditLog, verified
+from anchorage_silo.audit import AuditLog, verify
 from anchorage_silo.commands import describe_log
 from anchorage_silo.policy import Policy
 from anchorage_silo.verdict import Past, Request, RequestKind, judge
@@ -40,12 +40,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_segments_are_one_log(folder: Path) -> None:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.glob("*.jsonl"))
-    reading = verified(folder / "audit.jsonl")
+    reading = verify(folder / "audit.jsonl")
     kinds = Counter(entry["kind"] for entry in reading)
     assert kinds == {"join": 2, "announce": 12, "segment": 2}
     assert (reading.lines, reading.segment, reading.missing) == (16, 3, 0)
     with closing(opened(folder)) as log:
-        assert len(log.sent("announce", all_runs=True)) == 12 and len(log.sent("announce", all_runs=False)) == 6
+        assert (
+            len(log.read_sent("announce", all_runs=True)) == 12 and len(log.read_sent("announce", all_runs=False)) == 6
+        )
         assert log.head == (reading.lines, reading.last)
     assert "not here" not in describe_log(folder / "audit.jsonl")[0]
 
@@ -93,7 +95,7 @@ CHANGES = (_remove_the_last, _remove_from_between, _swap, _rename, _cut, _put_ba
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_change_of_segments_shows(folder: Path, change: Callable[[Path], None]) -> None:
     change(folder)
-    for check in (lambda folder: list(verified(folder / "audit.jsonl")), opened):
+    for check in (lambda folder: list(verify(folder / "audit.jsonl")), opened):
         with pytest.raises(AnchorageError, match="ANC-2220"):
             check(folder)
 
@@ -105,7 +107,7 @@ def test_segments_that_were_moved_away_are_named_and_still_counted(folder: Path)
     assert "segments before number 3 are not here" in describe_log(folder / "audit.jsonl")[0]
     with closing(opened(folder)) as log:
         log.record("join", digest="three")
-        here = len(log.sent("announce", all_runs=True))
+        here = len(log.read_sent("announce", all_runs=True))
         assert log.missing("announce") == 12 - here > 0
         update_of(Policy(maximum_rounds=13), log, "9.train", "new")
         log.record("announce", "9.train", digest="new")
@@ -116,7 +118,7 @@ def test_segments_that_were_moved_away_are_named_and_still_counted(folder: Path)
             log.record("announce", f"{number}.train", digest=f"three{number}")
     (folder / "audit.3.jsonl").unlink()
     with closing(opened(folder)) as log:
-        assert log.missing("announce") + len(log.sent("announce", all_runs=True)) == 19
+        assert log.missing("announce") + len(log.read_sent("announce", all_runs=True)) == 19
 
 
 def test_a_run_whose_lines_were_moved_away_does_not_go_on(folder: Path) -> None:
@@ -129,14 +131,14 @@ def test_a_run_whose_lines_were_moved_away_does_not_go_on(folder: Path) -> None:
 
 def test_a_crash_between_two_segments_loses_nothing(folder: Path) -> None:
     (folder / "audit.jsonl").rename(folder / "audit.3.jsonl")
-    assert len(list(verified(folder / "audit.jsonl"))) == 16
+    assert len(list(verify(folder / "audit.jsonl"))) == 16
     with closing(opened(folder)) as log:
         log.record("join", digest="three")
-    assert [entry["kind"] for entry in verified(folder / "audit.jsonl")][-2:] == ["segment", "join"]
+    assert [entry["kind"] for entry in verify(folder / "audit.jsonl")][-2:] == ["segment", "join"]
 
 
 def test_a_log_that_is_set_aside_while_it_is_read_is_read_once(folder: Path) -> None:
-    reading = verified(folder / "audit.jsonl")
+    reading = verify(folder / "audit.jsonl")
     entries = iter(reading)
     next(entries)
     with closing(opened(folder)) as log:

@@ -34,7 +34,7 @@ def write(folder: Path, *digests: str) -> SignedHead:
 
 def kinds(folder: Path) -> list[str]:
     with closing(opened(folder)) as audit:
-        return ["rollback" for _ in audit.sent("rollback", all_runs=True)]
+        return ["rollback" for _ in audit.read_sent("rollback", all_runs=True)]
 
 
 def compare(folder: Path, held: SignedHead | None) -> None:

@@ -28,9 +28,9 @@ def config(tmp_path: Path) -> SiloConfig:
 def test_what_was_learnt_is_kept_until_another_authority_is_configured(config: SiloConfig) -> None:
     assert authorities_file(config) == config.authority
     keep_authorities(config)
-    kept = authorities_file(config)
-    assert kept.parent == config.state and kept.read_bytes() == config.authority.read_bytes()
-    kept.write_bytes(b"learnt")
+    authorities = authorities_file(config)
+    assert authorities.parent == config.state and authorities.read_bytes() == config.authority.read_bytes()
+    authorities.write_bytes(b"learnt")
     keep_authorities(config)
     assert authorities_file(config).read_bytes() == b"learnt"
     config.authority.write_bytes(Authority.make("derm").certificate_pem)
@@ -52,7 +52,7 @@ class World:
         self.credentials.save_certificate(self.authority.issue_silo(request, "a"))
         self.served = Credentials(folder / "a.key", folder / "a.pem", self.authority.certificate_path)
         self.asked, self.time = 0, time.time()
-        self.answer: Callable[[], tuple[bytes, bytes]] = self.served.trusted
+        self.answer: Callable[[], tuple[bytes, bytes]] = self.served.read_trusted
         self.follow = TrustedAuthorities(self.credentials, "derm", URI, self.ask, lambda: self.time)
 
     def ask(self) -> tuple[bytes, bytes]:

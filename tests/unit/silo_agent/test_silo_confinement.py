@@ -29,34 +29,37 @@ def state(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("images", ["images", ".", "link"])
 def test_what_is_the_agent_s_cannot_be_read_or_changed(state: Path, images: str) -> None:
     """Also where the images' folder is one above the agent's, or a link to it."""
-    beside = state.parent
+    parent = state.parent
     secrets = [state / name for name in ("silo.key", "silo.crt", "audit.jsonl", "audit.key")]
     secrets += [
-        beside / "token",
-        beside / "policy.yaml",
-        beside / "ledger" / "privacy.jsonl",
-        beside / "link" / "silo.key",
+        parent / "token",
+        parent / "policy.yaml",
+        parent / "ledger" / "privacy.jsonl",
+        parent / "link" / "silo.key",
     ]
     attempts = [(how, [str(path)]) for path in secrets for how in ("read", "append", "unlink")]
     moved = str(trainer_folder(state) / "key")
     moves = [(how, [str(secrets[0]), moved]) for how in ("rename", "link")]
     made = [("symlink", [str(secrets[0]), moved]), ("list", [str(state)]), ("append", [str(state / "new")])]
-    found, _ = tried(grants_of(state, images), [*attempts, *moves, *made])
-    assert set(found) <= {"PermissionError"} | {"OSError"}, (
-        found
+    results, _ = tried(grants_of(state, images), [*attempts, *moves, *made])
+    assert set(results) <= {"PermissionError"} | {"OSError"}, (
+        results
     )  # a link to another folder is refused as one to another device
-    assert set(found[: len(attempts)]) == {"PermissionError"}
+    assert set(results[: len(attempts)]) == {"PermissionError"}
     assert all(path.read_text() == "secret" for path in secrets)
 
 
 def test_what_training_needs_can_be_reached(state: Path) -> None:
-    own = trainer_folder(state)
+    trainer_state = trainer_folder(state)
     attempts = [
         ("read", [str(state.parent / "images" / "a.png")]),
-        ("append", [str(own / "update.bin")]),
-        ("list", [str(own)]),
+        ("append", [str(trainer_state / "update.bin")]),
+        ("list", [str(trainer_state)]),
     ]
-    attempts += [("mkdir", [str(own / "learner")]), ("rename", [str(own / "update.bin"), str(own / "learner" / "x")])]
+    attempts += [
+        ("mkdir", [str(trainer_state / "learner")]),
+        ("rename", [str(trainer_state / "update.bin"), str(trainer_state / "learner" / "x")]),
+    ]
     attempts += [
         ("append", ["/dev/null"]),
         ("read", ["/proc/self/status"]),
@@ -64,9 +67,9 @@ def test_what_training_needs_can_be_reached(state: Path) -> None:
         ("append", ["/proc/self/comm"]),
     ]
     attempts += [("read", [json.__file__]), ("read", [confinement.__file__])]
-    found, own_environment = tried(grants_of(state), attempts)
-    assert set(found) == {"done"}, found
-    assert own_environment["TMPDIR"] == str(own / "tmp")
+    results, own_environment = tried(grants_of(state), attempts)
+    assert set(results) == {"done"}, results
+    assert own_environment["TMPDIR"] == str(trainer_state / "tmp")
 
 
 def test_homes_and_other_agents_are_out_of_reach(state: Path) -> None:
@@ -74,10 +77,10 @@ def test_homes_and_other_agents_are_out_of_reach(state: Path) -> None:
     home.mkdir()
     (home / "notes").write_text("secret")
     attempts = [("read", [str(home / "notes")]), ("read", [str(state.parent / "other" / "state" / "silo.key")])]
-    found, environment = tried(
+    results, environment = tried(
         grants_of(state), attempts, HOME=str(home), OTEL_EXPORTER_OTLP_HEADERS="key=1", API_TOKEN="2", NCCL_DEBUG="WARN"
     )
-    assert found == ["PermissionError"] * 2
+    assert results == ["PermissionError"] * 2
     assert environment["NCCL_DEBUG"] == "WARN"
     assert not environment.keys() & {"OTEL_EXPORTER_OTLP_HEADERS", "API_TOKEN"}
 
@@ -103,8 +106,8 @@ def test_other_folders_of_the_system_are_out_of_reach(state: Path, place: Path) 
 def test_images_can_be_anywhere(state: Path, place: Path) -> None:
     (state.parent / "mounted").symlink_to(place)
     attempts = [("read", [str(place / "secret")]), ("append", [str(place / "secret")])]
-    found, _ = tried(grants_of(state, "mounted"), attempts)
-    assert found == ["done", "PermissionError"]
+    results, _ = tried(grants_of(state, "mounted"), attempts)
+    assert results == ["done", "PermissionError"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whom the kernel would let in")
@@ -161,17 +164,17 @@ def test_what_is_granted_of_proc_stays_so_when_the_kernel_needs_memory(state: Pa
 
 def test_packages_that_are_links_to_their_source_can_be_read(state: Path) -> None:
     """A package that a finder loads from a folder that is in no search path."""
-    beside = state.parent
-    source = beside / "their code"
+    parent = state.parent
+    source = parent / "their code"
     (source / "package").mkdir(parents=True)
     (source / "package" / "__init__.py").write_text("")
-    installed = beside / "site" / "piece-1.0.dist-info"
+    installed = parent / "site" / "piece-1.0.dist-info"
     installed.mkdir(parents=True)
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: piece\nVersion: 1.0\n")
     (installed / "direct_url.json").write_text(json.dumps({"url": source.as_uri(), "dir_info": {"editable": True}}))
     attempts = [("read", [str(source / "package" / "__init__.py")])]
     assert tried(grants_of(state), attempts)[0] == ["PermissionError"]
-    paths = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(beside / "site")])
+    paths = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(parent / "site")])
     assert tried(grants_of(state), attempts, PYTHONPATH=paths)[0] == ["done"]
 
 
@@ -179,15 +182,15 @@ def test_packages_that_are_links_to_their_source_can_be_read(state: Path) -> Non
 def test_memory_environment_and_signals_of_the_agent_are_out_of_reach(state: Path) -> None:
     attempts = [("read", [f"/proc/{os.getpid()}/{file}"]) for file in ("mem", "environ", "maps", "fd/0")]
     attempts += [("signal", [os.getpid(), 0])]
-    found, _ = tried(grants_of(state), attempts)
-    assert found == ["PermissionError"] * 5
+    results, _ = tried(grants_of(state), attempts)
+    assert results == ["PermissionError"] * 5
 
 
 @pytest.mark.skipif(landlock.abi() < landlock.NETWORK_ABI, reason="this kernel's Landlock knows no TCP")
-@pytest.mark.parametrize(("network", "found"), [(False, "PermissionError"), (True, "done")])
-def test_a_trainer_of_one_device_connects_to_nobody(state: Path, network: bool, found: str) -> None:
+@pytest.mark.parametrize(("network", "expected"), [(False, "PermissionError"), (True, "done")])
+def test_a_trainer_of_one_device_connects_to_nobody(state: Path, network: bool, expected: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert tried(grants_of(state, network=network), [("connect", list(server.getsockname()))])[0] == [found]
+        assert tried(grants_of(state, network=network), [("connect", list(server.getsockname()))])[0] == [expected]
 
 
 def test_a_process_that_cannot_be_confined_does_not_start(state: Path) -> None:

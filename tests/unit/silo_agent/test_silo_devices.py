@@ -60,8 +60,8 @@ def test_a_killed_process_of_a_further_device_changes_nothing_in_the_result(
 
     calm, disturbed = silo_of("calm"), silo_of("disturbed", kill)
     for number in (1, 2):  # the second one trains twice, the second time from what the first kept
-        expected, found = calm.round(number, initial), disturbed.round(number, initial)
-        assert found[1] == expected[1] and found[0].samples == expected[0].samples
+        expected, actual = calm.round(number, initial), disturbed.round(number, initial)
+        assert actual[1] == expected[1] and actual[0].samples == expected[0].samples
     assert killed
     (rest,) = further_of(calm)
     for pid in (calm.trainer.pid, rest.pid) if abi() else ():

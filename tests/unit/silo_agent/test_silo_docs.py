@@ -18,25 +18,25 @@ def page() -> str:
 
 
 def test_every_field_is_on_the_page_with_its_default(page: str) -> None:
-    told = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page.split("### Policy")[0], re.MULTILINE))
+    described = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page.split("### Policy")[0], re.MULTILINE))
     fields = {field.alias or name: field for name, field in SiloConfig.model_fields.items()}
-    assert told.keys() == fields.keys()
+    assert described.keys() == fields.keys()
     for name, field in fields.items():
-        assert (told[name] == "needed") is field.is_required(), name
+        assert (described[name] == "needed") is field.is_required(), name
         if isinstance(field.default, (bool, int)):
-            assert told[name] == f"`{str(field.default).lower()}`", name
+            assert described[name] == f"`{str(field.default).lower()}`", name
 
 
 def test_every_field_of_a_policy_is_on_the_page(page: str) -> None:
-    told = re.findall(r"^\| `(\w+)` \|", page.split("### Policy")[1].split("## From the first")[0], re.MULTILINE)
-    assert told == [field.alias or name for name, field in Policy.model_fields.items()]
+    names = re.findall(r"^\| `(\w+)` \|", page.split("### Policy")[1].split("## From the first")[0], re.MULTILINE)
+    assert names == [field.alias or name for name, field in Policy.model_fields.items()]
 
 
 def test_every_figure_is_on_the_page(page: str, tmp_path: Path) -> None:
     certificate = tmp_path / "silo.crt"
-    told = set(re.findall(r"^\| `(anchorage_silo_\w+)", page, re.MULTILINE))
+    metrics = set(re.findall(r"^\| `(anchorage_silo_\w+)", page, re.MULTILINE))
     there = set(re.findall(r"^(anchorage_silo_\w+)", prometheus_text(AgentState(certificate)).decode(), re.MULTILINE))
-    assert told == there | {"anchorage_silo_certificate_expiry_timestamp_seconds", "anchorage_silo_epsilon"}
+    assert metrics == there | {"anchorage_silo_certificate_expiry_timestamp_seconds", "anchorage_silo_epsilon"}
 
 
 def test_every_cache_is_on_the_page(page: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from irregular_files import KINDS, SECONDS, TOLD, put
+from irregular_files import DESCRIPTIONS, KINDS, SECONDS, put
 
 from anchorage.transport.pki import new_key
 from anchorage_silo.files import map_existing
@@ -50,10 +50,10 @@ def test_the_agent_ends_at_once(
     assert ended.value.code not in (0, None)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("ANC-")
-    assert f"{TOLD[kind]}, not a regular file" in last
+    assert f"{DESCRIPTIONS[kind]}, not a regular file" in last
 
 
 def test_what_the_trainer_leaves_is_not_waited_for(tmp_path: Path, kind: str) -> None:
     path = put(kind, tmp_path / "update")
-    with pytest.raises(OSError, match=TOLD[kind]):
+    with pytest.raises(OSError, match=DESCRIPTIONS[kind]):
         map_existing(path, 8, writable=False)

@@ -80,7 +80,7 @@ class Outside(FakeLink):
     """A server that keeps what failures say, and all else that a trainer's process hands out."""
 
     folder: Path
-    told: list[str] = field(default_factory=list)
+    errors_reported: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -97,17 +97,17 @@ class Outside(FakeLink):
         logging.getLogger().setLevel(logging.DEBUG)
 
     def fail(self, task: str, code: str, message: str) -> None:
-        self.told.append(f"{task} {code} {message}")
+        self.errors_reported.append(f"{task} {code} {message}")
 
     def failures(self) -> list[AnchorageError]:
         """Return what the agent is told went wrong."""
         self.frames.seek(0)
-        found = []
+        setups = []
         while (frame := read_frame(self.frames)) is not None:
             if frame[0] is Kind.FAILURE:
-                said = json.loads(frame[1])
-                found.append(AnchorageError(CATALOGUE[said["code"]], said["message"]))
-        return found
+                description = json.loads(frame[1])
+                setups.append(AnchorageError(CATALOGUE[description["code"]], description["message"]))
+        return setups
 
     def everything(self) -> bytes:
         """Return all that left, with what the agent makes of it: what it says, its log, its audit log, and what the server learns."""
@@ -118,9 +118,9 @@ class Outside(FakeLink):
         )
         for error in self.failures():
             gate.fail("1.train", error.code, error.message)
-            self.told.append(str(error))
+            self.errors_reported.append(str(error))
         audit.close()
-        texts = (self.records.getvalue(), *self.told, (self.folder / AUDIT_FILE).read_text())
+        texts = (self.records.getvalue(), *self.errors_reported, (self.folder / AUDIT_FILE).read_text())
         return self.frames.getvalue() + "\n".join(texts).encode(errors="surrogateescape")
 
 
@@ -168,9 +168,9 @@ def test_no_word_of_a_site_leaves_it(
     section = SITES[name](tmp_path / "data", words).model_copy(update={"on_bad_image": on_bad})
     setup = setup_at(tmp_path, initial, section)
     work(setup, initial, outside)
-    left = outside.everything()
-    assert words.found_in(left) == []
-    assert str(tmp_path / "data").encode() not in left
+    texts = outside.everything()
+    assert words.found_in(texts) == []
+    assert str(tmp_path / "data").encode() not in texts
     table = trainer_folder(Path(setup.plain["state"])) / TABLE_FILE
     assert table.stat().st_mode & 0o777 == 0o600
     assert bool(outside.failures()) is not (name in TRAINABLE and on_bad == "Skip")
@@ -192,9 +192,9 @@ def test_no_word_of_a_site_of_volumes_leaves_it(
     section = VOLUME_SITES[name](tmp_path / "data", words).model_copy(update={"on_bad_image": on_bad})
     setup = setup_at(tmp_path, initial_of_volumes, section, VOLUMES)
     work(setup, initial_of_volumes, outside)
-    left = outside.everything()
-    assert words.found_in(left) == []
-    assert str(tmp_path / "data").encode() not in left
+    texts = outside.everything()
+    assert words.found_in(texts) == []
+    assert str(tmp_path / "data").encode() not in texts
     table = trainer_folder(Path(setup.plain["state"])) / TABLE_FILE
     assert words.found_in(table.read_text()), "the hospital can read what was withheld"
     assert bool(outside.failures()) is (on_bad == "Refuse")
@@ -218,12 +218,14 @@ def asked(setup: Setup, fingerprint: str | None = None, output: str = "text") ->
 def test_an_image_is_named_by_place_and_fingerprint_and_resolved_at_the_hospital(
     refused: tuple[Setup, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    setup, said = refused
+    setup, output = refused
     known = KnownImages.read(Path(setup.plain["state"])).images
     first = known[0]
-    assert said.startswith(f"ANC-1203 BadImages: {len(known)} of ")
-    assert f"image {first.place} of {first.of} ({first.fingerprint}) {first.reason}: {REASONS[first.reason]}, " in said
-    assert "anchorage-silo images" in said and "fedctl data check" in said
+    assert output.startswith(f"ANC-1203 BadImages: {len(known)} of ")
+    assert (
+        f"image {first.place} of {first.of} ({first.fingerprint}) {first.reason}: {REASONS[first.reason]}, " in output
+    )
+    assert "anchorage-silo images" in output and "fedctl data check" in output
     assert {each.reason for each in known} >= {"Damaged", "NotAnImage", "Empty", "Blank", "OutsideFolder"}
     capsys.readouterr()
     asked(setup, first.fingerprint[:6].upper())
@@ -296,11 +298,12 @@ def test_images_that_the_federation_is_scored_on_are_not_named(
     run = RunDescription.model_validate_json(setup.run)
     held = describe_held_out([images.select([0, 5])], bytes.fromhex(run.data_key), treatment)
     work(changed_setup(setup, run=run.model_copy(update={"held_out": held}).to_json()), initial, outside)
-    left = outside.everything()
+    texts = outside.everything()
     assert (
-        words.found_in(left) == [] and b"images are those that the federation is scored on, too, such as image " in left
+        words.found_in(texts) == []
+        and b"images are those that the federation is scored on, too, such as image " in texts
     )
-    assert b"patients or lesions have the same names" in left
+    assert b"patients or lesions have the same names" in texts
     known = KnownImages.read(Path(setup.plain["state"]))
     assert {images.ids[0], images.ids[5]} <= {each.id for each in known.images if each.reason == "HeldOut"}
     named = {group for group, id in zip(images.groups, images.ids, strict=True) if group != id}
@@ -310,13 +313,15 @@ def test_images_that_the_federation_is_scored_on_are_not_named(
 def test_ids_and_patients_of_a_silo_s_images_are_pseudonyms_in_its_own_memory(
     tmp_path: Path, initial: ModelBytes, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words, found = Words("ids"), []
+    words, leaks = Words("ids"), []
     (tmp_path / "data").mkdir()
     section = folders(tmp_path / "data", words).model_copy(update={"on_bad_image": "Skip"})
     build = trainer._build_silo_learner
-    monkeypatch.setattr(trainer, "_build_silo_learner", lambda *given: (found.append(given[3]), build(*given))[1])
+    monkeypatch.setattr(
+        trainer, "_build_silo_learner", lambda *arguments: (leaks.append(arguments[3]), build(*arguments))[1]
+    )
     work(setup_at(tmp_path, initial, section), initial, outside)
-    (images,) = found
+    (images,) = leaks
     assert words.found_in(" ".join((*images.ids, *images.groups))) == []
     assert len(set(images.ids)) == len(images) and len(set(images.groups)) == 3, "two patients, and one image of nobody"
 
@@ -332,11 +337,11 @@ def test_of_an_exception_types_and_places_leave(outside: Outside) -> None:
             raise ValueError(words("value")) from error
     except ValueError as error:
         log.exception("a hook raised")
-        told = places_of(error)
+        places = places_of(error)
     logging.getLogger("acme.decoder").critical(words("library"))
-    assert "ValueError at test_of_an_exception_types_and_places_leave (" in told and "FileNotFoundError" in told
+    assert "ValueError at test_of_an_exception_types_and_places_leave (" in places and "FileNotFoundError" in places
     frames = outside.frames.getvalue()
-    assert b"a hook raised: ValueError at " in frames and words.found_in(frames + told.encode()) == []
+    assert b"a hook raised: ValueError at " in frames and words.found_in(frames + places.encode()) == []
 
 
 def test_messages_without_content_stay_as_they_are_and_unknown_ones_become_the_title() -> None:
@@ -352,8 +357,8 @@ def test_messages_without_content_stay_as_they_are_and_unknown_ones_become_the_t
 
 
 def test_a_reason_of_another_package_is_not_repeated() -> None:
-    said = pseudonyms.Pseudonyms(bytes(32)).name_bad(BadImage("Meier.png", "Patient Meier", "Meier"), 4, 9)
-    assert said.startswith("image 5 of 9 (") and said.endswith(") is refused by its decoder")
+    message = pseudonyms.Pseudonyms(bytes(32)).name_bad(BadImage("Meier.png", "Patient Meier", "Meier"), 4, 9)
+    assert message.startswith("image 5 of 9 (") and message.endswith(") is refused by its decoder")
 
 
 def test_what_people_review_names_no_folder(tmp_path: Path, initial: ModelBytes) -> None:
@@ -381,20 +386,20 @@ def test_a_real_trainer_s_process_hands_out_no_word(
         announcement, update = playing.round(1, initial)
     finally:
         playing.trainer.close()
-    said = "".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records)
-    assert "trainer: the images: " in said, "the log says what was left out, in numbers"
-    assert words.found_in(said) == [] and words.found_in(repr(playing.link.said)) == []
+    logged = "".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records)
+    assert "trainer: the images: " in logged, "the log says what was left out, in numbers"
+    assert words.found_in(logged) == [] and words.found_in(repr(playing.link.messages)) == []
     assert words.found_in(encode_announcement(announcement) + update) == []
     state = tmp_path / "state"
-    kept = [file for file in state.rglob("*") if file.is_file() and words.found_in(file.read_bytes())]
-    assert {file.name for file in kept} <= {TABLE_FILE, OUTPUT_FILE}
+    files = [file for file in state.rglob("*") if file.is_file() and words.found_in(file.read_bytes())]
+    assert {file.name for file in files} <= {TABLE_FILE, OUTPUT_FILE}
 
 
 def test_what_a_trainer_prints_is_kept_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_output, "MOST_BYTES", 100)
     keep_output(io.BytesIO(b"".join(b"%029d\n" % number for number in range(10))), tmp_path)
-    kept = {file.name: file.read_text().split() for file in tmp_path.iterdir()}
-    assert kept == {"trainer.log": ["9".zfill(29)], "trainer.log.1": [f"{number:029d}" for number in (6, 7, 8)]}
+    contents = {file.name: file.read_text().split() for file in tmp_path.iterdir()}
+    assert contents == {"trainer.log": ["9".zfill(29)], "trainer.log.1": [f"{number:029d}" for number in (6, 7, 8)]}
 
 
 def test_what_cannot_be_kept_is_said_once_and_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

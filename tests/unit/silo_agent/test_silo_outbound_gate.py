@@ -20,7 +20,7 @@ from anchorage.transport.messages import Announcement, Assigned, Evaluation, Per
 from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
-from anchorage_silo.audit import AuditLog, verified
+from anchorage_silo.audit import AuditLog, verify
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
@@ -74,16 +74,16 @@ class TestGate:
         worker.handle(Assigned(scored))
         update = link.announcements[task.id].update
         assert update is not None
-        found = [
+        refusals = [
             (line["kind"], line["task"], line["bytes"], line["auxiliary"], line["digest"]) for line in lines(tmp_path)
         ]
-        assert found == [
+        assert refusals == [
             ("progress", task.id, 0, [], ""),
             ("announce", task.id, 0, [], update.digest),
             ("update", task.id, LAYOUT.nbytes, [], update.digest),
             ("evaluation", scored.id, 16, ["validation"], TWO.digest),
         ]
-        assert [s[0] for s in link.said] == ["progress", "progress", "announce", "push", "report"], (
+        assert [s[0] for s in link.messages] == ["progress", "progress", "announce", "push", "report"], (
             "each report is sent"
         )
 
@@ -109,7 +109,7 @@ class TestGate:
         assert "0.1234" not in text and "0.25" not in text
 
     @pytest.mark.parametrize(
-        ("fields", "said", "code"),
+        ("fields", "value", "code"),
         [
             ({"allowedAuxiliaryData": []}, announcement(similarity=np.zeros(2)), "ANC-2211"),
             ({"allowedAuxiliaryData": ["similarity"]}, announcement(validation=np.zeros(2)), "ANC-2211"),
@@ -125,12 +125,12 @@ class TestGate:
         ],
     )
     def test_what_the_policy_refuses_does_not_leave(
-        self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
+        self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], value: Any, code: str
     ) -> None:
         gate = OutboundGate(link, policy_of(**fields), audit, terms_of("FedAvg"), joined())
         with pytest.raises(AnchorageError, match=code):
-            gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
-        assert link.said == [] and lines(tmp_path) == []
+            gate.announce(value) if isinstance(value, Announcement) else gate.report(value)
+        assert link.messages == [] and lines(tmp_path) == []
 
     def test_raw_images_and_means_of_few_leave_only_where_the_policy_says_so(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path
@@ -139,7 +139,7 @@ class TestGate:
         named = policy_of(allowedAuxiliaryData=["raw_images"])
         means = replace(announcement(mean_images=np.zeros((2, 1, 8, 8))), samples={"train": 10, "smallest_group": 4})
         behind = replace(announcement(), behind=Layout.of([("raw_images", "F32", (2, 1, 8, 8))]))
-        for policy, said, code in [
+        for policy, value, code in [
             (Policy(), raw, "ANC-2211"),
             (Policy(), behind, "ANC-2211"),
             (policy_of(minimumSamples=5), means, "ANC-2212"),
@@ -150,12 +150,12 @@ class TestGate:
             terms = terms_of("GlobalMixup", "FedMix")
             gate = OutboundGate(link, policy, audit, terms, joined())
             if not code:
-                gate.announce(said)
+                gate.announce(value)
                 continue
             with pytest.raises(AnchorageError) as caught:
-                gate.announce(said)
+                gate.announce(value)
             assert caught.value.code == code
-        assert [s[0] for s in link.said] == ["announce"] * 3
+        assert [s[0] for s in link.messages] == ["announce"] * 3
         assert [line["auxiliary"] for line in lines(tmp_path)] == [["raw_images"], ["raw_images"], ["mean_images"]]
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
@@ -164,7 +164,7 @@ class TestGate:
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.report(Evaluation("t", {"validation": np.array([3, 4])}, 4))
-        assert len(link.said) == 3
+        assert len(link.messages) == 3
 
     def test_a_refusal_is_a_failed_task_with_its_code_in_the_log(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -174,19 +174,19 @@ class TestGate:
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
         worker.handle(Assigned(task))
-        assert link.said == [("fail", task.id, "ANC-2210")] and link.fetched == []
+        assert link.messages == [("fail", task.id, "ANC-2210")] and link.fetched == []
         assert [(line["kind"], line["code"]) for line in lines(tmp_path)] == [("failure", "ANC-2210")]
         assert "ANC-2210" in caplog.text and "allowedMethods: FedAnchor" in caplog.text
 
     def test_what_an_update_carries_is_named_by_its_layout(self) -> None:
         network = [("encoder.w", "F32", (2,))]
-        for beside, named in [
+        for extra, named in [
             ((), []),
             (("lora.encoder/w/a",), []),
             (("control.encoder.w",), ["control"]),
             (("beside.moments.sums",), ["moments"]),
         ]:
-            assert list(extras_of([Layout.of([*network, *((name, "F64", (2,)) for name in beside)])])) == named
+            assert list(extras_of([Layout.of([*network, *((name, "F64", (2,)) for name in extra)])])) == named
 
     def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
         for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:
@@ -210,8 +210,8 @@ class TestGate:
             silo.handle(Assigned(train_task(ONE, number)))
             silo.handle(Assigned(evaluate_task(ONE, number)))
             audit.close()
-        said = [s[0] for s in link.said if s[0] in ("announce", "fail")]
-        assert said == ["announce", "announce", "announce", "fail"]
+        kinds = [s[0] for s in link.messages if s[0] in ("announce", "fail")]
+        assert kinds == ["announce", "announce", "announce", "fail"]
 
     @pytest.mark.parametrize(("fields", "most"), [({"maximumRounds": 0}, 0), ({"maximumEvaluations": 2}, 2)])
     def test_scored_models_are_counted_over_restarts(
@@ -223,8 +223,8 @@ class TestGate:
             worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
             worker.handle(Assigned(evaluate_task(ONE, number)))
             audit.close()
-        assert len({s[1] for s in link.said if s[0] == "report"}) == most
-        assert ("fail", evaluate_task(ONE, 3).id, "ANC-2213") in link.said
+        assert len({s[1] for s in link.messages if s[0] == "report"}) == most
+        assert ("fail", evaluate_task(ONE, 3).id, "ANC-2213") in link.messages
 
     def test_what_a_method_sends_beyond_its_name_is_refused(self, link: FakeLink, audit: AuditLog) -> None:
         """FedMix's means of images, under the name FedAvg."""
@@ -242,13 +242,13 @@ class TestGate:
         gate = OutboundGate(link, Policy(), audit, terms_of("SemiAnAgg"), joined())
         with pytest.raises(AnchorageError, match=r"ANC-2211.*features is declared by no piece"):
             gate.announce(announcement(similarity=np.zeros(2), features=np.zeros((9, 64))))
-        assert link.said == [] and lines(tmp_path) == []
+        assert link.messages == [] and lines(tmp_path) == []
 
     def test_names_of_files_stay_in_the_hospital(
         self, link: FakeLink, audit: AuditLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        told: list[str] = []
-        monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
+        messages: list[str] = []
+        monkeypatch.setattr(link, "fail", lambda task, code, message: messages.append(message))
         gate = OutboundGate(link, Policy(), audit, terms_of("FedAvg"), joined())
         code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
         gate.fail("t", code, "/data/patient-7.jpg is damaged")
@@ -259,10 +259,10 @@ class TestGate:
         where = "localLoss acme.Focal (acme/focal.py:15 of acme 0.1.0): loss raised KeyError at acme/focal.py:31"
         gate.fail("t", "ANC-1312", f"{where}: 'patient-7'")
         gate.fail("t", "ANC-1301", "loss is nan")
-        assert told[-2] == where
-        assert not any("patient" in text for text in told)
-        assert told[1] == "exit status -9"
-        assert told[2] == CATALOGUE["ANC-1301"].title and told[-1] == "loss is nan"
+        assert messages[-2] == where
+        assert not any("patient" in text for text in messages)
+        assert messages[1] == "exit status -9"
+        assert messages[2] == CATALOGUE["ANC-1301"].title and messages[-1] == "loss is nan"
         assert "patient-7" in caplog.text
 
     @pytest.mark.parametrize(("minimum", "sent"), [(None, [20, 20]), (3, [20, 20]), (6, [20, 0])])
@@ -278,8 +278,8 @@ class TestGate:
         scored = evaluate_task(TWO)
         gate.admit(scored)
         gate.report(Evaluation(scored.id, tally, 20))
-        (told,) = link.evaluations.values()
-        assert told.tally["score_counts"].sum((0, 2)).tolist() == sent and told.tally["scored_images"] == 20
+        (evaluation,) = link.evaluations.values()
+        assert evaluation.tally["score_counts"].sum((0, 2)).tolist() == sent and evaluation.tally["scored_images"] == 20
 
     @pytest.mark.parametrize(("minimum", "sent"), [(3, [20, 20]), (6, [20, 0])])
     def test_nor_is_it_told_of_a_model_that_a_weighting_has_scored(
@@ -296,9 +296,9 @@ class TestGate:
             gate.admit(asked)
         gate.announce(announcement(trained.id, 20, validation=counts))
         gate.report(Evaluation(scored.id, {"validation": counts}, 20))
-        (told,), (said,) = link.evaluations.values(), link.announcements.values()
-        assert told.tally["validation"].sum((0, 2)).tolist() == sent
-        assert said.auxiliary_data["validation"].sum((0, 2)).tolist() == sent
+        (evaluation,), (sent_announcement,) = link.evaluations.values(), link.announcements.values()
+        assert evaluation.tally["validation"].sum((0, 2)).tolist() == sent
+        assert sent_announcement.auxiliary_data["validation"].sum((0, 2)).tolist() == sent
 
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -309,7 +309,7 @@ class TestGate:
             full.setattr("anchorage_silo.chained_log.os.write", lambda file, line: write(file, line[:20]))
             with pytest.raises(AnchorageError, match="ANC-2221.*No space left"):
                 gate.announce(announcement())
-        assert link.said == [] and lines(tmp_path) == []
+        assert link.messages == [] and lines(tmp_path) == []
         gate.announce(announcement())
         assert len(lines(tmp_path)) == 1
 
@@ -324,7 +324,7 @@ class TestGate:
         monkeypatch.setattr("anchorage_silo.chained_log.os.fsync", broken)
         with pytest.raises(AnchorageError, match="ANC-2221"):
             gate.announce(announcement())
-        assert link.said == []
+        assert link.messages == []
 
 
 class TestAuditLog:
@@ -341,7 +341,7 @@ class TestAuditLog:
         after = self.write(path)
         assert after[:3] == before and len(after) == 6
         log = AuditLog(path)
-        assert log.sent("announce", all_runs=True) == {("0.train", "d"), ("1.train", "d"), ("2.train", "d")}
+        assert log.read_sent("announce", all_runs=True) == {("0.train", "d"), ("1.train", "d"), ("2.train", "d")}
         log.close()
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -396,7 +396,7 @@ class TestAuditLog:
             case "other head" | "other key":
                 name = f"audit.{change[6:]}"
                 (tmp_path / name).write_bytes((other.parent / name).read_bytes())
-        for check in (lambda path: list(verified(path)), AuditLog):
+        for check in (lambda path: list(verify(path)), AuditLog):
             with pytest.raises(AnchorageError, match="ANC-2220"):
                 check(path)
 
@@ -408,14 +408,14 @@ class TestAuditLog:
         log.record("announce", "3.train")
         log.close()
         path.with_suffix(".head").write_bytes(head)
-        assert len(list(verified(path))) == 4
+        assert len(list(verify(path))) == 4
         log = AuditLog(path)
         log.record("announce", "4.train")
         log.close()
-        assert len(list(verified(path))) == 5
+        assert len(list(verify(path))) == 5
 
     def test_a_log_that_never_began_is_whole(self, tmp_path: Path) -> None:
-        assert list(verified(tmp_path / "audit.jsonl")) == []
+        assert list(verify(tmp_path / "audit.jsonl")) == []
 
     def test_a_folder_that_is_missing_has_its_code(self, tmp_path: Path) -> None:
         with pytest.raises(AnchorageError, match="ANC-2221"):

@@ -51,8 +51,8 @@ class Silo:
         self.log.record("join", digest="run", facts={"terms": self.terms.entry(), "fewest": 20})
         for number in range(1, rounds + 1):
             task, scored = train_task(MODELS[number], number), evaluate_task(MODELS[number], number)
-            said = announcement(task, images, auxiliary)
-            self.try_out(task, lambda said=said: self.gate.announce(said))
+            message = announcement(task, images, auxiliary)
+            self.try_out(task, lambda sent_message=message: self.gate.announce(sent_message))
             self.try_out(
                 scored,
                 lambda scored=scored: self.gate.report(Evaluation(scored.id, {"confusion": np.array([3, 4])}, 4)),
@@ -230,8 +230,8 @@ def test_segments_that_were_moved_away_still_count(tmp_path: Path) -> None:
             log.record("join", digest=run)
             for number in range(6):
                 log.record("announce", f"{number}.train", digest=f"{run}{number}")
-    whole = PolicyCheck.of(policy_of(maximumRounds=11), path)
-    assert whole.refused == 1 and whole.missing_lines == 0
+    check = PolicyCheck.of(policy_of(maximumRounds=11), path)
+    assert check.refused == 1 and check.missing_lines == 0
     (tmp_path / "audit.1.jsonl").unlink()
     rest = PolicyCheck.of(policy_of(maximumRounds=11), path)
     assert rest.refused == 1 and rest.missing_lines > 0
@@ -272,11 +272,11 @@ class TestCommand:
     ) -> None:
         with pytest.raises(SystemExit) as caught:
             self.check(config, "maximumRounds: 1\nmaximumEvaluations: 9\n", "-o", "json")
-        told = capsys.readouterr()
-        assert caught.value.code == 4 and "ANC-2226 PolicyWouldRefuse: 2 of 7 requests" in told.err
-        found = json.loads(told.out)
-        assert (found["admitted"], found["refused"], found["unknown"]) == (5, 2, 0)
-        refused = [each for each in found["requests"] if each["verdict"] == "refused"]
+        output = capsys.readouterr()
+        assert caught.value.code == 4 and "ANC-2226 PolicyWouldRefuse: 2 of 7 requests" in output.err
+        document = json.loads(output.out)
+        assert (document["admitted"], document["refused"], document["unknown"]) == (5, 2, 0)
+        refused = [each for each in document["requests"] if each["verdict"] == "refused"]
         assert all(each["reason"].startswith("ANC-2213") and "maximumRounds: 1" in each["reason"] for each in refused)
 
     def test_a_mistake_in_the_policy_has_its_code_and_place(

@@ -45,7 +45,7 @@ dp_accounting = pytest.importorskip("dp_accounting")
 
 IMAGES = 1000
 NOISED: dict[str, Any] = {"clipNorm": "1", "noiseStd": "10"}
-WHOLE = [(5.0, 1), (5.0, 20), (2.0, 3), (10.0, 100), (1.0, 1), (1.5, 2), (50.0, 1000), (20.0, 7), (3.0, 10), (0.8, 1)]
+COSTS = [(5.0, 1), (5.0, 20), (2.0, 3), (10.0, 100), (1.0, 1), (1.5, 2), (50.0, 1000), (20.0, 7), (3.0, 10), (0.8, 1)]
 SAMPLED = [
     (1.0, 0.01, 1000), (1.1, 0.05, 400), (2.0, 0.1, 50), (0.7, 0.02, 100), (4.0, 0.5, 30),
     (1.5, 0.001, 5000), (0.8, 0.25, 4), (3.0, 0.05, 2000), (6.0, 0.9, 10), (1.2, 0.016, 240),
@@ -54,9 +54,9 @@ SAMPLED = [
 
 def run_of(name: str = "FedAvg", **fields: Any) -> RunDescription:
     model = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8, channels=1)
-    own = {"federation": "derm", "seed": 1, "rounds": 50, "mode": "Synchronous", "method": PRESETS[name].slots}
-    own |= {"model": model, "down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
-    return RunDescription(**{**own, **fields})
+    terms = {"federation": "derm", "seed": 1, "rounds": 50, "mode": "Synchronous", "method": PRESETS[name].slots}
+    terms |= {"model": model, "down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
+    return RunDescription(**{**terms, **fields})
 
 
 def policy_of(**budget: Any) -> Policy:
@@ -95,14 +95,14 @@ class Site:
         self.link.models[model.digest] = model
         task = train_task(model, number)
         self.worker.handle(Assigned(task))
-        if (failed := next((what for what in self.link.said if what[:2] == ("fail", task.id)), None)) is not None:
+        if (failed := next((what for what in self.link.messages if what[:2] == ("fail", task.id)), None)) is not None:
             return str(failed[2])
         self.worker.handle(Permit(task.id))
         return ""
 
 
 class TestAccounting:
-    @pytest.mark.parametrize(("noise", "count"), WHOLE)
+    @pytest.mark.parametrize(("noise", "count"), COSTS)
     def test_whole_updates_cost_what_a_privacy_loss_distribution_says(self, noise: float, count: int) -> None:
         accountant = dp_accounting.pld.PLDAccountant()
         accountant.compose(dp_accounting.GaussianDpEvent(noise), count)
@@ -160,7 +160,7 @@ class TestLedger:
             except AnchorageError as error:
                 assert error.code == "ANC-2216"
             assert epsilon([cost] * sent, 1e-5) <= 1.0
-            assert ledger.spent() == pytest.approx(epsilon([cost] * sent, 1e-5))
+            assert ledger.spent_epsilon() == pytest.approx(epsilon([cost] * sent, 1e-5))
         assert epsilon([cost] * (sent + 1), 1e-5) > 1.0, "the whole budget was used"
 
     def test_a_file_that_lost_written_lines_is_refused_at_every_byte(self, tmp_path: Path) -> None:
@@ -168,11 +168,11 @@ class TestLedger:
         for number in range(3):
             ledger.spend(Mechanism(20.0), federation="derm", task="t", digest=f"{number}")
         file = tmp_path / LEDGER_FILE
-        whole = file.read_bytes()
-        for size in random.Random(1).sample(range(len(whole)), 40):
-            file.write_bytes(whole[:size])
+        content = file.read_bytes()
+        for size in random.Random(1).sample(range(len(content)), 40):
+            file.write_bytes(content[:size])
             for attempt in (
-                ledger.spent,
+                ledger.spent_epsilon,
                 lambda: ledger.check(Mechanism(20.0), federation="derm", task="new"),
                 lambda: ledger.spend(Mechanism(20.0), federation="derm", task="t", digest="new"),
             ):
@@ -180,7 +180,7 @@ class TestLedger:
                     attempt()
         file.unlink()
         with pytest.raises(AnchorageError, match="ANC-2222"):
-            ledger.spent()
+            ledger.spent_epsilon()
 
     def test_the_same_update_costs_once(self, tmp_path: Path) -> None:
         ledger = PrivacyLedger(tmp_path, 1.0, 1e-5)
@@ -240,28 +240,30 @@ class TestGuard:
         site.worker.handle(Assigned(task))
         assert site.ledger.lasts(Mechanism(5.0), 1) == 0 and not site.link.updates.get(task.id)
         site.audit.close()
-        again = Site(tmp_path, epsilon="1", learner=FakeLearner())
-        again.link.models[model.digest] = model
-        again.worker._buffers = buffers
-        again.worker.handle(Assigned(task))
-        again.worker.handle(Permit(task.id))
-        assert again.learner.trained == [] and task.id in again.link.updates, again.link.said
-        assert again.round(rounds + 1) == "ANC-2216"
+        restarted = Site(tmp_path, epsilon="1", learner=FakeLearner())
+        restarted.link.models[model.digest] = model
+        restarted.worker._buffers = buffers
+        restarted.worker.handle(Assigned(task))
+        restarted.worker.handle(Permit(task.id))
+        assert restarted.learner.trained == [] and task.id in restarted.link.updates, restarted.link.messages
+        assert restarted.round(rounds + 1) == "ANC-2216"
 
     def test_is_written_down_before_it_leaves(self, tmp_path: Path) -> None:
-        site, seen = Site(tmp_path), []
-        said = site.link.announce
-        site.link.announce = lambda told: (seen.append(site.ledger.spent()), said(told))[1]  # type: ignore[method-assign]
+        site, budgets = Site(tmp_path), []
+        announce = site.link.announce
+        site.link.announce = lambda announcement: (budgets.append(site.ledger.spent_epsilon()), announce(announcement))[
+            1
+        ]  # type: ignore[method-assign]
         site.round(1)
-        assert seen == [epsilon([Mechanism(5.0)], 1e-5)] == [site.state.epsilon]
+        assert budgets == [epsilon([Mechanism(5.0)], 1e-5)] == [site.state.epsilon]
 
     def test_only_the_number_of_images_and_what_is_spent_leave_with_an_update(self, tmp_path: Path) -> None:
         site = Site(tmp_path)
         site.round(1)
-        (told,) = site.link.announcements.values()
-        assert told.samples == {"train": IMAGES} and not told.auxiliary
-        assert told.metrics == {"epsilon": epsilon([Mechanism(5.0)], 1e-5), "delta": 1e-5}
-        assert {what[3] for what in site.link.said if what[0] == "progress"} == {100}
+        (announcement,) = site.link.announcements.values()
+        assert announcement.samples == {"train": IMAGES} and not announcement.auxiliary
+        assert announcement.metrics == {"epsilon": epsilon([Mechanism(5.0)], 1e-5), "delta": 1e-5}
+        assert {what[3] for what in site.link.messages if what[0] == "progress"} == {100}
 
     def test_a_silo_without_an_update_sends_noise_all_the_same(self, tmp_path: Path) -> None:
         site = Site(tmp_path, learner=FakeLearner(inactive=True))
@@ -293,14 +295,14 @@ class TestGuard:
         site, model = Site(tmp_path), model_of(1.0)
         site.link.models[model.digest] = model
         site.worker.handle(Assigned(evaluate_task(model)))
-        assert [what[2] for what in site.link.said if what[0] == "fail"] == ["ANC-2217"]
+        assert [what[2] for what in site.link.messages if what[0] == "fail"] == ["ANC-2217"]
         assert not site.learner.evaluated
 
     def test_failures_tell_no_numbers_of_training(self, tmp_path: Path) -> None:
-        site, told = Site(tmp_path), []
-        site.link.fail = lambda task, code, message: told.append(message)  # type: ignore[method-assign]
+        site, announcements = Site(tmp_path), []
+        site.link.fail = lambda task, code, message: announcements.append(message)  # type: ignore[method-assign]
         site.gate.fail("t", "ANC-1301", "the training loss is nan after 17 steps")
-        assert "17" not in told[0]
+        assert "17" not in announcements[0]
 
 
 class TestPolicy:
@@ -324,7 +326,7 @@ class TestPolicy:
     def test_an_unreadable_ledger_has_its_code(self, tmp_path: Path) -> None:
         (tmp_path / LEDGER_FILE).mkdir()
         with pytest.raises(AnchorageError, match="ANC-2223"):
-            PrivacyLedger(tmp_path, 1.0, 1e-5).spent()
+            PrivacyLedger(tmp_path, 1.0, 1e-5).spent_epsilon()
 
 
 class TestReview:

@@ -70,10 +70,10 @@ def test_a_killed_trainer_changes_nothing_in_the_result(
     assert 200 < calm.samples < 240
     for number in (1, 2):
         assert (disturbed.trainer.pid is None) is (release == "BetweenRounds")
-        expected, found = calm.round(number, initial), disturbed.round(number, initial)
-        assert expected[0].update == found[0].update
-        assert expected[1] == found[1]
-        assert len(found[1]) == number * initial.layout.nbytes
+        expected, actual = calm.round(number, initial), disturbed.round(number, initial)
+        assert expected[0].update == actual[0].update
+        assert expected[1] == actual[1]
+        assert len(actual[1]) == number * initial.layout.nbytes
         assert expected[0].samples["train"] == calm.samples
     assert killed == {"1.train", "2.train"}
     assert calm.link.updates["1.train"] != calm.link.updates["2.train"]
@@ -84,11 +84,11 @@ def test_large_auxiliary_data_passes_through_the_files_that_trainer_and_agent_sh
     tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]
 ) -> None:
     method = resolve(MethodSpec.model_validate({"name": "FedMix", "local": {"epochs": 1}}))
-    silo, own = silo_of(setup_of(tmp_path / "a", initial, method=method)), initial.layout.nbytes
+    silo, model_bytes = silo_of(setup_of(tmp_path / "a", initial, method=method)), initial.layout.nbytes
 
     def play(number: int, source: ChunkSource, behind: Layout, **wanted: bool) -> tuple[Announcement, bytes]:
-        told = {f"means_{name}": np.array([value], np.uint8) for name, value in wanted.items()}
-        task = Task(f"{number}.train.{source.manifest.digest}", TaskKind.TRAIN, number, source.manifest, told, behind)
+        means = {f"means_{name}": np.array([value], np.uint8) for name, value in wanted.items()}
+        task = Task(f"{number}.train.{source.manifest.digest}", TaskKind.TRAIN, number, source.manifest, means, behind)
         silo.link.models[source.manifest.digest] = source
         silo.worker.handle(Assigned(task))
         silo.worker.handle(Permit(task.id))
@@ -97,14 +97,14 @@ def test_large_auxiliary_data_passes_through_the_files_that_trainer_and_agent_sh
     means, sent = play(1, initial, NOTHING, wanted=True, alone=True)
     assert not means.trained and len(sent) == means.behind.nbytes > 0
     plain, update = play(2, initial, NOTHING, wanted=False)
-    assert len(update) == own and not plain.auxiliary
+    assert len(update) == model_bytes and not plain.auxiliary
     joined, both = play(3, initial, NOTHING, wanted=True)
-    assert both[own:] == sent and joined.auxiliary == means.auxiliary == {"mean_images", "mean_labels"}
+    assert both[model_bytes:] == sent and joined.auxiliary == means.auxiliary == {"mean_images", "mean_labels"}
     pool = LargeArrays(means.behind, ModelBytes.of(means.behind, np.frombuffer(sent, np.uint8)))
     mixed, update = play(4, *joined_behind(initial, [pool]), wanted=False)
-    assert len(update) == own and not mixed.auxiliary
+    assert len(update) == model_bytes and not mixed.auxiliary
     assert update != play(4, initial, NOTHING, wanted=False)[1], "the pool was mixed in"
-    assert play(5, initial, NOTHING, wanted=True)[1][own:] == sent, "the file is longer again"
+    assert play(5, initial, NOTHING, wanted=True)[1][model_bytes:] == sent, "the file is longer again"
 
 
 def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, initial: ModelBytes) -> None:

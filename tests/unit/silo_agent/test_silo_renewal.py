@@ -223,9 +223,9 @@ def test_a_thread_does_it_and_its_probe_sees_that(world: World) -> None:
     world.time, world.answer = START + 61 * DAY, answer
     world.renewal.start()
     assert renewed.wait(120)
-    assert not world.state.liveness.stuck()
+    assert not world.state.liveness.describe_overdue()
     world.renewal.close()
-    assert not world.state.liveness.stuck() and world.expires == START + 151 * DAY
+    assert not world.state.liveness.describe_overdue() and world.expires == START + 151 * DAY
 
 
 class TestANewKey:

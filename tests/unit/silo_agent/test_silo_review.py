@@ -39,9 +39,9 @@ def run_of(name: str = "FedAvg", **fields: Any) -> RunDescription:
     model = ModelDescription(
         network="SmallCnn", task=Classification(classes=("benign", "malignant")), image_size=8, channels=1
     )
-    own = {"federation": "derm", "seed": 1, "rounds": 3, "mode": "Synchronous", "method": PRESETS[name].slots}
-    own |= {"model": model, "down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
-    return RunDescription(**{**own, **fields})
+    terms = {"federation": "derm", "seed": 1, "rounds": 3, "mode": "Synchronous", "method": PRESETS[name].slots}
+    terms |= {"model": model, "down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
+    return RunDescription(**{**terms, **fields})
 
 
 def policy_of(**fields: Any) -> Policy:
@@ -81,12 +81,12 @@ class TestReview:
         assert f"{3 + PLAYED_AGAIN} updates and {3 * MOST_SILOS + PLAYED_AGAIN} scored models" in bare
         assert "validation, [2] int64: how the other silos' models do on its validation images" in bare
         assert "Protection here: noise as large as 1 times" in bare and "Policy: none" in bare
-        told = review_of(run_of("SemiAnAgg"), config, clipNorm="1", noiseStd="0.01", allowedAuxiliaryData=[])
-        words = "\n".join(told.words())
+        review = review_of(run_of("SemiAnAgg"), config, clipNorm="1", noiseStd="0.01", allowedAuxiliaryData=[])
+        words = "\n".join(review.words())
         assert "scaled down to the norm 1 (clipNorm of the policy) and noise of standard deviation 0.01" in words
-        (similarity,) = (leaf for leaf in told.stages[0].leaves if leaf.name == "similarity")
+        (similarity,) = (leaf for leaf in review.stages[0].leaves if leaf.name == "similarity")
         assert similarity.refused and "REFUSED" in words
-        assert not told.stages[0].leaves[0].refused
+        assert not review.stages[0].leaves[0].refused
 
     @pytest.mark.parametrize(
         ("policy", "code"),
@@ -209,11 +209,11 @@ class TestLimits:
     ) -> None:
         updates, evaluations, repetitions = expected
         run = run_of(name, **fields)
-        found = Limits.of(run, labels)
+        limits = Limits.of(run, labels)
         large = MOST_LARGE_BYTES if PRESETS[name].down else 0
-        own = updates + PLAYED_AGAIN, evaluations + PLAYED_AGAIN if evaluations else 0, repetitions
+        counts = updates + PLAYED_AGAIN, evaluations + PLAYED_AGAIN if evaluations else 0, repetitions
         size = Layout.from_json(run.down).nbytes
-        assert found == Limits(*own, (ModelSizes(3, size, size, size),), large)
+        assert limits == Limits(*counts, (ModelSizes(3, size, size, size),), large)
 
     @pytest.mark.parametrize(("name", "large"), [("FedAvg", 0), ("FedMix", MOST_LARGE_BYTES)])
     def test_a_model_of_another_length_is_refused_before_there_is_room_made(self, name: str, large: int) -> None:
@@ -260,8 +260,8 @@ class TestLimits:
         for number, model in enumerate(MODELS, 1):
             worker.handle(Assigned(train_task(model, number)))
             worker.handle(Assigned(evaluate_task(model, number)))
-        assert [what[0] for what in link.said if what[0] in ("announce", "report")] == ["announce"] * 2
-        assert {what[2] for what in link.said if what[0] == "fail"} == {"ANC-2213"}
+        assert [what[0] for what in link.messages if what[0] in ("announce", "report")] == ["announce"] * 2
+        assert {what[2] for what in link.messages if what[0] == "fail"} == {"ANC-2213"}
 
     def test_a_policy_sets_other_ones(self, tmp_path: Path) -> None:
         link = FakeLink(*MODELS)
@@ -270,8 +270,8 @@ class TestLimits:
         for number, model in enumerate(MODELS, 1):
             worker.handle(Assigned(train_task(model, number)))
             worker.handle(Assigned(evaluate_task(model, number)))
-        said = [what[0] for what in link.said]
-        assert (said.count("announce"), said.count("report")) == (3, 4)
+        kinds = [what[0] for what in link.messages]
+        assert (kinds.count("announce"), kinds.count("report")) == (3, 4)
 
     def test_one_name_for_several_tasks_saves_no_budget(self, tmp_path: Path) -> None:
         """A server chooses the ids of tasks: it asks for the updates of two models, in turns, under the same ids."""
@@ -284,8 +284,8 @@ class TestLimits:
             scored = evaluate_task(model)
             worker.handle(Assigned(Task("1.evaluate", scored.kind, 1, model.manifest)))
             worker.handle(Dismissed("1.evaluate", "counted"))
-        assert len(gate.audit.sent("announce", all_runs=True)) == 2
-        assert [what[0] for what in link.said].count("report") == 2
+        assert len(gate.audit.read_sent("announce", all_runs=True)) == 2
+        assert [what[0] for what in link.messages].count("report") == 2
 
     @pytest.mark.parametrize("fields", [{}, {"relativeNoise": "2"}, {"clipNorm": "1", "minimumSamples": 1}])
     def test_relative_noise_lets_one_update_out_before_a_person_approves(
@@ -299,8 +299,8 @@ class TestLimits:
             worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
             worker.handle(Assigned(train_task(model, number)))
             gate.audit.close()
-        assert [what[0] for what in link.said if what[0] in ("announce", "fail")] == ["announce"] + ["fail"] * 4
-        assert {what[2] for what in link.said if what[0] == "fail"} == {"ANC-2213"}
+        assert [what[0] for what in link.messages if what[0] in ("announce", "fail")] == ["announce"] + ["fail"] * 4
+        assert {what[2] for what in link.messages if what[0] == "fail"} == {"ANC-2213"}
         gate = gate_of(tmp_path, link, needed, policy_of(**fields))
         gate.announce(link.announcements[train_task(MODELS[0], 1).id])  # what left may be told again
         gate.approved = lambda: True
@@ -349,9 +349,11 @@ class TestLimits:
         log.close()
         log = AuditLog(tmp_path / "audit.jsonl")
         log.record("join", digest="first")
-        assert len(log.sent("announce", all_runs=False)) == 1 and len(log.sent("announce", all_runs=True)) == 1
+        assert (
+            len(log.read_sent("announce", all_runs=False)) == 1 and len(log.read_sent("announce", all_runs=True)) == 1
+        )
         log.record("announce", "2.train", digest="e")
-        assert len(log.sent("announce", all_runs=False)) == 2
+        assert len(log.read_sent("announce", all_runs=False)) == 2
         log.close()
 
 
@@ -412,8 +414,10 @@ class TestApproval:
         approvals.give(review)
         approvals.check(review)
         (file,) = (tmp_path / "approvals").iterdir()
-        kept = json.loads(file.read_text())
-        assert kept["review"]["digest"] == review.digest and kept["user"] and file.stat().st_mode & 0o777 == 0o600
+        document = json.loads(file.read_text())
+        assert (
+            document["review"]["digest"] == review.digest and document["user"] and file.stat().st_mode & 0o777 == 0o600
+        )
 
 
 def changed(text: str, rng: random.Random) -> str:

@@ -24,7 +24,7 @@ class World:
         self.retry = ServerRetry(limit, self.state, lambda: self.time, self.sleep)
 
     def sleep(self, seconds: float) -> None:
-        assert not self.state.liveness.stuck()
+        assert not self.state.liveness.describe_overdue()
         self.pauses.append(seconds)
         self.time += seconds
 
@@ -98,7 +98,7 @@ def test_a_final_refusal_is_final(limit: float, failure: Failure) -> None:
     world.answer = lambda: failure
     with pytest.raises(AnchorageError, match="not now"):
         world.waited()
-    assert world.calls == 1 and not world.state.liveness.stuck()
+    assert world.calls == 1 and not world.state.liveness.describe_overdue()
 
 
 def test_says_what_it_waits_for_but_not_every_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,6 +109,6 @@ def test_says_what_it_waits_for_but_not_every_time(caplog: pytest.LogCaptureFixt
     )
     world.waited()
     assert world.state.ready() == (False, "ANC-2009 EnrolmentPending: not now")
-    said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "waiting: ANC-2159 ServerUnreachable: not now"
-    assert sum("ANC-2009" in line for line in said) in (900 // TOLD_AGAIN_SECONDS, 900 // TOLD_AGAIN_SECONDS + 1)
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages[0] == "waiting: ANC-2159 ServerUnreachable: not now"
+    assert sum("ANC-2009" in line for line in messages) in (900 // TOLD_AGAIN_SECONDS, 900 // TOLD_AGAIN_SECONDS + 1)

@@ -34,7 +34,7 @@ def fetched_by(state: Path, shared: Path | None, model: ModelBytes) -> list[int]
     state.mkdir(exist_ok=True)
     link, buffers, task = FakeLink(model), MappedBuffers(state, shared=shared), train_task(model)
     SiloWorker(link, NullLearner(LAYOUT, LAYOUT.trainable, 0.5, 7), buffers).handle(Assigned(task))
-    assert ("announce", task.id) in link.said
+    assert ("announce", task.id) in link.messages
     assert bytes(buffers.model(task.kind).array) == model.buffer().tobytes()
     return link.fetched
 

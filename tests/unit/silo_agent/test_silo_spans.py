@@ -21,7 +21,7 @@ from anchorage.transport import otlp
 from anchorage.transport.messages import Assigned, Dismissed, Finished, Permit
 from anchorage.transport.spans import RoundSpans
 from anchorage_server.spans import RoundObserver
-from anchorage_silo.spans import spanned
+from anchorage_silo.spans import with_spans
 
 KEY = "5" * 64
 COMMITTED = RoundCommitted(cast(Any, None), cast(Any, None), None)
@@ -31,12 +31,12 @@ class Collector:
     """What a process's spans come to."""
 
     def __init__(self, silo: str = "", key: str = KEY) -> None:
-        self._kept = InMemorySpanExporter()
-        self.spans = RoundSpans("anchorage", "derm", key, self._kept, silo)
+        self._exporter = InMemorySpanExporter()
+        self.spans = RoundSpans("anchorage", "derm", key, self._exporter, silo)
 
     def sent(self) -> list[ReadableSpan]:
         self.spans.close()
-        return sorted(self._kept.get_finished_spans(), key=lambda span: span.start_time or 0)
+        return sorted(self._exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
 
 
 def play_at_server(collector: Collector, *rounds: int) -> list[ReadableSpan]:
@@ -54,7 +54,7 @@ def play_at_server(collector: Collector, *rounds: int) -> list[ReadableSpan]:
 def play_at_silo(collector: Collector, *orders: Any, learner: FakeLearner | None = None) -> FakeLink:
     model = model_of(1.0)
     link = FakeLink(model)
-    spanned_link, spanned_learner = spanned(link, learner or FakeLearner(), collector.spans)
+    spanned_link, spanned_learner = with_spans(link, learner or FakeLearner(), collector.spans)
     for order in orders:
         link.orders.put(order)
     SiloWorker(spanned_link, spanned_learner, MemoryBuffers()).run()
@@ -77,19 +77,19 @@ def test_a_round_is_one_trace_across_server_and_silos() -> None:
     server, silo = play_at_server(Collector(), 1, 2), at_silo.sent()
     assert [span.name for span in server] == ["round", "train", "aggregate", "commit"] * 2
     assert [span.name for span in silo] == ["silo", "fetch", "train", "upload", "silo", "train", "upload"]
-    for number, (root, own) in enumerate([(server[:4], silo[:4]), (server[4:], silo[4:])], 1):
+    for number, (root, silo_spans) in enumerate([(server[:4], silo[:4]), (server[4:], silo[4:])], 1):
         assert root[0].parent is None and root[0].attributes == {
             "anchorage.federation": "derm",
             "anchorage.round": number,
         }
-        assert {ids(span)[0] for span in (*root, *own)} == {ids(root[0])[0]}
+        assert {ids(span)[0] for span in (*root, *silo_spans)} == {ids(root[0])[0]}
         for span, parent in [
             *((step, root[0]) for step in root[1:]),
-            (own[0], root[0]),
-            *((s, own[0]) for s in own[1:]),
+            (silo_spans[0], root[0]),
+            *((s, silo_spans[0]) for s in silo_spans[1:]),
         ]:
             assert span.parent is not None and (span.parent.trace_id, span.parent.span_id) == ids(parent)
-        assert own[0].attributes == {**root[0].attributes, "anchorage.silo": "a"}
+        assert silo_spans[0].attributes == {**root[0].attributes, "anchorage.silo": "a"}
     assert ids(server[0])[0] != ids(server[4])[0]
     assert ids(play_at_server(Collector(), 1)[0]) == ids(server[0]), (
         "a server that comes back goes on in the same trace"
@@ -128,11 +128,11 @@ def test_without_a_collector_there_are_no_spans(
 def test_a_collector_that_is_named_gets_spans_where_the_exporter_is_installed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, installed: bool
 ) -> None:
-    kept = InMemorySpanExporter()
+    exporter = InMemorySpanExporter()
 
     class Entry:
         def load(self) -> Callable[[], SpanExporter]:
-            return lambda: kept
+            return lambda: exporter
 
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "")  # is put back
@@ -146,7 +146,7 @@ def test_a_collector_that_is_named_gets_spans_where_the_exporter_is_installed(
     else:
         spans.begin_silo(1).end()
         spans.close()
-        assert [span.name for span in kept.get_finished_spans()] == ["silo"]
+        assert [span.name for span in exporter.get_finished_spans()] == ["silo"]
 
 
 def test_a_collector_in_the_cluster_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,9 +145,9 @@ def plugin(name: str, **options: Any) -> dict[str, Any]:
 
 def run_text(**method: Any) -> str:
     model = ModelDescription(network="SmallCnn", task=TASK, image_size=8, channels=1)
-    own = {"federation": "derm", "seed": 1, "rounds": 3, "mode": "Synchronous", "method": PRESETS["FedAvg"].slots}
-    own |= {"model": model, "down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
-    document = json.loads(RunDescription(**own).to_json())
+    terms = {"federation": "derm", "seed": 1, "rounds": 3, "mode": "Synchronous", "method": PRESETS["FedAvg"].slots}
+    terms |= {"model": model, "down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
+    document = json.loads(RunDescription(**terms).to_json())
     document["method"] |= method
     return json.dumps(document)
 
@@ -160,8 +160,8 @@ class TestStandIn:
         assert [(array.name, array.up) for array in weighting.auxiliary()] == [("means", True)]
         weigher = weighting.weigher(TASK)
         assert (weigher.evaluated, weigher.repetitions, weigher.most(10)) == (True, 3, 20.0)
-        said = Announcement("1", {"train": 7}, {}, {}, Manifest.of("l", np.zeros(3, np.uint8)))
-        assert weigher.weigh({"own": said}, {}) == {"own": 14.0}
+        announcement = Announcement("1", {"train": 7}, {}, {}, Manifest.of("l", np.zeros(3, np.uint8)))
+        assert weigher.weigh({"own": announcement}, {}) == {"own": 14.0}
         assert weighting.suppressed(np.array([3, 20]), 16).tolist() == [0, 20]
         assert read_piece("weighting", document) == weighting != read_piece("weighting", plugin("outer.Fair"))
 
@@ -175,16 +175,18 @@ class TestStandIn:
         assert coding is not None and coding.feedback and coding.words == "changes rounded to 16 bits"
         rng = np.random.default_rng(0)
         update, base = (rng.normal(size=100).astype(np.float32) for _ in range(2))
-        code, own = coding.encode(update, base), BFloat16Coding()
-        assert code == own.encode(update, base) and coding.chosen(update, base) is None
-        found, due = np.empty_like(base), np.empty_like(base)
-        assert coding.decode(b"xx" + code, 2, base, found) == own.decode(b"xx" + code, 2, base, due) == 202
-        assert np.array_equal(found, due)
+        code, direct = coding.encode(update, base), BFloat16Coding()
+        assert code == direct.encode(update, base) and coding.chosen(update, base) is None
+        actual, due = np.empty_like(base), np.empty_like(base)
+        assert coding.decode(b"xx" + code, 2, base, actual) == direct.decode(b"xx" + code, 2, base, due) == 202
+        assert np.array_equal(actual, due)
         with pytest.raises(ValueError):
-            coding.decode(code, 10, base, found)
+            coding.decode(code, 10, base, actual)
         assert coding.encode(np.full(2, np.nan, np.float32), base[:2]) is None
-        again = expect(read_piece("encoding", plugin("outer.Half")), EncodingHooks).coding()
-        assert encoding_of(coding, LAYOUT.to_json(), LAYOUT.to_json()) is encoding_of(again, *[LAYOUT.to_json()] * 2)
+        second_coding = expect(read_piece("encoding", plugin("outer.Half")), EncodingHooks).coding()
+        assert encoding_of(coding, LAYOUT.to_json(), LAYOUT.to_json()) is encoding_of(
+            second_coding, *[LAYOUT.to_json()] * 2
+        )
 
     def test_a_task_says_its_outputs_and_leaves_out_what_few_images_are_behind(self, apart: PackagesApart) -> None:
         task = expect(read_piece("task", plugin("outer.Count", unit="mm")), Task)

@@ -110,11 +110,11 @@ def test_a_trainer_of_several_devices_has_tcp_alone(state: Path, peers: Peers, n
     (free,), _ = tried(None, [attack])
     if free != "done":
         pytest.skip(f"a free process of this user and kernel cannot do it either ({name}: {free})")
-    found, _ = tried(
+    results, _ = tried(
         grants_of(state, network=True),
         [attack, tcp, peers.attacks()["Unix stream by path"], peers.attacks()["netlink"]],
     )
-    assert found == ["PermissionError", "done", "done", "done"]
+    assert results == ["PermissionError", "done", "done", "done"]
 
 
 @FILTERED
@@ -179,11 +179,11 @@ def test_calls_that_reach_further_are_refused(state: Path, name: str) -> None:
 @FILTERED
 def test_modes_and_owners_of_files_stay(state: Path) -> None:
     """Landlock does not guard them: of no file, also its own, which are its alone from the first."""
-    own, key = state / "trainer" / "own", state / "silo.key"
-    own.write_text("")
+    own_folder, key = state / "trainer" / "own", state / "silo.key"
+    own_folder.write_text("")
     key.chmod(0o600)
     attempts: list[Attempt] = []
-    for path in (str(key), str(own), sys.executable, "/etc/passwd"):
+    for path in (str(key), str(own_folder), sys.executable, "/etc/passwd"):
         attempts += [
             ("chmod", [path, 0o666]),
             ("chown", [path, os.getuid(), os.getgid()]),
@@ -224,8 +224,8 @@ def verdict_of(
 ) -> int:
     """Interpret the filter of a machine on a call, as the kernel does; return its action."""
     monkeypatch.setattr(seccomp.platform, "machine", lambda: machine)
-    own = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
-    data = struct.pack("=IIQ6Q", number, architecture or own, 0, *arguments, *[0] * (6 - len(arguments)))
+    own_architecture = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
+    data = struct.pack("=IIQ6Q", number, architecture or own_architecture, 0, *arguments, *[0] * (6 - len(arguments)))
     program = [struct.unpack("=HBBI", each) for each in seccomp._instructions(**allowed)]
     place = accumulator = 0
     while True:
@@ -290,17 +290,17 @@ def test_the_filter_of_each_processor(machine: str, monkeypatch: pytest.MonkeyPa
 
 def test_an_agent_says_what_its_kernel_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confinement, "shares_devices", lambda environment: False)
-    said = {}
+    answers = {}
     for version in (0, 1, landlock.NETWORK_ABI, landlock.SCOPES_ABI):
         for filters in (False, True):
             monkeypatch.setattr(confinement, "abi", lambda version=version: version)
             monkeypatch.setattr(seccomp, "available", lambda filters=filters: filters)
             assert confinement.confinable() is bool(version or filters)
-            said[version, filters] = confinement.words(network=False), confinement.gaps()
-    best, gaps = said.pop((landlock.SCOPES_ABI, True))
+            answers[version, filters] = confinement.words(network=False), confinement.gaps()
+    best, gaps = answers.pop((landlock.SCOPES_ABI, True))
     assert gaps == () and best.endswith("connects to nobody") and "not kept" not in best
-    assert all(gaps and all(gap in words for gap in gaps) for words, gaps in said.values())
-    assert said[0, False][0].startswith("nothing; not kept from the silo's key")
-    assert all(("connections" in words) is not filters for (version, filters), (words, _) in said.items())
-    assert "connections but by TCP" in said[landlock.NETWORK_ABI, False][0]
+    assert all(gaps and all(gap in words for gap in gaps) for words, gaps in answers.values())
+    assert answers[0, False][0].startswith("nothing; not kept from the silo's key")
+    assert all(("connections" in words) is not filters for (version, filters), (words, _) in answers.items())
+    assert "connections but by TCP" in answers[landlock.NETWORK_ABI, False][0]
     assert "TCP and sockets by path" in confinement.words(network=True)

@@ -83,17 +83,17 @@ def expected(value: float) -> Manifest:
 
 
 def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
-    found: list[object] = []
+    results: list[object] = []
 
     def run() -> None:
         try:
-            found.append(call())
+            results.append(call())
         except (AnchorageError, WithdrawnError) as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread, found
+    return thread, results
 
 
 class TestNullLearner:
@@ -111,10 +111,10 @@ class TestNullLearner:
         model, buffers = ModelBytes.from_arrays(down, arrays), MemoryBuffers()
         announcement = NullLearner(down, up, 0.25, 5).train(train_task(model), model.buffer(), buffers.update, ignore)
         update = buffers.update(up.nbytes)
-        found = read_arrays(up, update)
+        update_arrays = read_arrays(up, update)
         for name in up.by_name:
             step = 0.25 if arrays[name].dtype.kind == "f" else 0
-            assert np.array_equal(found[name], (arrays[name] + step).astype(arrays[name].dtype)), name
+            assert np.array_equal(update_arrays[name], (arrays[name] + step).astype(arrays[name].dtype)), name
         assert announcement.update == Manifest.of(up.digest, update)
         assert announcement.samples == {"train": 5}
 
@@ -124,11 +124,11 @@ class TestNullLearner:
 
     def test_every_stage_has_its_layouts(self, setup: Setup) -> None:
         first = LAYOUT.select(["weight"])
-        own, slots = {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}, resolve(MethodSpec(name="FedAvg"))
+        layouts, slots = {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}, resolve(MethodSpec(name="FedAvg"))
         stage = StageDescription(method=slots, down=first.to_json(), up=first.to_json(), last=1)
         spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
         run = RunDescription(
-            federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", warm_up=(stage,), **own
+            federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", warm_up=(stage,), **layouts
         )
         learner, samples, _ = trainer.build_learner(changed_setup(setup, run=run.to_json()))
         assert samples == 7
@@ -140,9 +140,9 @@ class TestNullLearner:
             assert float(read_arrays(layout, buffers.update(layout.nbytes))["weight"].flat[0]) == 1.5
 
     def test_trains_as_often_as_groups_drew_it(self, setup: Setup) -> None:
-        slots, own = resolve(MethodSpec(name="RSCFed")), {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
+        slots, layouts = resolve(MethodSpec(name="RSCFed")), {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
         spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
-        run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **own)
+        run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **layouts)
         learner, *_ = trainer.build_learner(changed_setup(setup, run=run.to_json()))
         task, buffers = replace(train_task(ONE), repetitions=3), MemoryBuffers()
         announcement = learner.train(task, ONE.buffer(), buffers.update, ignore)
@@ -165,7 +165,7 @@ class TestProcess:
                 assert link.announcements[task.id].update == expected(value)
                 assert ModelBytes.of(LAYOUT, np.frombuffer(link.updates[task.id], np.uint8)).manifest == expected(value)
             worker.handle(Assigned(evaluate_task(TWO)))
-            assert link.said[-1] == ("report", evaluate_task(TWO).id, 7, 7)
+            assert link.messages[-1] == ("report", evaluate_task(TWO).id, 7, 7)
         finally:
             running.close()
 
@@ -173,8 +173,8 @@ class TestProcess:
         code = (
             "import sys, anchorage_silo.trainer; print([m for m in ('torch', 'grpc', 'pydantic') if m in sys.modules])"
         )
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-        assert found.stdout.strip() == "[]"
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+        assert result.stdout.strip() == "[]"
 
     def test_a_killed_process_is_replaced_and_the_task_repeated(
         self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
@@ -237,14 +237,14 @@ class TestProcess:
 
             task = moody(train_task(ONE), "slow")
             model = received(buffers, task, ONE)
-            thread, found = in_thread(lambda: running.train(task, model, buffers.update, until_told))
+            thread, outcomes = in_thread(lambda: running.train(task, model, buffers.update, until_told))
             assert trains.wait(WAIT_SECONDS)
             pid, scored = running.pid, evaluate_task(TWO)
             running.evaluate(scored, received(buffers, scored, TWO))
             assert running.pid == pid is not None
             stop.set()
             thread.join(WAIT_SECONDS)
-            assert isinstance(found[0], WithdrawnError) and running.pid is None
+            assert isinstance(outcomes[0], WithdrawnError) and running.pid is None
 
     def test_a_process_that_always_ends_fails_the_task(
         self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
@@ -332,11 +332,11 @@ class TestProcess:
         running.start()
         task, waits = moody(train_task(ONE), "hang"), threading.Event()
         model = received(buffers, task, ONE)
-        thread, found = in_thread(lambda: running.train(task, model, buffers.update, lambda d, t: waits.set() or 0))
+        thread, outcomes = in_thread(lambda: running.train(task, model, buffers.update, lambda d, t: waits.set() or 0))
         assert waits.wait(WAIT_SECONDS)
         running.close()
         thread.join(WAIT_SECONDS)
-        assert isinstance(found[0], AnchorageError)
+        assert isinstance(outcomes[0], AnchorageError)
 
     def test_evaluates_while_it_trains(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
         stop = threading.Event()
@@ -366,10 +366,10 @@ class TestProcess:
             "print(running.pid, flush=True)\n"
             "os.kill(os.getpid(), 9)\n"
         )
-        found = subprocess.run([sys.executable, "-c", code], input=setup.to_json(), capture_output=True, timeout=120)
+        result = subprocess.run([sys.executable, "-c", code], input=setup.to_json(), capture_output=True, timeout=120)
         end = time.monotonic() + WAIT_SECONDS
         try:
-            child = psutil.Process(int(found.stdout))
+            child = psutil.Process(int(result.stdout))
         except psutil.NoSuchProcess:
             return
         while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:

@@ -31,14 +31,14 @@ class TestMappedBuffers:
         learner = NullLearner(LAYOUT, LAYOUT, 0.5, 7)
         SiloWorker(link, learner, MappedBuffers(tmp_path)).handle(Assigned(task))
         fetched = list(link.fetched)
-        again = MappedBuffers(tmp_path)
-        worker = SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 99.0, 7), again)
+        reopened = MappedBuffers(tmp_path)
+        worker = SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 99.0, 7), reopened)
         worker.handle(Assigned(task))
         worker.handle(Permit(task.id))
-        assert [s for s in link.said if s[0] == "announce"] == [("announce", task.id)] * 2
+        assert [s for s in link.messages if s[0] == "announce"] == [("announce", task.id)] * 2
         assert Manifest.of(LAYOUT.digest, np.frombuffer(link.updates[task.id], np.uint8)) == expected(1.0)
-        again.model(task.kind).receive(ONE.manifest)
-        assert again.model(task.kind).missing() == ()
+        reopened.model(task.kind).receive(ONE.manifest)
+        assert reopened.model(task.kind).missing() == ()
         assert link.fetched == fetched
 
     def test_a_damaged_update_is_trained_again(self, tmp_path: Path) -> None:
@@ -60,18 +60,18 @@ class TestMappedBuffers:
     @pytest.mark.parametrize("content", [b"", b"\xff\xff\xff"])
     def test_a_torn_announcement_is_forgotten(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "announced.bin").write_bytes(content)
-        assert MappedBuffers(tmp_path).kept(train_task(ONE).id) is None
+        assert MappedBuffers(tmp_path).find_announcement(train_task(ONE).id) is None
 
     def test_an_update_whose_announcement_was_damaged_is_trained_again(self, tmp_path: Path) -> None:
         """Another number of images would be another weight."""
         worker = SiloWorker(FakeLink(ONE), NullLearner(LAYOUT, LAYOUT, 0.5, 7), MappedBuffers(tmp_path))
         worker.handle(Assigned(train_task(ONE)))
         announced = tmp_path / "announced.bin"
-        whole = announced.read_bytes()
-        assert MappedBuffers(tmp_path).kept(train_task(ONE).id) is not None
-        for at in range(len(whole)):
-            announced.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-            assert MappedBuffers(tmp_path).kept(train_task(ONE).id) is None
+        content = announced.read_bytes()
+        assert MappedBuffers(tmp_path).find_announcement(train_task(ONE).id) is not None
+        for at in range(len(content)):
+            announced.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+            assert MappedBuffers(tmp_path).find_announcement(train_task(ONE).id) is None
 
     def test_a_folder_that_cannot_be_written_has_its_code(self, tmp_path: Path) -> None:
         buffers = MappedBuffers(tmp_path / "missing")
@@ -96,8 +96,8 @@ class TestFrames:
             writer.write(Kind.TASK, b"abc")
             writer.write_json(Kind.FAILURE, kind="Train", code="c")
             writer.write(Kind.CANCEL)
-        whole = path.read_bytes()
-        path.write_bytes(whole[:-1])
+        content = path.read_bytes()
+        path.write_bytes(content[:-1])
         with path.open("rb") as stream:
             assert read_frame(stream) == (Kind.TASK, b"abc")
             assert read_frame(stream) == (Kind.FAILURE, b'{"kind": "Train", "code": "c"}')

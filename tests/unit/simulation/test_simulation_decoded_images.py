@@ -29,15 +29,15 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def counted(monkeypatch) -> list[int]:
     """Count the images of every listing that is decoded."""
-    found: list[int] = []
-    real = module.decoded
+    counts: list[int] = []
+    real = module.decode_listing
 
     def decoded(listing, model, folder):
-        found.append(len(listing))
+        counts.append(len(listing))
         return real(listing, model, folder)
 
-    monkeypatch.setattr(module, "decoded", decoded)
-    return found
+    monkeypatch.setattr(module, "decode_listing", decoded)
+    return counts
 
 
 def write(file: Path, grey: int) -> None:
@@ -52,14 +52,14 @@ def read(root: Path, before: DecodedImages, section=SECTION, model=MODEL, seed: 
 def test_what_an_earlier_simulation_decoded_is_not_decoded_again(root: Path, counted) -> None:
     before = DecodedImages()
     first = read(root, before)
-    again = read(root, before, seed=2)
+    reread = read(root, before, seed=2)
     assert counted == [4]
-    assert (again.ids, again.labels.tolist(), again.digests.tolist()) == (
+    assert (reread.ids, reread.labels.tolist(), reread.digests.tolist()) == (
         first.ids,
         first.labels.tolist(),
         first.digests.tolist(),
     )
-    assert sorted(again.images[:, 0, 0, 0].tolist()) == [0, 1, 2, 3]
+    assert sorted(reread.images[:, 0, 0, 0].tolist()) == [0, 1, 2, 3]
     read(root, DecodedImages())
     assert counted == [4, 4], "other simulations have nothing to do with it"
 

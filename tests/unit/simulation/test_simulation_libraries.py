@@ -39,5 +39,5 @@ def test_a_network_by_its_librarys_name_learns_and_repeats(tmp_path: Path) -> No
     simulation = Simulation(validate_study(file), tmp_path, tmp_path / "state")
     last = simulation.play()
     assert last.metrics["accuracy"] > 0.2  # chance is 0.1; other arithmetic trains to another value
-    again = Simulation(validate_study(file, ["spec.rounds=1"]), tmp_path, tmp_path / "again").play()
-    assert again.digest == simulation.store.history()[1].digest != last.digest
+    second = Simulation(validate_study(file, ["spec.rounds=1"]), tmp_path, tmp_path / "again").play()
+    assert second.digest == simulation.store.history()[1].digest != last.digest

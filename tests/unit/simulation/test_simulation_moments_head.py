@@ -48,14 +48,14 @@ def documents(
     initial=None,
 ):
     """Write a federation of digits and its silos."""
-    own = {"name": "MomentsHead", "serverTraining": {"moments": moments or {}}} if method is None else method
+    method_fields = {"name": "MomentsHead", "serverTraining": {"moments": moments or {}}} if method is None else method
     spec = {
         "rounds": rounds,
         "task": {"classification": {"classes": CLASSES}},
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
         | {"trainable": trainable}
         | ({"initial": initial} if initial else {}),
-        "method": own,
+        "method": method_fields,
         **({"evaluation": {"validation": POOL | {"use": "Test"}}} if validated else {}),
         **({"anchorData": POOL | {"use": "Anchors"}} if anchors else {}),
         **({"warmUp": list(warm_up)} if warm_up else {}),
@@ -101,12 +101,12 @@ def test_only_moments_travel_up_and_none_goes_further(tmp_path: Path) -> None:
 
 
 def test_the_division_of_the_images_does_not_matter(tmp_path: Path) -> None:
-    found = [
+    results = [
         classifier(played(tmp_path, recipe=recipe, labels=labels, parts=parts, moments={"minimumCount": 1})[0])
         for recipe, labels, parts in (("Iid", "All", 1), ("Iid", "All All All", 3), ("PerClass", "All All All", 3))
     ]
-    for other in found[1:]:
-        for name, array in found[0].items():
+    for other in results[1:]:
+        for name, array in results[0].items():
             np.testing.assert_allclose(other[name], array, rtol=1e-3, atol=1e-3)
 
 
@@ -120,15 +120,17 @@ def test_labels_at_the_server_alone_with_the_covariance_of_all(tmp_path: Path) -
 
 def test_images_without_a_label_count_as_guessed_where_a_silo_states_its_class_counts(tmp_path: Path) -> None:
     """Round 1 has the labels alone. From round 2 on a silo says how often each class is, and guesses which images these are."""
-    alone, guessed, only_ones = (
+    alone, with_guesses, only_ones = (
         played(tmp_path, labels="All None", rounds=2, counts=counts)[1]
         for counts in (None, dict.fromkeys(CLASSES, 50), {"1": 500})
     )
     assert [silo.samples["labelled"] > 400 for silo in alone.silos if silo.name == "a"] == [True]
-    assert {silo.name: silo.samples["unlabelled"] for silo in guessed.silos}["b"] > 400
-    assert {silo.name: silo.metrics["pseudo_label_accuracy"] for silo in guessed.silos if silo.name == "b"}["b"] > 0.7
-    assert guessed.metrics["accuracy"] > 0.7  # chance is 0.1
-    assert alone.metrics["accuracy"] != guessed.metrics["accuracy"] > only_ones.metrics["accuracy"]
+    assert {silo.name: silo.samples["unlabelled"] for silo in with_guesses.silos}["b"] > 400
+    assert {silo.name: silo.metrics["pseudo_label_accuracy"] for silo in with_guesses.silos if silo.name == "b"}[
+        "b"
+    ] > 0.7
+    assert with_guesses.metrics["accuracy"] > 0.7  # chance is 0.1
+    assert alone.metrics["accuracy"] != with_guesses.metrics["accuracy"] > only_ones.metrics["accuracy"]
 
 
 @pytest.mark.parametrize("trainable", ["All", "Head"])
@@ -240,11 +242,11 @@ def test_a_stage_may_make_the_classifier_of_the_servers_labels_alone(tmp_path: P
             "anchors": {"pretrainEpochs": 0, "epochs": 1, "optimiser": {"sgd": {"learningRate": "0.00001"}}}
         },
     }
-    found = {"labels": "None None", "anchors": True, "rounds": 2}
+    fields = {"labels": "None None", "anchors": True, "rounds": 2}
     frozen = then | {"batchNorm": {"frozen": {}}}
-    simulation, last = played(tmp_path, warm_up=[stage], method=frozen, **found)
+    simulation, last = played(tmp_path, warm_up=[stage], method=frozen, **fields)
     assert last.metrics["accuracy"] > 0.4  # of 40 labels, hardly trained further
-    assert last.metrics["accuracy"] > played(tmp_path, method=then, **found)[1].metrics["accuracy"] + 0.2
+    assert last.metrics["accuracy"] > played(tmp_path, method=then, **fields)[1].metrics["accuracy"] + 0.2
     assert [silo.samples["train"] for silo in simulation.store.history()[1].silos] == [0, 0]
 
 
@@ -264,13 +266,13 @@ def test_a_silo_whose_counts_are_none_is_named() -> None:
     total = piece.refine(sound, [sound, sound], [0.5, 0.5], [said(5), said(5)])
     np.testing.assert_array_equal(total.arrays()["beside.moments.counts"], [4, 6, 0])
     for counts in ([1.5, 3.5, 0.0], [-1.0, 6.0, 0.0], [2.0, 4.0, 0.0], [2.0, 2.0, 1.0]):
-        with pytest.raises(UnusableUpdate, match="does not count the 5 images") as found:
+        with pytest.raises(UnusableUpdate, match="does not count the 5 images") as caught:
             piece.refine(sound, [sound, update(counts)], [0.5, 0.5], [said(5), said(5)])
-        assert (found.value.index, found.value.failure) == (1, OUT_OF_BOUNDS)
+        assert (caught.value.index, caught.value.failure) == (1, OUT_OF_BOUNDS)
 
 
 @pytest.mark.parametrize(
-    ("options", "field", "found"),
+    ("options", "field", "expected"),
     [
         ({"labels": "None None"}, "serverTraining.moments.head", "labels nowhere"),
         ({"labels": "None None", "anchors": True}, "serverTraining.moments.guesses", "set Estimated or Auto"),
@@ -290,11 +292,11 @@ def test_a_silo_whose_counts_are_none_is_named() -> None:
         ({"method": {"name": "MomentsHead", "selfSupervised": {"byol": {}}}}, "selfSupervised", "no silo trains"),
     ],
 )
-def test_what_has_no_meaning_is_refused(tmp_path: Path, options, field, found) -> None:
+def test_what_has_no_meaning_is_refused(tmp_path: Path, options, field, expected) -> None:
     (tmp_path / "head.yaml").write_text(documents(**options))
     with pytest.raises(DocumentError) as refused:
         validate_study(tmp_path / "head.yaml")
-    assert any(field in ".".join(map(str, m.path)) and found in m.message for m in refused.value.mistakes)
+    assert any(field in ".".join(map(str, m.path)) and expected in m.message for m in refused.value.mistakes)
 
 
 @pytest.mark.parametrize(
@@ -319,8 +321,8 @@ def test_a_trial_without_silos_sums_keeps_the_classifier(tmp_path: Path) -> None
     learner = build_server_learner(model=spec.model_description, method=part.method, seed=1)
     model = learner.initialise()
     with trial(1.0):
-        kept, metrics = learner.train(model, 1)
-    assert (kept.digest, metrics) == (model.digest, {})
+        classifier, metrics = learner.train(model, 1)
+    assert (classifier.digest, metrics) == (model.digest, {})
     with pytest.raises(AnchorageError, match="ANC-1311") as refused:
         learner.train(model, 1)
     assert refused.value.failure is MOMENTS_UNUSABLE
@@ -329,7 +331,7 @@ def test_a_trial_without_silos_sums_keeps_the_classifier(tmp_path: Path) -> None
 @pytest.mark.parametrize("head", ["Lda", "Total"])
 def test_a_plan_says_what_a_silo_without_labels_tells(tmp_path: Path, head) -> None:
     (tmp_path / "head.yaml").write_text(documents(moments={"head": head}, labels="All None"))
-    told = leaving(validate_study(tmp_path / "head.yaml"), 1000)
-    assert not any("weights" in sentence for sentences in told.values() for sentence in sentences)
-    assert any("beside.moments.sums" in sentence for sentence in told["a"])
-    assert any("beside.moments.sums" in sentence for sentence in told["b"]) == (head == "Total")
+    description = leaving(validate_study(tmp_path / "head.yaml"), 1000)
+    assert not any("weights" in sentence for sentences in description.values() for sentence in sentences)
+    assert any("beside.moments.sums" in sentence for sentence in description["a"])
+    assert any("beside.moments.sums" in sentence for sentence in description["b"]) == (head == "Total")

@@ -80,9 +80,9 @@ def played(root: Path, method: dict[str, Any], **fields: Any) -> RoundRecord:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_trains_several_findings(name: str, root: Path) -> None:
     method, labels, spec = METHODS[name]
-    found = played(root, {"name": name, **method}, labels=labels, **spec)
-    assert np.isfinite(found.metrics["macro_auroc"]) and found.metrics["macro_auroc_labels"] == 3
-    assert {silo.state for silo in found.silos} == {"Counted"}
+    result = played(root, {"name": name, **method}, labels=labels, **spec)
+    assert np.isfinite(result.metrics["macro_auroc"]) and result.metrics["macro_auroc_labels"] == 3
+    assert {silo.state for silo in result.silos} == {"Counted"}
 
 
 @pytest.mark.parametrize(

@@ -28,15 +28,15 @@ TINY = ("spec.rounds=1", "silo.spec.managed.data.partition.parts=40")
 
 def fillings(slot: str) -> list[dict[str, Any]]:
     """Return every alternative of a slot: as it is, and with each word of an option that chooses among words or pieces."""
-    found: list[dict[str, Any]] = []
+    studies: list[dict[str, Any]] = []
     for name, kind in PIECES.of(slot).items():
-        found.append({name: {}})
+        studies.append({name: {}})
         for option, field in kind.model_fields.items():
             words: Any = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
             for inner in (mark for mark in field.metadata if isinstance(mark, Slot)):
                 words = fillings(inner.name)
-            found += [{name: {to_camel(option): word}} for word in words]
-    return found
+            studies += [{name: {to_camel(option): word}} for word in words]
+    return studies
 
 
 def drawn(number: int, file: Path) -> tuple[str, Study | DocumentError]:
@@ -48,24 +48,24 @@ def drawn(number: int, file: Path) -> tuple[str, Study | DocumentError]:
     overrides = [f"spec.method.local.{work}=1", *TINY]
     for slot in draw.sample(SLOTS, draw.choice([1, 1, 2, 3])):
         overrides.append(f"spec.method.{to_camel(slot)}={json.dumps(draw.choice(fillings(slot)))}")
-    told = f"{number}: {preset.name} {overrides[3:]}"
+    title = f"{number}: {preset.name} {overrides[3:]}"
     try:
-        return told, validate_study(file, overrides)
+        return title, validate_study(file, overrides)
     except DocumentError as error:
-        return told, error
+        return title, error
 
 
 def test_slots_overridden_at_random_are_refused_with_a_reason_or_play_a_round(tmp_path: Path) -> None:
     assert {"dvw": {"metric": "MCC"}} in fillings("weighting")
     assert {"anchors": {"objective": {"twoViews": {}}}} in fillings("server_training")
-    seen = [drawn(number, tmp_path / "drawn.yaml") for number in range(DRAWN)]
-    for told, refused in seen:
+    drawn_studies = [drawn(number, tmp_path / "drawn.yaml") for number in range(DRAWN)]
+    for title, refused in drawn_studies:
         if isinstance(refused, DocumentError):
-            assert all(mistake.message and mistake.where for mistake in refused.mistakes), told
-    playable = ((told, study) for told, study in seen if isinstance(study, Study))
-    for told, study in islice(playable, PLAYED):
-        record, _ = simulate(study, tmp_path, tmp_path / told.partition(":")[0])
-        assert record.round == 1, told
+            assert all(mistake.message and mistake.where for mistake in refused.mistakes), title
+    playable = ((title, study) for title, study in drawn_studies if isinstance(study, Study))
+    for title, study in islice(playable, PLAYED):
+        record, _ = simulate(study, tmp_path, tmp_path / title.partition(":")[0])
+        assert record.round == 1, title
 
 
 @pytest.mark.parametrize("name", ["FedAvgSemi", "FedCLR"])

@@ -74,13 +74,13 @@ RETURNS = [
 ]
 
 
-@pytest.mark.parametrize(("slot", "name", "found"), RETURNS, ids=[name for _, name, _ in RETURNS])
+@pytest.mark.parametrize(("slot", "name", "expected"), RETURNS, ids=[name for _, name, _ in RETURNS])
 def test_the_server_names_the_piece_that_returned_something_wrong(
-    tmp_path: Path, slot: str, name: str, found: str
+    tmp_path: Path, slot: str, name: str, expected: str
 ) -> None:
     failure = failure_of(tmp_path, {slot: plugin(f"acme.{name}")})
     assert failure.failure is learning.PIECE_WRONG
-    assert failure.message.startswith(described(slot, name) + found)
+    assert failure.message.startswith(described(slot, name) + expected)
 
 
 AT_SILOS = [
@@ -90,11 +90,11 @@ AT_SILOS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("slot", "name", "found"), AT_SILOS, ids=[name for _, name, _ in AT_SILOS])
-def test_a_silo_names_itself_and_the_piece(tmp_path: Path, slot: str, name: str, found: str) -> None:
+@pytest.mark.parametrize(("slot", "name", "expected"), AT_SILOS, ids=[name for _, name, _ in AT_SILOS])
+def test_a_silo_names_itself_and_the_piece(tmp_path: Path, slot: str, name: str, expected: str) -> None:
     failure = failure_of(tmp_path, {slot: plugin(f"acme.{name}")})
     assert failure.failure is learning.PIECE_WRONG
-    assert failure.message.startswith("silo clinic-0: " + described(slot, name) + found)
+    assert failure.message.startswith("silo clinic-0: " + described(slot, name) + expected)
 
 
 LABELS = [
@@ -103,17 +103,17 @@ LABELS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "found"), LABELS, ids=[name for name, _ in LABELS])
-def test_pseudo_labels_that_are_no_classes(tmp_path: Path, name: str, found: str) -> None:
+@pytest.mark.parametrize(("name", "expected"), LABELS, ids=[name for name, _ in LABELS])
+def test_pseudo_labels_that_are_no_classes(tmp_path: Path, name: str, expected: str) -> None:
     failure = failure_of(tmp_path, {"pseudoLabels": plugin(f"acme.{name}")}, labels="None")
     assert failure.failure is learning.PIECE_WRONG
-    assert re.match(re.escape("silo clinic-0: " + described("pseudoLabels", name)) + found, failure.message)
+    assert re.match(re.escape("silo clinic-0: " + described("pseudoLabels", name)) + expected, failure.message)
 
 
 def test_a_network_that_makes_no_embeddings(tmp_path: Path) -> None:
     failure = failure_of(tmp_path, {}, network="acme.FlatMaps")
-    found = "encoder returned an encoder that makes Tensor of float32 [1, 4, 6, 6] of one image; due: one that makes"
-    assert failure.message.startswith(described("network", "FlatMaps") + found)
+    expected = "encoder returned an encoder that makes Tensor of float32 [1, 4, 6, 6] of one image; due: one that makes"
+    assert failure.message.startswith(described("network", "FlatMaps") + expected)
 
 
 RAISED = [
@@ -128,13 +128,13 @@ RAISED = [
 ]
 
 
-@pytest.mark.parametrize(("slot", "name", "party", "line", "found"), RAISED, ids=[each[1] for each in RAISED])
+@pytest.mark.parametrize(("slot", "name", "party", "line", "expected"), RAISED, ids=[each[1] for each in RAISED])
 def test_an_exception_has_the_line_inside_the_piece_and_is_the_cause(
-    tmp_path: Path, slot: str, name: str, party: str, line: str, found: str
+    tmp_path: Path, slot: str, name: str, party: str, line: str, expected: str
 ) -> None:
     failure = failure_of(tmp_path, {slot: plugin(f"acme.{name}")})
     assert failure.failure is learning.PIECE_WRONG
-    assert failure.message == party + described(slot, name) + found.format(f"{MODULE}.py:{line_of(line)}")
+    assert failure.message == party + described(slot, name) + expected.format(f"{MODULE}.py:{line_of(line)}")
     assert failure.__cause__ is not None
 
 

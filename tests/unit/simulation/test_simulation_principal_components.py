@@ -70,9 +70,9 @@ def test_components_are_those_of_a_singular_value_decomposition(count, width) ->
     _, sizes, rows = np.linalg.svd(centred)
     np.testing.assert_allclose(np.abs(np.sum(components.weight.numpy() * rows[:count], axis=1)), 1, rtol=1e-5)
     assert explained == pytest.approx((sizes[:count] ** 2).sum() / (sizes**2).sum())
-    found = components(torch.from_numpy(features).float()).numpy()
-    np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
-    np.testing.assert_allclose(found.var(0, ddof=1), sizes[:count] ** 2 / 59, rtol=1e-4)
+    axes = components(torch.from_numpy(features).float()).numpy()
+    np.testing.assert_allclose(axes.mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(axes.var(0, ddof=1), sizes[:count] ** 2 / 59, rtol=1e-4)
     assert (components.weight.gather(1, components.weight.abs().argmax(1, keepdim=True)) > 0).all()
 
 
@@ -113,7 +113,7 @@ def test_a_silo_of_few_images_sends_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"warm_up": ()}, "which nothing finds"),
         ({"components": None}, "but a model without"),
@@ -124,22 +124,24 @@ def test_a_silo_of_few_images_sends_none(tmp_path: Path) -> None:
         ({"warm_up": ({"method": "MomentsHead", "rounds": 1}, STAGE)}, "which nothing finds"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, options, said) -> None:
+def test_what_cannot_be_is_refused(tmp_path: Path, options, expected) -> None:
     file = tmp_path / "refused.yaml"
     file.write_text(documents(**options))
-    with pytest.raises(DocumentError, match=said):
+    with pytest.raises(DocumentError, match=expected):
         validate_study(file)
 
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_run_that_begins_with_another_s_model_has_its_components(tmp_path: Path, complete) -> None:
-    found = model_of(played(tmp_path, "first")[0])
-    kept = {n: a for n, a in found.items() if n.startswith("encoder.") or (complete and not n.startswith("beside."))}
-    save_file(kept, tmp_path / "initial.safetensors")
+    model = model_of(played(tmp_path, "first")[0])
+    encoder_arrays = {
+        n: a for n, a in model.items() if n.startswith("encoder.") or (complete and not n.startswith("beside."))
+    }
+    save_file(encoder_arrays, tmp_path / "initial.safetensors")
     options = {"warm_up": (), "rounds": 1, "initial": "initial.safetensors"}
     if complete:
-        again = model_of(played(tmp_path, "again", **options)[0])
-        np.testing.assert_array_equal(again["projection.weight"], found["projection.weight"])
+        second_model = model_of(played(tmp_path, "again", **options)[0])
+        np.testing.assert_array_equal(second_model["projection.weight"], model["projection.weight"])
     else:
         with pytest.raises(AnchorageError, match="it has no principal components"):
             played(tmp_path, "again", **options)

@@ -81,11 +81,11 @@ def listing_of(folder: Path, silo: str, *overrides: str) -> Listing:
 
 
 def test_every_piece_tells_which_labels_it_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    labels_by_image: dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def judge_noting(truth: NDArray[np.int64]) -> Any:
         def examine(images: NDArray[np.int64], labels: NDArray[np.int64]) -> Mapping[str, float]:
-            told[truth.tobytes()] = images, labels
+            labels_by_image[truth.tobytes()] = images, labels
             return judge(truth)(images, labels)
 
         return examine
@@ -96,7 +96,7 @@ def test_every_piece_tells_which_labels_it_accepted(tmp_path: Path, monkeypatch:
         for name, part in played(folder, method, piece).items():
             truth = listing_of(folder, name).labels
             assert PSEUDO_LABEL_ACCURACY in part.metrics, (method, part)
-            images, labels = told[truth.tobytes()]
+            images, labels = labels_by_image[truth.tobytes()]
             assert part.metrics[PSEUDO_LABEL_ACCURACY] == np.mean(truth[images] == labels), (method, name)
             assert set(labels) <= set(range(10)) and len(labels) >= 8, (method, name)
             if method not in ("FedMatch", "RSCFed"):  # these count in proportion what they saw
@@ -132,9 +132,9 @@ def test_images_that_are_left_out_of_training_shift_nothing(tmp_path: Path, monk
     others = (test, "silo.spec.managed.data={format: ImageFolder, claimName: own}")
     part = played(tmp_path, "SemiFL", "receivedModel: {}", *others)["blind"]
     listing = listing_of(tmp_path, "blind", *others)
-    left = [label for name, label in zip(listing.ids, listing.labels, strict=True) if int(Path(name).stem) >= 7]
-    assert len(left) == part.samples["train"] == 53 and len(listing.ids) == 60
-    assert part.metrics[PSEUDO_LABEL_ACCURACY] == np.mean(np.array(left)[::2] == 3) > 0
+    labels_kept = [label for name, label in zip(listing.ids, listing.labels, strict=True) if int(Path(name).stem) >= 7]
+    assert len(labels_kept) == part.samples["train"] == 53 and len(listing.ids) == 60
+    assert part.metrics[PSEUDO_LABEL_ACCURACY] == np.mean(np.array(labels_kept)[::2] == 3) > 0
 
 
 def test_images_of_which_nobody_knows_the_class_are_not_judged() -> None:

@@ -62,8 +62,8 @@ def test_each_silo_keeps_its_own_scales_and_shifts(tmp_path: Path) -> None:
     norms, reached = norm_arrays(first), last.model.arrays()
     assert norms and all(np.array_equal(norms[name], reached[name.split("/", 1)[1]]) for name in norms)
     assert not np.array_equal(first.state_dict()["classifier.weight"].numpy(), reached["classifier.weight"])
-    kept = [RoundState(folder).of(2) for folder in sorted((tmp_path / "run").rglob("learner-*"))]
-    one, other = (arrays for arrays in kept if norms.keys() <= arrays.keys())
+    states = [RoundState(folder).of(2) for folder in sorted((tmp_path / "run").rglob("learner-*"))]
+    one, other = (arrays for arrays in states if norms.keys() <= arrays.keys())
     assert any(not np.array_equal(one[name], other[name]) for name in norms)
     assert any(not np.array_equal(one[name], norms[name]) for name in norms)
 
@@ -89,12 +89,12 @@ def test_one_silo_alone_is_central_training(tmp_path: Path) -> None:
             order, augmentation = draws.numpy("batches"), draws.torch("augmentation")
             batches = [rows for _ in range(2) for rows in epoch_batches(order, len(images), 4, 1)]
             every = np.concatenate(batches)  # the product views several batches at once, too
-            seen, known = views.with_masks(pixels[every], masks[every], augmentation, strong=False)
+            views_shown, known = views.with_masks(pixels[every], masks[every], augmentation, strong=False)
             start = 0
             for rows in batches:
                 stop = start + len(rows)
                 steps.zero_grad()
-                spec.task.loss(network.train()(seen[start:stop]), known[start:stop]).backward()
+                spec.task.loss(network.train()(views_shown[start:stop]), known[start:stop]).backward()
                 steps.step()
                 start = stop
     for name, tensor in network.state_dict().items():

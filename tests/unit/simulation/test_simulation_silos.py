@@ -102,20 +102,20 @@ def test_a_round_is_found_again(study: Callable[..., Study], tmp_path: Path) -> 
     def opened() -> DiskStore:
         return DiskStore(tmp_path / "rounds", Identity({}, (LAYOUT,)), updates=HeldUpdates(), sync=False)
 
-    whole = MemoryStore()
-    play_null(study(6, "spec.rounds=4"), whole, SpareUpdates())
+    uncut = MemoryStore()
+    play_null(study(6, "spec.rounds=4"), uncut, SpareUpdates())
     with closing(opened()) as store:
         play_null(study(), store, SpareUpdates())
     with (tmp_path / "rounds" / "journal.jsonl").open("a") as torn:
         torn.write('{"round": 3, "di')
-    with closing(opened()) as found:
-        latest = found.latest()
+    with closing(opened()) as open_again:
+        latest = open_again.latest()
         assert latest is not None and latest.record.round == 2
-        assert latest.model.digest == latest.record.digest == whole.history()[2].digest
-        record = play_null(study(6, "spec.rounds=4"), found, SpareUpdates())
-    assert record.digest == whole.history()[4].digest
-    with closing(opened()) as found:
-        assert [entry.round for entry in found.history()] == [0, 1, 2, 3, 4]
+        assert latest.model.digest == latest.record.digest == uncut.history()[2].digest
+        record = play_null(study(6, "spec.rounds=4"), open_again, SpareUpdates())
+    assert record.digest == uncut.history()[4].digest
+    with closing(opened()) as open_again:
+        assert [entry.round for entry in open_again.history()] == [0, 1, 2, 3, 4]
 
 
 def test_a_simulation_goes_on_with_its_own_rounds_or_begins_anew(study: Callable[..., Study], tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_a_simulation_goes_on_with_its_own_rounds_or_begins_anew(study: Callable
 
     first = resumed()
     digest = first.play().digest
-    again = resumed("spec.deletionPolicy=Delete")
-    assert len(again.store.history()) == 3 and again.play().digest == digest
+    resumed_again = resumed("spec.deletionPolicy=Delete")
+    assert len(resumed_again.store.history()) == 3 and resumed_again.play().digest == digest
     damage(next((tmp_path / "state" / "rounds" / "checkpoints").glob("round-000002.*")))
     back = resumed()
     assert len(back.store.history()) == 2 and back.play().digest == digest
@@ -149,8 +149,8 @@ def test_images_are_opened_when_their_silo_is_drawn_first(
 ) -> None:
     from anchorage.simulation import images
 
-    decode, opened = images.decoded, []
-    monkeypatch.setattr(images, "decoded", lambda *a, **k: opened.append(1) or decode(*a, **k))
+    decode, opened = images.decode_listing, []
+    monkeypatch.setattr(images, "decode_listing", lambda *a, **k: opened.append(1) or decode(*a, **k))
     many = Simulation(study(60), tmp_path, tmp_path / "state")
     assert opened == []
     many.play()
@@ -235,8 +235,8 @@ def test_silos_beside_each_other_reach_the_model_of_one_after_another(
 ) -> None:
     documents = study(6, f"spec.method.name={method}", "spec.protocol.silosPerRound=4")
     alone, _ = simulate(documents, tmp_path, tmp_path / "alone")
-    beside = Simulation(documents, tmp_path, tmp_path / "beside", at_once=3).play()
-    assert beside.digest == alone.digest
+    parallel = Simulation(documents, tmp_path, tmp_path / "beside", at_once=3).play()
+    assert parallel.digest == alone.digest
 
 
 def test_a_defect_in_a_lane_is_raised_as_it_is(

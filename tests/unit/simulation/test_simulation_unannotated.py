@@ -58,8 +58,8 @@ def write_study(
         write_coloured(data / name, count, seed, drawn=drawn)
 
     def section(name: str) -> dict[str, Any]:
-        found = {"unannotated": unannotated[name]} if name in unannotated else {}
-        return {"format": "ImageFolder", "claimName": name, **found}
+        fields = {"unannotated": unannotated[name]} if name in unannotated else {}
+        return {"format": "ImageFolder", "claimName": name, **fields}
 
     local = {"epochs": 1, "batchSize": 4, "optimiser": {"sgd": {"learningRate": "0.05"}}}
     federation = {
@@ -124,17 +124,17 @@ class Site(Party):
 
 def test_a_silo_says_nothing_of_a_class_that_it_does_not_annotate(tmp_path: Path) -> None:
     method = resolve(MethodSpec.model_validate({"name": "FedAvg", "local": {"epochs": 1, "batchSize": 4}}))
-    found = {}
+    results = {}
     for name, unannotated in (("told", ["blue"]), ("absent", [])):
         images = images_of(tmp_path / name, *unannotated)
         site = Site(method, images, tmp_path / f"{name}-state", labels="All", described=MODEL)
-        found[name] = site.scored()
-        count = found[name]["images"]
-        counted = np.sum([found[name][each] for each in ("cases", "empty_right", "empty_wrong")], 0)
+        results[name] = site.scored()
+        count = results[name]["images"]
+        counted = np.sum([results[name][each] for each in ("cases", "empty_right", "empty_wrong")], 0)
         assert counted.tolist() == ([count, 0] if unannotated else [count, count])
         assert ("unannotated" in site.learner._images.arrays()) == bool(unannotated)
-    assert found["told"]["cases"][0] == found["absent"]["cases"][0] > 0
-    assert found["told"]["pixels"][1] == [0, 0, 0] and found["absent"]["pixels"][1][1] > 0
+    assert results["told"]["cases"][0] == results["absent"]["cases"][0] > 0
+    assert results["told"]["pixels"][1] == [0, 0, 0] and results["absent"]["pixels"][1][1] > 0
 
 
 def test_a_silo_alone_is_central_training_with_the_marginal_loss(tmp_path: Path) -> None:
@@ -157,10 +157,12 @@ def test_a_silo_alone_is_central_training_with_the_marginal_loss(tmp_path: Path)
         batches = list(epoch_batches(draws.numpy("batches"), len(images), 4, 1))
         every = np.concatenate(batches)  # the product views several batches at once, too
         pixels, masks = torch.from_numpy(images.images[every]), torch.from_numpy(images.labels[every])
-        seen, known = augmentation_of("Natural").with_masks(pixels, masks, draws.torch("augmentation"), strong=False)
+        views_shown, known = augmentation_of("Natural").with_masks(
+            pixels, masks, draws.torch("augmentation"), strong=False
+        )
         for rows in np.split(np.arange(len(every)), [4]):
             steps.zero_grad()
-            loss(network.train()(seen[rows]), known[rows]).backward()
+            loss(network.train()(views_shown[rows]), known[rows]).backward()
             steps.step()
     for name, tensor in network.state_dict().items():
         assert np.array_equal(tensor.numpy(), trained[name]), name
@@ -179,8 +181,8 @@ def test_anchors_do_not_push_an_unannotated_class_below_the_background(tmp_path:
         learner.initialise()
         network = learner._network.eval()
         with torch.no_grad():
-            found = network(augmentation_of("Natural").plain(torch.from_numpy(everything.images))).softmax(1)
-        share[name] = float((found[:, 2] / (found[:, 0] + found[:, 2]))[blue].mean())
+            probabilities = network(augmentation_of("Natural").plain(torch.from_numpy(everything.images))).softmax(1)
+        share[name] = float((probabilities[:, 2] / (probabilities[:, 0] + probabilities[:, 2]))[blue].mean())
     assert share["absent"] < 0.1 and share["told"] > 0.25  # before training 0.43
 
 

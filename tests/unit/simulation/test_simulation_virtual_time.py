@@ -47,18 +47,18 @@ def test_jobs_of_one_lane_wait_for_each_other_and_lanes_do_not() -> None:
 
 
 def test_what_was_spent_is_not_noticed_before_it_is_settled() -> None:
-    time, seen = VirtualTime(), []
+    time, times = VirtualTime(), []
 
     def job() -> None:
         time.spend(1.0)
         time.spend(2.0)
-        seen.append(time.now())
+        times.append(time.now())
         time.settle()
-        seen.append(time.now())
+        times.append(time.now())
 
     time.submit(("a", "train"), job)
     run_all(time)
-    assert seen == [0.0, 3.0]
+    assert times == [0.0, 3.0]
 
 
 def test_time_stops_at_the_limit_and_goes_on_from_there() -> None:

@@ -45,8 +45,8 @@ def test_a_method_trains_for_two_rounds(name: str, tmp_path: Path) -> None:
     assert all(np.isfinite(value) for value in record.metrics.values())
     assert [silo.samples["labelled"] for silo in record.silos if silo.state == "Counted"] in ([2, 2], [2])
     before = store.latest().model.digest
-    again, other = simulate(study, tmp_path / "data", tmp_path / "again")
-    assert again.metrics == record.metrics and other.latest().model.digest == before
+    repeated, other = simulate(study, tmp_path / "data", tmp_path / "again")
+    assert repeated.metrics == record.metrics and other.latest().model.digest == before
 
 
 @pytest.mark.parametrize("labels", [{"fixMatch": {"threshold": "0.35"}}, {"uda": {"threshold": "0.35"}}])
@@ -143,11 +143,15 @@ def test_the_final_assessment_measures_millimetres_and_the_server_draws_slices(t
     validation, _ = read(spec.server_data["validation"], tmp_path / "data", described, 1)
     learner = build_server_learner(model=described, method=resolve(spec.method), seed=1, validation=validation)
     model = learner.initialise()
-    picture, found = learner.examples(model, 0), learner.assess(model, 0)
+    picture, assessment = learner.examples(model, 0), learner.assess(model, 0)
     assert picture is not None and picture.dtype == np.uint8 and picture.ndim == 3
-    assert found is not None and found.images == 2 and {"dice/front", "dice/back", "dice"} <= found.intervals.keys()
-    computed = found.counts["cases/front"][0]
-    assert computed[0] == 2 and found.metrics["surface_dice"] >= 0
+    assert (
+        assessment is not None
+        and assessment.images == 2
+        and {"dice/front", "dice/back", "dice"} <= assessment.intervals.keys()
+    )
+    computed = assessment.counts["cases/front"][0]
+    assert computed[0] == 2 and assessment.metrics["surface_dice"] >= 0
     spread = described.model_copy(update={"volume": described.volume.model_copy(update={"spacing": ("1", "1", "2")})})
     other, _ = read(spec.server_data["validation"], tmp_path / "data", spread, 1)
     assert other.images.volume(0).shape[3] == 5

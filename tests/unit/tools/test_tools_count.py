@@ -136,6 +136,7 @@ def test_names_that_do_not_say_what_they_hold_count_once_a_scope(source: str, na
     [
         "held_out = told.found(own=1)",
         "def f(left, right): pass",
+        "left, top = corner",
         "class A:\n    @property\n    def closed(self): pass\n    @cached_property\n    def drawn(self): pass",
         "def feed(): pass\ndef send_all(): pass\ndef moved_maps(): pass",
         "def f(*paths: Path): return g(*paths)\ndef g(*paths): pass",
@@ -164,3 +165,18 @@ def test_it_counts_the_words_of_this_checkout_and_lists_where_they_stand(tmp_pat
         "core/one.py:4: variable found",
         "core/one.py:4: variable own",
     ]
+
+
+def test_a_name_that_is_explained_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "one.py").write_text("def kept(): pass\n\n\ndef moved(): pass\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text("def moved(told): pass\n")
+    numbers, places = count.count_words(tmp_path)
+    assert numbers == {"variables": {"told": 1}, "attributes": {}, "functions": {"moved": 1}, "variadics": {}}
+    assert places == ["core/one.py:4: function moved", "tests/test_one.py:1: variable told"]
+
+
+def test_every_name_of_this_checkout_says_what_it_holds_or_is_explained() -> None:
+    numbers, places = count.count_words(ROOT)
+    assert not any(numbers.values()), "\n".join(places)

@@ -44,8 +44,8 @@ def test_every_field_of_every_mapping_is_described() -> None:
 
 
 def test_a_long_description_stands_once() -> None:
-    told = [line.partition("): ")[2] for line in fields().splitlines() if line.startswith("- `")]
-    long = [text for text in told if len(text) > 100]
+    descriptions = [line.partition("): ")[2] for line in fields().splitlines() if line.startswith("- `")]
+    long = [text for text in descriptions if len(text) > 100]
     assert len(long) == len(set(long)) > 100
     assert len(re.findall("Alternative from another Python package", fields())) == 1
 

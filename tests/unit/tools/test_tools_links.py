@@ -19,8 +19,8 @@ LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
 
 def anchors(page: Path) -> set[str]:
     """Return what leads to a page's headings: lower case, hyphens for spaces, no other punctuation, as code forges make it."""
-    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in found)
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
 
 

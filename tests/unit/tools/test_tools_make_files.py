@@ -53,9 +53,9 @@ def test_drift_is_told_and_left_and_then_mended(checkout: Path, capsys: pytest.C
     missing.unlink()
     left_over.write_text("of a method that is no more")
     assert make_files.main(["--root", str(checkout), "--check"]) == 1
-    told = capsys.readouterr().err
-    assert told.count("make generate") == 3
-    assert all(str(path) in told for path in (edited, missing, left_over))
+    output = capsys.readouterr().err
+    assert output.count("make generate") == 3
+    assert all(str(path) in output for path in (edited, missing, left_over))
     assert edited.read_text() == "edited"
     assert make_files.main(["--root", str(checkout)]) == 0
     assert make_files.main(["--root", str(checkout), "--check"]) == 0

@@ -22,8 +22,10 @@ IMAGES = {
 
 
 def packages(path: Path) -> set[tuple[str, str, str]]:
-    found = json.loads(path.read_text())["components"]
-    return {(each["name"], each["version"], each["externalReferences"][0]["hashes"][0]["content"]) for each in found}
+    components = json.loads(path.read_text())["components"]
+    return {
+        (each["name"], each["version"], each["externalReferences"][0]["hashes"][0]["content"]) for each in components
+    }
 
 
 @pytest.mark.integration

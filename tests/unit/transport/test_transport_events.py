@@ -70,5 +70,5 @@ def test_presence_stays_short_and_ends_as_it_is(steps: list[tuple[bool, bool]]) 
         if reads:
             last = queue.pop()
             assert queue or last == presence
-    left = drained(queue)
-    assert not left or left[-1] == presence
+    remaining = drained(queue)
+    assert not remaining or remaining[-1] == presence

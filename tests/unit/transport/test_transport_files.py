@@ -118,13 +118,13 @@ def test_what_is_written_once_is_never_there_in_part(
     tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where its name comes to be, the content is whole: an approval counts by its name alone."""
-    path, seen = tmp_path / "approval", []
+    path, reads = tmp_path / "approval", []
 
     def watched(of: Any) -> Any:
         def call(*arguments: Any, **more: Any) -> Any:
-            found = of(*arguments, **more)
-            seen.append(path.read_bytes() if path.exists() else None)
-            return found
+            result = of(*arguments, **more)
+            reads.append(path.read_bytes() if path.exists() else None)
+            return result
 
         return call
 
@@ -132,7 +132,7 @@ def test_what_is_written_once_is_never_there_in_part(
         monkeypatch.setattr(os, name, watched(getattr(os, name)))
     write_once(path, b"whole")
     monkeypatch.undo()
-    assert seen and set(seen) <= {None, b"whole"} and path.read_bytes() == b"whole"
+    assert reads and set(reads) <= {None, b"whole"} and path.read_bytes() == b"whole"
 
 
 def test_a_writer_that_was_killed_keeps_no_other_out(tmp_path: Path, links: bool) -> None:

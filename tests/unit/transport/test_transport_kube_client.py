@@ -70,9 +70,9 @@ def test_an_object_lives_and_dies(api: FakeApi, client: KubeClient, counted: lis
     assert client.get("Secret", "ns", "a") is None
     made = client.create(secret(data={"x": "1", "y": "2"}))
     assert client.get("Secret", "ns", "a") == made
-    with pytest.raises(ApiError) as again:
+    with pytest.raises(ApiError) as second_error:
         client.create(secret())
-    assert (again.value.status, again.value.reason) == (409, "AlreadyExists")
+    assert (second_error.value.status, second_error.value.reason) == (409, "AlreadyExists")
     assert client.patch("Secret", "ns", "a", {"data": {"x": None}})["data"] == {"y": "2"}
     with pytest.raises(ApiError) as late:
         client.patch("Secret", "ns", "a", {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}})

@@ -12,17 +12,17 @@ class Time:
 def test_what_is_not_heard_of_in_time_is_stuck() -> None:
     time = Time()
     liveness = LivenessRegistry(time)
-    assert liveness.stuck() == ""
+    assert liveness.describe_overdue() == ""
     liveness.expect("the session", 10)
     liveness.expect("the renewal", 30)
     time.now = 110.0
-    assert liveness.stuck() == ""
+    assert liveness.describe_overdue() == ""
     time.now = 115.0
-    assert liveness.stuck() == "the session is overdue by 5 s"
+    assert liveness.describe_overdue() == "the session is overdue by 5 s"
     liveness.expect("the session", 10)
-    assert liveness.stuck() == ""
+    assert liveness.describe_overdue() == ""
     time.now = 135.0
-    assert liveness.stuck() == "the session is overdue by 10 s; the renewal is overdue by 5 s"
+    assert liveness.describe_overdue() == "the session is overdue by 10 s; the renewal is overdue by 5 s"
 
 
 def test_what_rests_is_not_expected() -> None:
@@ -32,4 +32,4 @@ def test_what_rests_is_not_expected() -> None:
     liveness.rest("the session")
     liveness.rest("somebody else")
     time.now = 1e6
-    assert liveness.stuck() == ""
+    assert liveness.describe_overdue() == ""

@@ -48,12 +48,12 @@ def test_a_defect_in_one_answer_leaves_the_others(server: ProbeServer, caplog: p
     assert "cannot answer a probe" in caplog.text
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /good HT"])
-def test_slow_callers_keep_no_probe_out(server: ProbeServer, said: bytes) -> None:
+@pytest.mark.parametrize("partial_request", [b"", b"GET /good HT"])
+def test_slow_callers_keep_no_probe_out(server: ProbeServer, partial_request: bytes) -> None:
     host, port = server.address.split(":")
     slow = [socket.create_connection((host, int(port))) for _ in range(CONNECTIONS + 8)]
     for caller in slow:
-        caller.send(said)
+        caller.send(partial_request)
     assert all(ask(server, "/good") == (200, b"ok\n") for _ in range(2 * CONNECTIONS))
     turned_away = [caller.recv(1) for caller in slow[:8]]
     assert turned_away == [b""] * 8, "those that waited longest"
@@ -92,9 +92,9 @@ def test_every_address_is_of_both_families(monkeypatch: pytest.MonkeyPatch, has_
         def only_ipv4(family: int = socket.AF_INET, *more: int) -> socket.socket:
             if family == socket.AF_INET6:
                 raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
-            return whole(family, *more)
+            return original_socket(family, *more)
 
-        whole = socket.socket
+        original_socket = socket.socket
         monkeypatch.setattr(probes.socket, "socket", only_ipv4)
     server = ProbeServer("[::]:0", ANSWERS)
     monkeypatch.undo()

@@ -127,11 +127,11 @@ def test_a_server_that_was_restarted_is_found_again(client, control, authority, 
     assert raised.value.reason == "ConnectionRefused"
     folder = tmp_path / "again"
     folder.mkdir()
-    again = Control(folder, authority, port=control.port)
+    restarted = Control(folder, authority, port=control.port)
     try:
-        assert client.status() == again.status
+        assert client.status() == restarted.status
     finally:
-        again.stop()
+        restarted.stop()
 
 
 def test_a_server_of_another_authority_is_not_trusted(control, authority, tmp_path):

@@ -15,12 +15,12 @@ def schema_text(model: type[Values]) -> str:
 
 def schema_of(model: type[Values]) -> Schema:
     """Return the schema of a chart's values."""
-    found = _plain(model.model_json_schema(by_alias=True, ref_template="#/definitions/{model}"))
-    definitions = found.pop("$defs")
-    properties = {**found.pop("properties"), "global": GLOBAL}
+    schema = _plain(model.model_json_schema(by_alias=True, ref_template="#/definitions/{model}"))
+    definitions = schema.pop("$defs")
+    properties = {**schema.pop("properties"), "global": GLOBAL}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        **found,
+        **schema,
         "properties": properties,
         "definitions": definitions,
     }
@@ -32,16 +32,18 @@ def _plain(node: Any) -> Any:
         return [_plain(item) for item in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: value for key, value in node.items() if key not in ("title", "default") or isinstance(value, dict)}
-    if "default" in kept and "properties" not in node:
-        del kept["default"]
-    if "patternProperties" in kept:
-        kept["additionalProperties"] = False
-    options = [option for option in kept.get("anyOf", ()) if option != {"type": "null"}]
+    properties = {
+        key: value for key, value in node.items() if key not in ("title", "default") or isinstance(value, dict)
+    }
+    if "default" in properties and "properties" not in node:
+        del properties["default"]
+    if "patternProperties" in properties:
+        properties["additionalProperties"] = False
+    options = [option for option in properties.get("anyOf", ()) if option != {"type": "null"}]
     if len(options) == 1:
-        del kept["anyOf"]
-        kept |= options[0]
-    kept = {key: _plain(value) for key, value in kept.items()}
-    if "$ref" in kept and len(kept) > 1:  # draft 7 reads nothing beside $ref
-        kept["allOf"] = [{"$ref": kept.pop("$ref")}, *kept.get("allOf", ())]
-    return kept
+        del properties["anyOf"]
+        properties |= options[0]
+    properties = {key: _plain(value) for key, value in properties.items()}
+    if "$ref" in properties and len(properties) > 1:  # draft 7 reads nothing beside $ref
+        properties["allOf"] = [{"$ref": properties.pop("$ref")}, *properties.get("allOf", ())]
+    return properties

@@ -17,14 +17,14 @@ def table(model: type[Values]) -> str:
     return "\n".join(("| value | default | meaning |", "| --- | --- | --- |", *_rows(model, None))) + "\n"
 
 
-def _rows(model: type[Values], given: BaseModel | None, path: str = "") -> Iterator[str]:
+def _rows(model: type[Values], values: BaseModel | None, path: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         key = f"{path}{field.alias or name}"
         inner = held(field)
         if inner:
             required = field.is_required()
-            start = None if required else getattr(given, name) if given is not None else field.get_default()
+            start = None if required else getattr(values, name) if values is not None else field.get_default()
             yield from _rows(inner, start, f"{key}.")
             continue
-        default = "**needed**" if field.is_required() else f"`{json.dumps(default_of(field, given, name))}`"
+        default = "**needed**" if field.is_required() else f"`{json.dumps(default_of(field, values, name))}`"
         yield f"| `{key}` | {default} | {' '.join((field.description or '').split()).replace('|', chr(92) + '|')} |"

@@ -19,9 +19,9 @@ def values_text(model: type[Values]) -> str:
     return HEADER + "\n" + "\n".join(_lines(model, None, 0)) + "\n"
 
 
-def default_of(field: FieldInfo, given: BaseModel | None, name: str) -> Any:
+def default_of(field: FieldInfo, values: BaseModel | None, name: str) -> Any:
     """Return what a field is where nothing is said, as Helm's values: of the mapping that holds it, else of its model."""
-    value = getattr(given, name) if given is not None else field.get_default()
+    value = getattr(values, name) if values is not None else field.get_default()
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return list(value) if isinstance(value, tuple) else value
@@ -49,7 +49,7 @@ def _string(writer: yaml.SafeDumper, text: str) -> yaml.Node:
 _Writer.add_representer(str, _string)
 
 
-def _lines(model: type[Values], given: BaseModel | None, depth: int) -> Iterator[str]:
+def _lines(model: type[Values], values: BaseModel | None, depth: int) -> Iterator[str]:
     indent = "  " * depth
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -58,7 +58,7 @@ def _lines(model: type[Values], given: BaseModel | None, depth: int) -> Iterator
         yield from (f"{indent}# {line}" for line in textwrap.wrap(" ".join(about.split()), WIDTH - len(indent)))
         if inner and not field.is_required():
             yield f"{indent}{key}:"
-            yield from _lines(inner, getattr(given, name) if given is not None else field.get_default(), depth + 1)
+            yield from _lines(inner, getattr(values, name) if values is not None else field.get_default(), depth + 1)
         elif inner:
             yield f"{indent}{key}: {{}}"
             yield from (
@@ -67,7 +67,7 @@ def _lines(model: type[Values], given: BaseModel | None, depth: int) -> Iterator
         elif field.is_required():
             yield from (f"{indent}# {line}" for line in _dumped({key: (field.examples or [None])[0]}))
         else:
-            yield from (f"{indent}{line}" for line in _dumped({key: default_of(field, given, name)}))
+            yield from (f"{indent}{line}" for line in _dumped({key: default_of(field, values, name)}))
         if depth == 0:
             yield ""
 

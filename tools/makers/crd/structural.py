@@ -25,10 +25,10 @@ from makers.crd.rule import Rule
 from makers.crd.rules import NO_PARENT_FOLDER, RULES
 
 _FOLLOWED = {"$ref", "anyOf", "properties", "required", "items", "patternProperties", "propertyNames"}
-_KEPT = {"type", "enum", "minimum", "maximum", "minLength", "maxLength", "maxItems", "minItems", "pattern"}
+_KEYWORDS = {"type", "enum", "minimum", "maximum", "minLength", "maxLength", "maxItems", "minItems", "pattern"}
 _KNOWN = (
     _FOLLOWED
-    | _KEPT
+    | _KEYWORDS
     | {
         *("title", "description", "default", "const", "examples"),
         *("minProperties", "maxProperties", "additionalProperties"),
@@ -112,9 +112,9 @@ def structural(kind: type[Document]) -> dict[str, Any]:
     NotStructuralError
         With the place of what cannot be said.
     """
-    whole = kind.model_json_schema(by_alias=True)
-    return _Converter(whole["$defs"]).mapping(
-        kind.__name__, {**whole, "properties": _own(whole["properties"])}, kind.__name__, Defaults.FILLED_IN
+    schema = kind.model_json_schema(by_alias=True)
+    return _Converter(schema["$defs"]).mapping(
+        kind.__name__, {**schema, "properties": _own(schema["properties"])}, kind.__name__, Defaults.FILLED_IN
     )
 
 
@@ -180,7 +180,7 @@ class _Converter:
             return self.mapping(schema["title"], schema, place, defaults)
         if schema.get("type") == "object":
             return self.dictionary(schema, place, defaults)
-        converted = {key: schema[key] for key in schema if key in _KEPT}
+        converted = {key: schema[key] for key in schema if key in _KEYWORDS}
         if schema.get("type") == "array":
             converted["items"] = self.value(schema["items"], f"{place}[]", defaults)
         _refuse_unbounded(converted, place)
@@ -208,8 +208,8 @@ class _Converter:
                 f"{place} is a choice between types; use one mapping with optional fields and a rule"
             )
         both = {**self.value(number, place, defaults), **self.value(text, place, defaults)}
-        kept = {key: item for key, item in both.items() if key not in ("type", "format")}
-        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True, **kept}
+        common = {key: item for key, item in both.items() if key not in ("type", "format")}
+        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True, **common}
 
     def dictionary(self, schema: Schema, place: str, defaults: Defaults) -> dict[str, Any]:
         """Convert a map from free names; their form, where one is asked for, is checked by a rule."""
@@ -297,5 +297,5 @@ def _filled(schema: Schema) -> dict[str, Any]:
 
 
 def _without_empty(value: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: _without_empty(item) if isinstance(item, Mapping) else item for name, item in value.items()}
-    return {name: item for name, item in kept.items() if item not in (None, "", [], {})}
+    filled = {name: _without_empty(item) if isinstance(item, Mapping) else item for name, item in value.items()}
+    return {name: item for name, item in filled.items() if item not in (None, "", [], {})}

@@ -22,7 +22,7 @@ class Failure:
     exit_code: int
     """Exit status of a process that ends with this failure."""
 
-    def explained(self) -> str:
+    def explanation(self) -> str:
         """Return what ``fedctl explain`` prints."""
         return f"{self.code} {self.reason} (exit status {self.exit_code})\n\n{self.title}\n\n{self.remedy}\n"
 

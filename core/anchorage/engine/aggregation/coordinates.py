@@ -38,19 +38,19 @@ def by_coordinate(updates: Sequence[ChunkSource], layout: Layout, combine: Combi
     check_finite(updates, layout)
     regions = float_regions(layout)
 
-    def combined(index: int) -> tuple[bytes, bytes]:
+    def combine_chunk(index: int) -> tuple[bytes, bytes]:
         encoded = [
-            region.encode(np.concatenate([combine(values) for values in stacked(updates, region, index)]))
+            region.encode(np.concatenate([combine(values) for values in stack_sources(updates, region, index)]))
             for region in regions[index]
         ]
         data = assemble(regions[index], encoded, updates[0].chunk(index))
         return data, chunk_digest(data)
 
-    done = for_each_chunk(combined, len(regions))
+    done = for_each_chunk(combine_chunk, len(regions))
     return ModelBytes(layout, (data for data, _ in done), (digest for _, digest in done))
 
 
-def stacked(sources: Sequence[ChunkSource], region: Region, index: int) -> Iterator[NDArray[np.float64]]:
+def stack_sources(sources: Sequence[ChunkSource], region: Region, index: int) -> Iterator[NDArray[np.float64]]:
     """Yield the numbers of a chunk's region, of all sources side by side: float64, shape [sources, n], `HELD` of them at most."""
     step = max(1, HELD // len(sources))
     for start in range(0, region.count, step):

@@ -26,7 +26,7 @@ class Mixing:
         """Return the weight of an update in the new model, above 0 and at most alpha."""
         return self._alpha * self.discount(staleness)
 
-    def mixed(self, model: ModelBytes, update: ChunkSource, layout: Layout, share: float) -> ModelBytes:
+    def mix(self, model: ModelBytes, update: ChunkSource, layout: Layout, share: float) -> ModelBytes:
         """Return the new model in the update's layout; integers and booleans are the update's.
 
         Parameters

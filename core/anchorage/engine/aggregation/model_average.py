@@ -52,18 +52,18 @@ class ModelAverage:
                 message = f"the global model's tensor {error.tensor} is not finite: lower learningRate or set clipNorm"
                 raise AnchorageError(LOSS_NOT_FINITE, message) from error
         self._trained = part.arrays()
-        return self.applied(model)
+        return self.apply(model)
 
-    def applied(self, model: ModelBytes) -> ModelBytes:
+    def apply(self, model: ModelBytes) -> ModelBytes:
         """Return a model with the average in its place; before the first round the model itself."""
-        return model if self._average is None else model.replaced(self._average)
+        return model if self._average is None else model.with_tensors(self._average)
 
     def resume(self, committed: ModelBytes) -> ModelBytes:
         """Take a committed average after `restore`, and return the model that training goes on from."""
         if not self._rounds:
             return committed
         self._average = committed.trainable
-        return committed.replaced(ModelBytes.from_arrays(self._average.layout, self._trained))
+        return committed.with_tensors(ModelBytes.from_arrays(self._average.layout, self._trained))
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return how many rounds there were, and the model in training; nothing before the first round."""

@@ -68,7 +68,7 @@ class NoisedMean:
         regions, seed = float_regions(layout), self._seed(updates, origin)
         deviation = self._noise_multiplier * self._clip_norm
 
-        def noised(index: int) -> tuple[bytes, bytes]:
+        def add_noise(index: int) -> tuple[bytes, bytes]:
             before = origin.chunk(index)
             chunks = [(update.chunk(index), scale) for update, scale in counted] if regions[index] else []
             draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
@@ -83,7 +83,7 @@ class NoisedMean:
             data = assemble(regions[index], encoded, before)
             return data, chunk_digest(data)
 
-        done = for_each_chunk(noised, len(regions))
+        done = for_each_chunk(add_noise, len(regions))
         self._rounds += 1
         return _usable(ModelBytes(layout, (data for data, _ in done), (digest for _, digest in done)))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from anchorage.api.piece_faults import WrongResultError, check_type, shorten, shown
+from anchorage.api.piece_faults import WrongResultError, check_type, describe_value, shorten
 from anchorage.engine.aggregation.mean import NonFiniteUpdate, find_nonfinite
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.layout import Layout
@@ -67,7 +67,7 @@ def check_positions(result: object, count: int) -> None:
     check_type(result, Sequence, due)
     assert isinstance(result, Sequence)
     if list(result) != sorted(set(result)) or not result or result[0] < 0 or result[-1] >= count:
-        raise WrongResultError(shorten(f"{list(result)}") if len(result) <= count else shown(result), due)
+        raise WrongResultError(shorten(f"{list(result)}") if len(result) <= count else describe_value(result), due)
 
 
 def _difference(result_layout: Layout, layout: Layout) -> str:

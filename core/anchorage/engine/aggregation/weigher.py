@@ -8,7 +8,7 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.api.piece_faults import WrongResultError, shorten, shown
+from anchorage.api.piece_faults import WrongResultError, describe_value, shorten
 from anchorage.transport.bounds import IMAGE_COUNTS
 from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -103,7 +103,7 @@ def check_weights(result: object, silos: Sequence[str]) -> Mapping[str, float]:
         They are not one number per silo.
     """
     if not isinstance(result, Mapping):
-        raise WrongResultError(f"{shown(result)} for {len(silos)} silos", DUE)
+        raise WrongResultError(f"{describe_value(result)} for {len(silos)} silos", DUE)
     missing, unknown = [s for s in silos if s not in result], [str(s) for s in result if s not in silos]
     if missing or unknown:
         named = [f"none for {missing[0]}"] if missing else []
@@ -111,7 +111,7 @@ def check_weights(result: object, silos: Sequence[str]) -> Mapping[str, float]:
         raise WrongResultError(f"{len(result)} weights for {len(silos)} silos, {' and '.join(named)}", DUE)
     for silo in silos:
         if not isinstance(result[silo], Real):
-            raise WrongResultError(f"{shown(result[silo])} for {silo}", DUE)
+            raise WrongResultError(f"{describe_value(result[silo])} for {silo}", DUE)
     return {silo: float(result[silo]) for silo in silos}
 
 

@@ -40,17 +40,17 @@ class Entry:
 def _to_line(entry: Entry) -> bytes:
     values = {"schemaVersion": SCHEMA_VERSION, **record_to_json(entry.record)}
     values["contributions"] = {silo: {"slot": c.slot, "weight": c.weight} for silo, c in entry.contributions.items()}
-    return sealed(values)
+    return seal(values)
 
 
-def sealed(values: Mapping[str, Any]) -> bytes:
+def seal(values: Mapping[str, Any]) -> bytes:
     """Return values as one line of JSON with a checksum."""
     body = json.dumps(values, separators=(",", ":"), allow_nan=False).encode()
     return body[:-1] + b',"checksum":"' + _checksum(body) + b'"}\n'
 
 
 def body_of(line: bytes) -> bytes | None:
-    """Return the JSON that a line's checksum is over; None where the line is not as `sealed` made it."""
+    """Return the JSON that a line's checksum is over; None where the line is not as `seal` made it."""
     tail = len(b',"checksum":""}\n') + _CHECKSUM_HEX
     body = line[:-tail] + b"}"
     return body if line.endswith(b'"}\n') and line[-3 - _CHECKSUM_HEX : -3] == _checksum(body) else None

@@ -92,9 +92,9 @@ class RoundStore(ABC):
         """Note that an update is whole, so that a restart uses it again."""
         self._updates.keep(silo, round_number, announcement)
 
-    def kept(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:
+    def load_updates(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:
         """Return the whole updates of an open round, their digests checked."""
-        return self._updates.kept(round_number)
+        return self._updates.load_updates(round_number)
 
     def release(self, round_number: int) -> None:
         """Give up the updates of a round that are nobody's contribution."""

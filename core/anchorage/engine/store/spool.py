@@ -13,7 +13,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import CONTRIBUTION_DAMAGED
 from anchorage.api.regular_files import read_regular
 from anchorage.engine.store.durable import storage_errors
-from anchorage.engine.store.journal import Contribution, body_of, sealed
+from anchorage.engine.store.journal import Contribution, body_of, seal
 from anchorage.engine.store.updates import Slot, Updates
 from anchorage.transport.files import sync, write_atomically
 from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
@@ -112,7 +112,7 @@ class Spool(Updates[SpoolFile]):
         announced = base64.b64encode(encode_announcement(announcement)).decode()
         values = {"silo": slot.silo, "round": slot.round, "announcement": announced}
         with storage_errors(f"note the update of {slot.silo}", self._folder):
-            write_atomically(self._json(slot.number), sealed(values))
+            write_atomically(self._json(slot.number), seal(values))
 
     def _file(self, slot: Slot[SpoolFile]) -> SpoolFile:
         if slot.file is None:

@@ -76,7 +76,7 @@ class Updates(ABC, Generic[File]):
         self._note(slot, announcement)
         slot.announcement, slot.is_complete = announcement, True
 
-    def kept(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:
+    def load_updates(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:
         """Return the whole updates of a round; those of an earlier process only where every digest is right."""
         updates: dict[str, tuple[Announcement, SpooledUpdate]] = {}
         for slot in [s for s in self._open.values() if s.round == round_number and s.is_complete]:

@@ -53,7 +53,7 @@ def embeddings(rows: NDArray[np.float32], title: str, task: Task) -> Figure:
     return figure
 
 
-def projected(projection: str, points: NDArray[np.float64], title: str, task: Task) -> Figure:
+def draw_projection(projection: str, points: NDArray[np.float64], title: str, task: Task) -> Figure:
     """Draw embeddings that were projected before (`anchorage.engine.embedding_plane.EmbeddingPlane`), shape [n, 4]."""
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
@@ -63,7 +63,7 @@ def projected(projection: str, points: NDArray[np.float64], title: str, task: Ta
 
 
 def draw_projected(axes: Axes, projection: str, points: NDArray[np.float64], task: Task) -> None:
-    """Draw the points of `projected` with a legend of the classes, or a bar of the colours."""
+    """Draw the points of `draw_projection` with a legend of the classes, or a bar of the colours."""
     classes = classes_of(task)
     name_colours(axes, draw_plane(axes, points, classes), points[:, 0], classes)
     name = PROJECTION_NAMES[projection]
@@ -93,7 +93,7 @@ def name_colours(axes: Axes, dots: PathCollection, true: NDArray[Any], classes: 
     if 0 < len(classes) <= MOST_NAMED:
         present = np.unique(true).astype(int)
         keys = [
-            Line2D([], [], marker="o", linestyle="", color=tuple(colour), label=shortened(classes[c], LEGEND_NAME))
+            Line2D([], [], marker="o", linestyle="", color=tuple(colour), label=shorten(classes[c], LEGEND_NAME))
             for c, colour in zip(present, dots.to_rgba(present), strict=True)
         ]
         legend_below(axes, size=8, title=label, handles=keys)
@@ -177,7 +177,7 @@ def _legend(
     return figure.legend(handles, names, fontsize=size, title=title, title_fontsize=size, **where)
 
 
-def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
+def shorten(name: str, longest: int = _LONGEST_NAME) -> str:
     """Cut a name to what fits beside a figure, or to a length; a dollar sign would start mathematics."""
     return (name if len(name) <= longest else f"{name[: longest - 1]}…").replace("$", r"\$")
 
@@ -204,6 +204,6 @@ PROJECTION_NAMES: Mapping[str, str] = {"PCA": "PCA", "TSNE": "t-SNE"}
 """Names of the projections of embeddings, for axes and titles."""
 
 PROJECTED: Mapping[str, Callable[[NDArray[Any], str, Task], Figure]] = {
-    name.lower(): partial(projected, name) for name in PROJECTION_NAMES
+    name.lower(): partial(draw_projection, name) for name in PROJECTION_NAMES
 }
 """How the embeddings of a layer that a federation names are drawn, by their projection."""

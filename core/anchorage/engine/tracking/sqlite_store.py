@@ -53,8 +53,8 @@ def _copy(template: Path, made: Path) -> bool:
     try:
         shutil.copyfile(template, made)
         with closing(sqlite3.connect(made)) as store:
-            whole = store.execute("PRAGMA quick_check").fetchone() == ("ok",)
-            if whole and store.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,):
+            intact = store.execute("PRAGMA quick_check").fetchone() == ("ok",)
+            if intact and store.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,):
                 return True
     except (OSError, sqlite3.Error):
         pass

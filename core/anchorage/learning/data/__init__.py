@@ -5,7 +5,7 @@ from anchorage.learning.data.images import ImageSet, require_labels
 from anchorage.learning.data.index_files import write_index
 from anchorage.learning.data.listing import REASONS, BadImage
 from anchorage.learning.data.overlap import Overlap, overlap
-from anchorage.learning.data.reading import assembled, check, decoded, read, read_chosen
+from anchorage.learning.data.reading import assemble, check, decode_listing, read, read_chosen
 from anchorage.learning.data.report import DataReport
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "ImageSet",
     "Overlap",
     "Pools",
-    "assembled",
+    "assemble",
     "check",
-    "decoded",
+    "decode_listing",
     "overlap",
     "read",
     "read_chosen",

@@ -32,7 +32,7 @@ from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.barlow import barlow_views
 from anchorage.learning.data.geometry import (
     from_places,
-    gathered,
+    gather,
     identities,
     maybe_mirrored,
     pixel_places,
@@ -40,7 +40,7 @@ from anchorage.learning.data.geometry import (
     shifts,
     to_device,
     uniform,
-    warped,
+    warp,
     windows,
 )
 from anchorage.learning.data.rand_augment import RandAugment
@@ -83,11 +83,11 @@ class Augmentation:
 
     def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Flip and crop, then normalise."""
-        return self.normalise(self._moved(images, generator))
+        return self.normalise(self._move(images, generator))
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Augment weakly, then strongly, then normalise."""
-        return self.normalise(RandAugment(2)(fractions(self._moved(images, generator)), generator))
+        return self.normalise(RandAugment(2)(fractions(self._move(images, generator)), generator))
 
     def with_masks(
         self, images: Tensor, masks: Tensor, generator: torch.Generator, *, strong: bool, unknown: int = UNKNOWN_PIXEL
@@ -118,7 +118,7 @@ class Augmentation:
 
     def places(self, places: Tensor, generator: torch.Generator, *, strong: bool) -> Tensor:
         """Do what a view's draws do to where pixels come from, float32 [b, 3, h, w]; a class with `weak` or `strong` of its own has its own."""
-        moved = self._moved(places, generator)
+        moved = self._move(places, generator)
         return RandAugment(2).places(moved, generator) if strong else moved
 
     def barlow(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -126,11 +126,11 @@ class Augmentation:
         first, second = barlow_views(fractions(images), generator)
         return self.normalise(first), self.normalise(second)
 
-    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _move(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, _, height, width = images.shape
         _, rows = shifts(count, height, generator, images.device)
         _, columns = shifts(count, width, generator, images.device)
-        return gathered(images, rows, maybe_mirrored(columns, generator) if self.flip else columns)
+        return gather(images, rows, maybe_mirrored(columns, generator) if self.flip else columns)
 
 
 class ResizedAugmentation(Augmentation):
@@ -139,26 +139,26 @@ class ResizedAugmentation(Augmentation):
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Augment strongly, then weakly, then normalise."""
         changed = RandAugment(3, uniform=True, cut=True)(fractions(images), generator)
-        return self.normalise(self._moved(changed, generator))
+        return self.normalise(self._move(changed, generator))
 
     def places(self, places: Tensor, generator: torch.Generator, *, strong: bool) -> Tensor:
         """Move as `strong` and `weak` do."""
         changed = RandAugment(3, uniform=True, cut=True).places(places, generator) if strong else places
-        return self._moved(changed, generator)
+        return self._move(changed, generator)
 
-    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _move(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, _, height, width = images.shape
         larger = [side * 250 // 224 if side >= 224 else side * 5 // 4 for side in (height, width)]
         values = functional.interpolate(fractions(images), larger, mode="bilinear", align_corners=False)
         rows = windows(count, height, larger[0], generator, images.device)
         columns = windows(count, width, larger[1], generator, images.device)
-        return gathered(values, rows, maybe_mirrored(columns, generator))
+        return gather(values, rows, maybe_mirrored(columns, generator))
 
 
 class RotatedAugmentation(Augmentation):
     """Resized crops in any of a square's eight positions, of what has no upper side (Perez et al. 2018, their crops and flips)."""
 
-    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _move(self, images: Tensor, generator: torch.Generator) -> Tensor:
         return resized_crop(fractions(images), generator, smallest=0.4, rotated=True)
 
 
@@ -182,7 +182,7 @@ class CroppedAugmentation(Augmentation):
 
     def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Crop, flip and change the contrast, then standardise."""
-        values = fractions(self._moved(images, generator))
+        values = fractions(self._move(images, generator))
         factor = to_device(uniform(0.2, 1.8, (len(values), 1, 1, 1), generator), values.device)
         mean = values.mean((2, 3), keepdim=True)
         return self.normalise(mean + factor * (values - mean))
@@ -196,10 +196,10 @@ class CroppedAugmentation(Augmentation):
         start = (images.shape[-1] - side) // 2
         return images[..., start : start + side, start : start + side]
 
-    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _move(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, size = len(images), images.shape[-1]
         rows, columns = (windows(count, self.side(size), size, generator, images.device) for _ in range(2))
-        return gathered(images, rows, maybe_mirrored(columns, generator))
+        return gather(images, rows, maybe_mirrored(columns, generator))
 
 
 class DigitsAugmentation(Augmentation):
@@ -207,18 +207,18 @@ class DigitsAugmentation(Augmentation):
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Shift, turn, scale and fade gently, and cut a square out."""
-        return self.normalise(_distort(fractions(self._moved(images, generator)), generator))
+        return self.normalise(_distort(fractions(self._move(images, generator)), generator))
 
     def places(self, places: Tensor, generator: torch.Generator, *, strong: bool) -> Tensor:
         """Move as `strong` and `weak` do."""
-        moved = self._moved(places, generator)
+        moved = self._move(places, generator)
         return _distort(moved, generator, colours=False) if strong else moved
 
-    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _move(self, images: Tensor, generator: torch.Generator) -> Tensor:
         count, _, height, width = images.shape
         down, rows = shifts(count, height, generator, images.device)
         right, columns = shifts(count, width, generator, images.device)
-        return gathered(images, rows, columns) * (down[:, None, :, None] & right[:, None, None, :])
+        return gather(images, rows, columns) * (down[:, None, :, None] & right[:, None, None, :])
 
 
 @cache
@@ -260,7 +260,7 @@ def _distort(values: Tensor, generator: torch.Generator, *, colours: bool = True
     matrices = identities(count, generator.device)
     matrices[:, 0, 0], matrices[:, 0, 1] = cosine, -sine
     matrices[:, 1, 0], matrices[:, 1, 1] = sine, cosine
-    values = warped(values, to_device(matrices, device))
+    values = warp(values, to_device(matrices, device))
     gain = to_device(uniform(0.7, 1.3, (count, 1, 1, 1), generator), device)
     lift = to_device(uniform(-0.1, 0.1, (count, 1, 1, 1), generator), device)
     if colours:

@@ -23,7 +23,7 @@ def barlow_views(values: Tensor, generator: torch.Generator) -> tuple[Tensor, Te
 
 def _view(values: Tensor, generator: torch.Generator, *, blur: float, solarise: float) -> Tensor:
     values = resized_crop(values, generator)
-    values = _jittered(values, generator)
+    values = _jitter(values, generator)
     values = _sometimes(0.2, photometric.grey, values, (0, 0), generator)
     values = _sometimes(blur, photometric.blur, values, (0.1, 2.0), generator)
     return _sometimes(solarise, photometric.solarise, values, (127 / 255, 127 / 255), generator)
@@ -38,10 +38,10 @@ def _sometimes(
 ) -> Tensor:
     """Change each image with a chance, by an amount of its own."""
     chosen = uniform(0, 1, (len(values),), generator) < chance
-    return _changed(chosen, apply, values, uniform(*between, (len(values),), generator))
+    return _change(chosen, apply, values, uniform(*between, (len(values),), generator))
 
 
-def _changed(chosen: Tensor, apply: Callable[[Tensor, Tensor], Tensor], values: Tensor, amounts: Tensor) -> Tensor:
+def _change(chosen: Tensor, apply: Callable[[Tensor, Tensor], Tensor], values: Tensor, amounts: Tensor) -> Tensor:
     if not chosen.any():
         return values
     amount = to_device(amounts[chosen], values.device).view(-1, 1, 1, 1)
@@ -51,7 +51,7 @@ def _changed(chosen: Tensor, apply: Callable[[Tensor, Tensor], Tensor], values: 
     return values.index_copy(0, rows, apply(values[rows], amount))
 
 
-def _jittered(values: Tensor, generator: torch.Generator) -> Tensor:
+def _jitter(values: Tensor, generator: torch.Generator) -> Tensor:
     """Change brightness, contrast, saturation and hue in an order per image, for four of five images."""
     count = len(values)
     jittered = uniform(0, 1, (count, 1), generator) < 0.8
@@ -59,5 +59,5 @@ def _jittered(values: Tensor, generator: torch.Generator) -> Tensor:
     amounts = [uniform(low, high, (count,), generator) for _, low, high in _JITTER]
     for turn in range(len(_JITTER)):
         for place, (apply, _, _) in enumerate(_JITTER):
-            values = _changed(jittered[:, 0] & (order[:, turn] == place), apply, values, amounts[place])
+            values = _change(jittered[:, 0] & (order[:, turn] == place), apply, values, amounts[place])
     return values

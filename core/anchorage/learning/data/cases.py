@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.model import NanVoxels
-from anchorage.api.piece_faults import WrongResultError, returned_by, shown
+from anchorage.api.piece_faults import WrongResultError, describe_value, returned_by
 from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.decoders import HEAD_BYTES, decoder_for, decoders
 from anchorage.learning.data.decoding import (
@@ -25,7 +25,7 @@ from anchorage.learning.data.decoding import (
     not_an_image,
     read_beginning,
 )
-from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, refuse_large, spaced
+from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, refuse_large, respace
 from anchorage.learning.data.listing import Channels, Series
 from anchorage.learning.data.masks import as_of_mask, classes_of, whole_numbers
 from anchorage.learning.data.scans import Scan, digest_of_volume, refuse_flat
@@ -125,7 +125,7 @@ def case_of(
     largest = next((end for end in RANGES if float(scan.values.max()) <= end), RANGES[-1])
     grid, facts = scan.grid, (*scan.facts, f"{VALUES_UP_TO}{largest}")
     digest, decoder = scan.digest, scan.decoder
-    wanted = spaced(grid, spacing)
+    wanted = respace(grid, spacing)
     refuse_large((channels, *wanted.shape), 4)
     values, padding = on_model_grid(scan, wanted)
     limits, inverted = (scan.low, scan.high), scan.inverted
@@ -172,7 +172,9 @@ def read_scan(source: Path | Series | Channels, channels: int = 1, nan: NanVoxel
     scan = decoder.scan(files)
     with returned_by(decoder, "scan"):
         if not isinstance(scan, Scan) or scan.values.dtype != np.float32 or scan.values.shape[1:] != scan.grid.shape:
-            raise WrongResultError(shown(scan), "a Scan with values of float32 [c, i, j, k] that fill its grid")
+            raise WrongResultError(
+                describe_value(scan), "a Scan with values of float32 [c, i, j, k] that fill its grid"
+            )
     refuse_flat(scan.grid.shape)
     if len(scan.values) != channels:
         others = "; name the files of the others by channelFiles" if len(scan.values) == 1 else ""
@@ -248,7 +250,7 @@ def on_model_grid(scan: Scan, wanted: Grid) -> tuple[NDArray[np.float32], NDArra
     scan : Scan
         The volume.
     wanted : Grid
-        What `anchorage.learning.data.grids.spaced` returns of its grid.
+        What `anchorage.learning.data.grids.respace` returns of its grid.
     """
     values = scan.values
     if scan.padding is None or scan.padding.all():
@@ -338,7 +340,7 @@ def read_mask(source: Path | Series, grid: Grid, table: NDArray[np.uint8], class
 
 def _difference(one: str, grid: Grid, other: str, other_grid: Grid) -> str:
     """Say how the grid of one volume, such as a mask, differs from that of another."""
-    turned, other_turned = grid.turned(), other_grid.turned()
+    turned, other_turned = grid.turn(), other_grid.turn()
     if turned.shape != other_turned.shape:
         size, other_size = ("×".join(map(str, each.shape)) for each in (turned, other_turned))
         return f"{one} has {size} voxels, {other} {other_size}"

@@ -48,9 +48,9 @@ class SiteClasses(LabelReader):
         self.names, self._unknown = names, unknown
         position = {_normal(name): place for place, name in enumerate(names)}
         if astray := [name for name in class_map.values() if _normal(name) not in position]:
-            message = f"classMap leads to {', '.join(astray[:_SHOWN])}; the federation has the classes {self._listed()}"
+            message = f"classMap leads to {', '.join(astray[:_SHOWN])}; the federation has the classes {self._names()}"
             redacted = (
-                f"classMap leads to {len(astray)} names that are no class of the federation, which has {self._listed()}"
+                f"classMap leads to {len(astray)} names that are no class of the federation, which has {self._names()}"
             )
             raise AnchorageError(CLASSES_DIFFER, message, redacted=redacted)
         self._position = position | {_normal(local): position[_normal(name)] for local, name in class_map.items()}
@@ -152,16 +152,16 @@ class SiteClasses(LabelReader):
         counted = ", ".join(f'"{name[:40]}" ({counts[name]} images)' for name in shown)
         more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
         kinds, them = (kind, "it") if len(counts) == 1 else (f"{kind}s", "them")
-        entries = ", ".join(f"{_quoted(name[:40])}: {self._nearest(name)}" for name in shown)
+        entries = ", ".join(f"{_quote(name[:40])}: {self._nearest(name)}" for name in shown)
         raise AnchorageError(
             CLASSES_DIFFER,
-            f"{place}: found the {kinds} {counted}{more}, no class of the federation, which has {self._listed()}; "
+            f"{place}: found the {kinds} {counted}{more}, no class of the federation, which has {self._names()}; "
             f"say which class each is, such as classMap: {{{entries}}}, or rename {them}",
-            redacted=f"{sum(counts.values())} images have {len(counts)} {kinds} that are no class of the federation, which has {self._listed()}; "
+            redacted=f"{sum(counts.values())} images have {len(counts)} {kinds} that are no class of the federation, which has {self._names()}; "
             f"say in classMap which class each is, or rename {them}",
         )
 
-    def _listed(self) -> str:
+    def _names(self) -> str:
         more = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
         return ", ".join(self.names[:_SHOWN]) + more
 
@@ -169,7 +169,7 @@ class SiteClasses(LabelReader):
         """Guess the class that a local name means: one spelt much alike, else none, which nobody can copy by mistake."""
         folded = {known.casefold(): known for known in reversed(self.names)}
         near = get_close_matches(name.casefold(), folded, n=1)
-        return _quoted(folded[near[0]]) if near else "CLASS"
+        return _quote(folded[near[0]]) if near else "CLASS"
 
 
 def _normal(name: str) -> str:
@@ -185,6 +185,6 @@ def _ones(table: Table, column: str) -> set[int]:
     return {row for row, cell in enumerate(table.columns[column]) if _NUMBERS.get(cell) == 1}
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Write a name as YAML does."""
     return yaml.safe_dump(name, default_flow_style=True, width=1000, allow_unicode=True).removesuffix("\n...\n").strip()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anchorage.api.piece import PIECES
-from anchorage.api.piece_faults import WrongResultError, returned_by, shown
+from anchorage.api.piece_faults import WrongResultError, describe_value, returned_by
 from anchorage.api.regular_files import open_regular
-from anchorage.learning.data.decoding import MOST_PIXELS, Decoded, Input, Intensity, Picture, fitted, not_an_image
+from anchorage.learning.data.decoding import MOST_PIXELS, Decoded, Input, Intensity, Picture, fit_picture, not_an_image
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import DecoderHooks, IntensityHooks
 
@@ -109,7 +109,7 @@ def decode_content(content: bytes, name: str, wanted: Input, frame: int = 0) -> 
         PIECE_WRONG: a decoder of another package returned no picture.
     """
     picture, version = picture_of(content, name, wanted, frame)
-    return fitted(picture, wanted, digest_of(content, frame), version)
+    return fit_picture(picture, wanted, digest_of(content, frame), version)
 
 
 def digest_of(content: bytes, frame: int) -> bytes:
@@ -139,13 +139,13 @@ def _check(picture: Picture) -> None:
         It is no picture.
     """
     if not isinstance(picture, Picture) or not isinstance(picture.pixels, np.ndarray):
-        raise WrongResultError(shown(picture), _DUE)
+        raise WrongResultError(describe_value(picture), _DUE)
     pixels = picture.pixels
     shaped = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
     measured = picture.measured is not None and pixels.dtype == np.float32 and pixels.ndim == 2
     if not measured and (pixels.dtype not in (np.uint8, np.uint16) or not shaped or picture.measured is not None):
-        raise WrongResultError(shown(pixels), _DUE)
+        raise WrongResultError(describe_value(pixels), _DUE)
     if not 0 < pixels.shape[0] * pixels.shape[1] <= MOST_PIXELS:
-        raise WrongResultError(shown(pixels), _DUE)
+        raise WrongResultError(describe_value(pixels), _DUE)
     if not 1 <= picture.white <= 65535:
         raise WrongResultError(f"white {picture.white}", _DUE)

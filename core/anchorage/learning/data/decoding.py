@@ -261,7 +261,7 @@ def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], wanted: Input) -
         picture = Picture(pixels, image.size, image.mode, white, above=above)
     else:
         picture = Picture(_opaque(image, wanted.channels), image.size, image.mode)
-    return fitted(picture, wanted, hashlib.blake2b(array.tobytes()).digest(), DECODER)
+    return fit_picture(picture, wanted, hashlib.blake2b(array.tobytes()).digest(), DECODER)
 
 
 def read_content(source: Path | None, most: int | None = None) -> bytes:
@@ -357,7 +357,7 @@ def decode_bytes(content: bytes, wanted: Input) -> Decoded:
         It cannot be used.
     """
     picture = open_picture(content, wanted.side, wanted.channels)
-    return fitted(picture, wanted, hashlib.blake2b(content).digest(), DECODER)
+    return fit_picture(picture, wanted, hashlib.blake2b(content).digest(), DECODER)
 
 
 def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
@@ -379,11 +379,11 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
     """
     try:
         try:
-            return _opened(content, image_size, channels)
+            return _open(content, image_size, channels)
         except ValueError:
             if (shorter := _without_texts(content)) is content:
                 raise
-            return _opened(shorter, image_size, channels)
+            return _open(shorter, image_size, channels)
     except Image.DecompressionBombError as error:
         raise _too_many_pixels(str(error).split(",")[0]) from error
     except UnidentifiedImageError as error:
@@ -392,7 +392,7 @@ def open_picture(content: bytes, image_size: int, channels: int) -> Picture:
         raise RefusedImageError("Damaged", str(error) or type(error).__name__) from error
 
 
-def _opened(content: bytes, image_size: int, channels: int) -> Picture:
+def _open(content: bytes, image_size: int, channels: int) -> Picture:
     """Do what `open_picture` does; raise what Pillow raises."""
     with Image.open(io.BytesIO(content), formats=tuple(FORMATS)) as image:
         size, mode, paged = image.size, image.mode, bool(getattr(image, "is_animated", False))
@@ -469,7 +469,7 @@ def _is_flat_short(tables: bytes) -> bool:
     return False
 
 
-def recognised(head: bytes) -> bool:
+def is_recognised(head: bytes) -> bool:
     """Return whether a file that begins so is of one of `FORMATS`."""
     Image.init()
     accepting = (Image.OPEN[name][1] for name in FORMATS)
@@ -568,7 +568,7 @@ def _opaque(image: Image.Image, channels: int) -> NDArray[np.uint8]:
     return np.asarray(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
 
 
-def fitted(picture: Picture, wanted: Input, digest: bytes, decoder: str) -> Decoded:
+def fit_picture(picture: Picture, wanted: Input, digest: bytes, decoder: str) -> Decoded:
     """Fit a picture to a model: shades by the model's intensity, then bilinear with antialiasing: shorter side fitted and centre cropped, or longer
     side fitted, on black.
 
@@ -703,7 +703,7 @@ def fit_mask(mask: NDArray[np.uint8], image_size: int, fit: Fit, outside: int) -
     """Fit a mask uint8 [h, w] as the image that it is of, by the nearest pixel; `outside` is what lies beside the image."""
     size = (mask.shape[1], mask.shape[0])
     nearest = Image.Resampling.NEAREST
-    return np.asarray(_fitted(Image.fromarray(mask), image_size, fit, size, nearest, outside), np.uint8)
+    return np.asarray(_fit_image(Image.fromarray(mask), image_size, fit, size, nearest, outside), np.uint8)
 
 
 def unfit_mask(mask: NDArray[np.uint8], size: tuple[int, int], fit: Fit) -> NDArray[np.uint8]:
@@ -721,7 +721,7 @@ def unfit_mask(mask: NDArray[np.uint8], size: tuple[int, int], fit: Fit) -> NDAr
     side, nearest = mask.shape[0], Image.Resampling.NEAREST
     image = Image.fromarray(mask)
     if fit == "Pad":
-        margin, top, width, height = _placed(size, side)
+        margin, top, width, height = _padded_box(size, side)
         return np.asarray(image.crop((margin, top, margin + width, top + height)).resize(size, nearest), np.uint8)
     shorter = min(size)
     canvas = Image.new("L", size)
@@ -729,7 +729,7 @@ def unfit_mask(mask: NDArray[np.uint8], size: tuple[int, int], fit: Fit) -> NDAr
     return np.asarray(canvas, np.uint8)
 
 
-def _placed(size: tuple[int, int], side: int) -> tuple[int, int, int, int]:
+def _padded_box(size: tuple[int, int], side: int) -> tuple[int, int, int, int]:
     """Return left, top, width and height of a padded image of this width and height, whose longer side is the square's."""
     longer = max(size)
     width, height = (max(1, (2 * length * side + longer) // (2 * longer)) for length in size)
@@ -737,16 +737,16 @@ def _placed(size: tuple[int, int], side: int) -> tuple[int, int, int, int]:
 
 
 def _fit(image: Image.Image, image_size: int, fit: Fit, size: tuple[int, int]) -> NDArray[Any]:
-    return np.asarray(_fitted(image, image_size, fit, size, Image.Resampling.BILINEAR, 0))
+    return np.asarray(_fit_image(image, image_size, fit, size, Image.Resampling.BILINEAR, 0))
 
 
-def _fitted(
+def _fit_image(
     image: Image.Image, image_size: int, fit: Fit, size: tuple[int, int], method: Image.Resampling, outside: int
 ) -> Image.Image:
     """Return a square image; `size` is the file's width and height, which an image that was decoded smaller only has in proportion."""
     if fit == "Crop":
         return ImageOps.fit(image, (image_size, image_size), method)
-    margin, top, width, height = _placed(size, image_size)
+    margin, top, width, height = _padded_box(size, image_size)
     canvas = Image.new(image.mode, (image_size, image_size), (outside,) * len(image.getbands()))
     canvas.paste(image.resize((width, height), method), (margin, top))
     return canvas

@@ -23,7 +23,7 @@ from anchorage.learning.data.dicom_pixels import (
     UNREADABLE,
     PixelData,
     check_bounds,
-    inflated,
+    inflate,
     pixel_data_of,
     stored_values,
 )
@@ -80,7 +80,7 @@ def header_of(file: BinaryIO) -> Header:
         It is damaged.
     """
     try:
-        dataset = pydicom.dcmread(inflated(file), stop_before_pixels=True, force=True, specific_tags=list(_IDENTITY))
+        dataset = pydicom.dcmread(inflate(file), stop_before_pixels=True, force=True, specific_tags=list(_IDENTITY))
         kind = str(dataset.get("SOPClassUID", "")).strip()
         text = {name: str(dataset.get(name) or "").strip(" \0") for name in _IDENTITY}
         cautions = {Caution.BURNED_IN_TEXT} if text["BurnedInAnnotation"] == "YES" else set[Caution]()
@@ -100,7 +100,7 @@ def header_of(file: BinaryIO) -> Header:
             in_volumes=kind not in CAPTURES and "LOCALIZER" not in (dataset.get("ImageType") or ()),
         )
     except UNREADABLE as error:
-        raise _damaged(error) from None
+        raise _damage_error(error) from None
 
 
 def _patient_of(number: str, issuer: str) -> str:
@@ -130,10 +130,10 @@ def pictures_of(content: bytes, frames: Iterable[int]) -> Iterator[Picture]:
     except MemoryError:
         raise RefusedImageError("TooLarge", "the memory is not enough to decode it") from None
     except UNREADABLE as error:
-        raise _damaged(error) from None
+        raise _damage_error(error) from None
 
 
-def _damaged(error: BaseException) -> RefusedImageError:
+def _damage_error(error: BaseException) -> RefusedImageError:
     """Return the refusal of a file that a library could not read; of its words the kind of error alone is told."""
     return RefusedImageError("Damaged", f"its header or pixels cannot be read ({type(error).__name__})")
 
@@ -165,7 +165,7 @@ def _picture(pixels: PixelData, frame: int) -> Picture:
     paged = int(dataset.get("NumberOfFrames") or 1) > 1
     facts = _facts(pixels, photometric)
     if photometric in ("MONOCHROME1", "MONOCHROME2"):
-        values, measured = _measured(pixels, frame, photometric == "MONOCHROME1")
+        values, measured = _measure(pixels, frame, photometric == "MONOCHROME1")
         return Picture(values, size, photometric, paged=paged, measured=measured, facts=facts)
     if photometric == "PALETTE COLOR":
         colours = apply_color_lut(stored_values(pixels, frame, raw=True), dataset)
@@ -184,7 +184,7 @@ def _picture(pixels: PixelData, frame: int) -> Picture:
     return Picture(colours.astype(np.uint16), size, photometric, 2**bits - 1, paged, facts=facts)
 
 
-def _measured(pixels: PixelData, frame: int, inverted: bool) -> tuple[NDArray[np.float32], Measured]:
+def _measure(pixels: PixelData, frame: int, inverted: bool) -> tuple[NDArray[np.float32], Measured]:
     """Return the values of a grey frame in its units, float32 [h, w], and what they mean."""
     dataset = pixels.dataset
     stored = stored_values(pixels, frame, raw=True)
@@ -197,10 +197,10 @@ def _measured(pixels: PixelData, frame: int, inverted: bool) -> tuple[NDArray[np
         stored = (stored.astype(np.int64) >> max(0, shift)) & (2**bits - 1)  # overlays may lie above the highest bit
         stored = np.where(stored >> (bits - 1), stored - 2**bits, stored) if signed else stored
     ends = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    values, low, high = _rescaled(
+    values, low, high = _rescale(
         stored, ends, functional_group(dataset, frame, "PixelValueTransformationSequence"), dataset, signed
     )
-    shown = _shown(functional_group(dataset, frame, "FrameVOILUTSequence"), dataset, low < 0)
+    shown = _display_function(functional_group(dataset, frame, "FrameVOILUTSequence"), dataset, low < 0)
     return values, Measured(low, high, shown, inverted, padding)
 
 
@@ -228,7 +228,7 @@ def functional_group(dataset: Dataset, frame: int, name: str) -> Dataset | None:
     return None
 
 
-def _rescaled(
+def _rescale(
     stored: NDArray[Any], ends: tuple[int, int], group: Dataset | None, dataset: Dataset, signed: bool
 ) -> tuple[NDArray[np.float32], float, float]:
     """Apply the modality transformation; return the values, and the least and largest that there can be."""
@@ -257,7 +257,7 @@ def _table(item: Dataset, signed: bool) -> tuple[NDArray[np.float32], int, int]:
     return entries, first, bits
 
 
-def _shown(
+def _display_function(
     group: Dataset | None, dataset: Dataset, signed: bool
 ) -> Callable[[NDArray[np.float32]], NDArray[np.float32]] | None:
     """Return the lookup table or first window with which a file is to be shown; None: it names none."""
@@ -270,7 +270,7 @@ def _shown(
     if centre is None or width is None:
         return None
     function = str(source.get("VOILUTFunction") or "LINEAR")
-    return lambda values: windowed(values, float(centre), float(width), function)
+    return lambda values: apply_window(values, float(centre), float(width), function)
 
 
 def _first(value: Any) -> Any:
@@ -280,7 +280,7 @@ def _first(value: Any) -> Any:
     return value if value not in (None, "") else None
 
 
-def windowed(values: NDArray[np.float32], centre: float, width: float, function: str) -> NDArray[np.float32]:
+def apply_window(values: NDArray[np.float32], centre: float, width: float, function: str) -> NDArray[np.float32]:
     """Return shades of 0 to 1 (PS3.3 C.11.2.1.2 and C.11.2.1.3).
 
     Parameters

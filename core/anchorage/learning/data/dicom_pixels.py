@@ -109,7 +109,7 @@ class PixelData:
         return self.file
 
 
-def inflated(file: BinaryIO) -> BinaryIO:
+def inflate(file: BinaryIO) -> BinaryIO:
     """Return a file that can be read; of one that is deflated as a whole the content, if it has no more than its header says.
 
     Raises what pydicom raises on the header.
@@ -197,7 +197,7 @@ def pixel_data_of(content: bytes) -> PixelData:
     """Find the pixel data of a file; nothing is decoded yet. Raises what pydicom raises, and RefusedImageError: its encoding is not read."""
     file: BinaryIO = io.BytesIO(content)
     if _DEFLATED.encode() in content:  # a search costs less than to read the file's header twice
-        file = inflated(file)
+        file = inflate(file)
     dataset = pydicom.dcmread(file, stop_before_pixels=True, force=True, specific_tags=_TAGS)
     implicit, little = dataset.original_encoding
     encoded = _IMPLICIT if implicit else _EXPLICIT if little else _BIG_ENDIAN
@@ -244,7 +244,7 @@ def check_bounds(pixels: PixelData, frame: int) -> None:
         if pixels.nbytes < frame_bytes * frames * (2 / 3 if dataset.PhotometricInterpretation == "YBR_FULL_422" else 1):
             raise RefusedImageError("Damaged", "it ends before its last pixel")
         return
-    coded = _coded(pixels, frame)
+    coded = _coded_frame(pixels, frame)
     if pixels.syntax == RLE:
         if (
             len(coded) > _RLE_LEAST
@@ -261,7 +261,7 @@ def check_bounds(pixels: PixelData, frame: int) -> None:
         raise RefusedImageError("Damaged", "a frame of another size than its header says")
 
 
-def _coded(pixels: PixelData, frame: int) -> bytes:
+def _coded_frame(pixels: PixelData, frame: int) -> bytes:
     """Return a frame as it is compressed."""
     dataset = pixels.dataset
     offsets = None
@@ -310,7 +310,7 @@ def _by_gdcm(pixels: PixelData, frame: int, *, raw: bool) -> NDArray[Any]:
     signed = int(dataset.get("PixelRepresentation", 0))
     dtype = np.dtype(f"<{'i' if signed else 'u'}{int(dataset.BitsAllocated) // _BYTE}")
     content = decode_by_gdcm(
-        _coded(pixels, frame),
+        _coded_frame(pixels, frame),
         rows * columns * samples * dtype.itemsize,
         rows=rows,
         columns=columns,

@@ -18,7 +18,7 @@ from pydicom.tag import Tag
 from anchorage.api.regular_files import open_regular
 from anchorage.learning.data.decoding import Measured, RefusedImageError, read_content
 from anchorage.learning.data.dicom import CAPTURES, IMAGES, functional_group, pictures_of
-from anchorage.learning.data.dicom_pixels import MOST_FRAMES, UNREADABLE, inflated
+from anchorage.learning.data.dicom_pixels import MOST_FRAMES, UNREADABLE, inflate
 from anchorage.learning.data.grids import LEAST_SLICES, MOST_VOLUME_BYTES, Grid, refuse_large
 from anchorage.learning.data.scans import Scan, digest_of_volume, facts_of
 
@@ -117,7 +117,7 @@ def _slices_of(files: Sequence[Path]) -> tuple[list[_Slice], Counter[str]]:
     left_out: Counter[str] = Counter()
     for file in files:
         with open_regular(file) as opened:
-            dataset = pydicom.dcmread(inflated(opened), stop_before_pixels=True, force=True, specific_tags=_TAGS)
+            dataset = pydicom.dcmread(inflate(opened), stop_before_pixels=True, force=True, specific_tags=_TAGS)
         kind = str(dataset.get("SOPClassUID", "")).strip()
         if "LOCALIZER" in (dataset.get("ImageType") or ()):
             left_out["localisers"] += 1

@@ -85,7 +85,7 @@ def per_class(
             shuffled = rng.permutation(rows)
             shares = rng.dirichlet(np.full(parts, alpha))
             if capped:
-                shares = _capped(shares, sizes < len(labels) / parts)
+                shares = _cap(shares, sizes < len(labels) / parts)
             cuts = np.floor(np.cumsum(shares) * len(shuffled) + _ROUNDING).astype(np.int64)[:-1]
             for part, piece in enumerate(np.split(shuffled, cuts)):
                 pieces[part].append(piece)
@@ -101,7 +101,7 @@ def per_class(
     )
 
 
-def _capped(shares: NDArray[np.float64], open_parts: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _cap(shares: NDArray[np.float64], open_parts: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Renormalise over the parts that still take images; uniform over them where all of them drew no mass."""
     open_shares = np.where(open_parts, np.nan_to_num(shares), 0.0)
     if open_shares.sum() <= 0:

@@ -91,11 +91,11 @@ class Choice:
 
     def counts(self, given_only: bool = False) -> tuple[int, ...]:
         """Count the images of each stratum, such as a class; with `given_only` only those that keep their labels."""
-        strata = self.given().strata if given_only else self.listing.strata
+        strata = self.labelled_listing().strata if given_only else self.listing.strata
         counts = np.bincount(strata[strata >= 0], minlength=len(self.listing.stratum_names))
         return tuple(int(count) for count in counts)
 
-    def given(self) -> Listing:
+    def labelled_listing(self) -> Listing:
         """Return the listing with the labels that are given."""
         return self.listing.keeping(self.labelled)
 
@@ -190,7 +190,7 @@ class Pools:
             return _Share(*self._indexes[of].rows(name))
         key = (root, pool.stratum_names, seed, section.model_dump_json(exclude=_OF_ONE))
         if key not in self._shares:
-            self._shares[key] = _drawn(section, pool, seed, whole_groups=not task.one_of_several)
+            self._shares[key] = _draw_parts(section, pool, seed, whole_groups=not task.one_of_several)
         return self._shares[key][name]
 
 
@@ -247,7 +247,7 @@ def _unknown(section: DataSection, labelled: bool) -> Literal["Refuse", "Skip", 
 
 
 def _name_of(section: DataSection) -> str:
-    """Return what `_drawn` or a partition file calls the images of a section."""
+    """Return what `_draw_parts` or a partition file calls the images of a section."""
     partition = section.division
     from_file = partition is not None and partition.recipe == "File"
     if section.taken == "Part" and partition is not None:
@@ -277,7 +277,7 @@ def _refuse_by_class(section: DataSection, task: TaskHooks) -> None:
         raise AnchorageError(PARTITION_IMPOSSIBLE, f"{why}; {remedy}")
 
 
-def _drawn(section: DataSection, pool: Listing, seed: int, *, whole_groups: bool) -> dict[str, _Share]:
+def _draw_parts(section: DataSection, pool: Listing, seed: int, *, whole_groups: bool) -> dict[str, _Share]:
     """Draw the test part, the validation part, the anchors, then the parts; each has a generator of its own."""
     shares: dict[str, _Share] = {}
     rest = np.arange(len(pool))
@@ -298,12 +298,14 @@ def _drawn(section: DataSection, pool: Listing, seed: int, *, whole_groups: bool
         rest = np.setdiff1d(rest, rows)
     if section.division is not None:
         shares |= (
-            _grouped(section.division, pool, rest, seed) if whole_groups else _parts(section.division, pool, rest, seed)
+            _deal_groups(section.division, pool, rest, seed)
+            if whole_groups
+            else _parts(section.division, pool, rest, seed)
         )
     return shares
 
 
-def _grouped(partition: Partition, pool: Listing, rest: Rows, seed: int) -> dict[str, _Share]:
+def _deal_groups(partition: Partition, pool: Listing, rest: Rows, seed: int) -> dict[str, _Share]:
     """Deal whole groups, such as patients, at random."""
     groups = pool.select(rest).groups
     divided = deal_groups(partition, groups, generator(seed, "partition"))

@@ -76,7 +76,8 @@ class SiteFindings(LabelReader):
         positions = {name.casefold(): place for place, name in enumerate(names)}
         if astray := [name for name in class_map.values() if name.casefold() not in positions]:
             raise AnchorageError(
-                CLASSES_DIFFER, f"classMap leads to {', '.join(astray[:_SHOWN])}; the federation has {self._listed()}"
+                CLASSES_DIFFER,
+                f"classMap leads to {', '.join(astray[:_SHOWN])}; the federation has {self._known_names()}",
             )
         self._position = positions | {local.casefold(): positions[name.casefold()] for local, name in class_map.items()}
         self._columns: tuple[str, ...] = ()
@@ -179,9 +180,7 @@ class SiteFindings(LabelReader):
 
     def _place_of(self, column: str) -> int:
         if not self._is_one(column):
-            message = (
-                f"labelColumns has {column[:40]}, which is no finding of the federation, which has {self._listed()}"
-            )
+            message = f"labelColumns has {column[:40]}, which is no finding of the federation, which has {self._known_names()}"
             raise AnchorageError(CLASSES_DIFFER, f"{message}; name its finding in classMap, or leave it out")
         return self._position[column.casefold()]
 
@@ -197,10 +196,10 @@ class SiteFindings(LabelReader):
         them = "folders" if kind == "folder" else "labels"
         raise AnchorageError(
             CLASSES_DIFFER,
-            f"{place}: found in {them} the words {counted}{more}, no findings of the federation, which has {self._listed()}; say which finding "
+            f"{place}: found in {them} the words {counted}{more}, no findings of the federation, which has {self._known_names()}; say which finding "
             f"each is, such as classMap: {{{entries}}}, or name those that do not count in noFinding",
         )
 
-    def _listed(self) -> str:
+    def _known_names(self) -> str:
         more = f" and {len(self._names) - _SHOWN} more" if len(self._names) > _SHOWN else ""
         return ", ".join(self._names[:_SHOWN]) + more

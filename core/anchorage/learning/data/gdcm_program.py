@@ -14,7 +14,7 @@ MEMORY = 2 * 2**30
 """Most bytes of address space: enough for the largest frame, several times."""
 
 
-def decoded(coded: bytes, request: dict[str, Any]) -> bytes:
+def decode(coded: bytes, request: dict[str, Any]) -> bytes:
     """Return the pixels of a frame; nothing where GDCM says that it cannot decode it."""
     fragment = gdcm.Fragment()
     fragment.SetByteStringValue(coded)
@@ -47,7 +47,7 @@ def main() -> None:
         switch()
     while line := sys.stdin.buffer.readline(4096):
         request = json.loads(line)
-        pixels = decoded(sys.stdin.buffer.read(request["nbytes"]), request)
+        pixels = decode(sys.stdin.buffer.read(request["nbytes"]), request)
         sys.stdout.buffer.write(len(pixels).to_bytes(8, "little") + pixels)
         sys.stdout.buffer.flush()
 

@@ -30,7 +30,7 @@ def rows_where(chosen: Tensor, device: torch.device) -> Tensor:
     return to_device(torch.nonzero(chosen).squeeze(1), device)
 
 
-def gathered(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+def gather(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Take row and column indices of each image, [b, h'] and [b, w']."""
     count, channels, _, width = images.shape
     # of one plane: an index for each axis takes three times as long
@@ -73,7 +73,7 @@ def identities(count: int, device: torch.device) -> Tensor:
     return torch.eye(2, 3, device=device).repeat(count, 1, 1)
 
 
-def warped(values: Tensor, matrices: Tensor, *, mode: str = "bilinear", padding: str = "zeros") -> Tensor:
+def warp(values: Tensor, matrices: Tensor, *, mode: str = "bilinear", padding: str = "zeros") -> Tensor:
     """Sample each image through its 2x3 matrix, in coordinates from -1 to 1; there may be none."""
     if not len(values):
         return values
@@ -116,7 +116,7 @@ def resized_crop(
         matrices[:, 1, 1] *= 1.0 - 2 * integers(2, (count,), generator)
         transposed = integers(2, (count, 1, 1), generator).bool()
         matrices[..., :2] = torch.where(transposed, matrices[..., :2].flip(2), matrices[..., :2])
-    return warped(values, to_device(matrices, values.device), padding="border")
+    return warp(values, to_device(matrices, values.device), padding="border")
 
 
 def _start(share: Tensor, side: int, generator: torch.Generator) -> Tensor:

@@ -94,7 +94,7 @@ class Grid:
         back = np.argsort(self.order)
         return values[(..., *self._steps())].transpose(*range(leading), *(leading + int(axis) for axis in back))
 
-    def turned(self) -> "Grid":
+    def turn(self) -> "Grid":
         """Return the grid of what `upright` returns."""
         columns = self.affine[:3, list(self.order)]
         x, y, z = (self.shape[axis] for axis in self.order)
@@ -106,7 +106,7 @@ class Grid:
 
     def is_near(self, other: "Grid") -> bool:
         """Return whether another grid has the same voxels, in whatever order, within 0.001 mm."""
-        own_grid, others = self.turned(), other.turned()
+        own_grid, others = self.turn(), other.turn()
         return own_grid.shape == others.shape and bool(np.abs(own_grid.affine - others.affine).max() <= _CLOSE_MM)
 
     def _steps(self) -> tuple[slice, slice, slice]:
@@ -114,7 +114,7 @@ class Grid:
         return x, y, z
 
 
-def spaced(grid: Grid, spacing: tuple[float, float, float]) -> Grid:
+def respace(grid: Grid, spacing: tuple[float, float, float]) -> Grid:
     """Return the grid of a model over the same part of the patient.
 
     Parameters
@@ -124,7 +124,7 @@ def spaced(grid: Grid, spacing: tuple[float, float, float]) -> Grid:
     spacing : tuple of float
         Distance of neighbouring voxels to the right, the front and the head, mm, above 0.
     """
-    turned = grid.turned()
+    turned = grid.turn()
     lengths = np.array(turned.spacing)
     extents = (n * old / new for n, old, new in zip(turned.shape, turned.spacing, spacing, strict=True))
     counts = [max(1, math.floor(round(extent, 6) + 0.5)) for extent in extents]
@@ -146,14 +146,14 @@ def on_grid_of_model(values: NDArray[np.float32], grid: Grid, wanted: Grid) -> N
     grid : Grid
         That grid.
     wanted : Grid
-        What `spaced` returns of it.
+        What `respace` returns of it.
     """
-    return _resampled(grid.upright(values), grid.turned(), wanted, _linear)
+    return _resample(grid.upright(values), grid.turn(), wanted, _linear)
 
 
 def nearest_on_grid_of_model(values: NDArray[N], grid: Grid, wanted: Grid) -> NDArray[N]:
     """Return the nearest voxels of values [i, j, k], such as classes; else as `on_grid_of_model`."""
-    return _resampled(grid.upright(values), grid.turned(), wanted, _nearest)
+    return _resample(grid.upright(values), grid.turn(), wanted, _nearest)
 
 
 def on_own_grid(classes: NDArray[np.uint8], grid: Grid, file_grid: Grid) -> NDArray[np.uint8]:
@@ -164,7 +164,7 @@ def on_own_grid(classes: NDArray[np.uint8], grid: Grid, file_grid: Grid) -> NDAr
     classes : ndarray of uint8, shape [x, y, z]
         On the model's grid.
     grid : Grid
-        The model's: what `spaced` returns of the file's.
+        The model's: what `respace` returns of the file's.
     file_grid : Grid
         The file's.
 
@@ -173,11 +173,11 @@ def on_own_grid(classes: NDArray[np.uint8], grid: Grid, file_grid: Grid) -> NDAr
     ValueError
         The model's grid is not of this file.
     """
-    if classes.shape != grid.shape or not spaced(file_grid, grid.spacing).is_near(grid):
+    if classes.shape != grid.shape or not respace(file_grid, grid.spacing).is_near(grid):
         raise ValueError(
             f"classes of shape {classes.shape} on a grid that is not of a file with {file_grid.shape} voxels"
         )
-    return np.ascontiguousarray(file_grid.as_stored(_resampled(classes, grid, file_grid.turned(), _nearest)))
+    return np.ascontiguousarray(file_grid.as_stored(_resample(classes, grid, file_grid.turn(), _nearest)))
 
 
 def refuse_large(shape: tuple[int, ...], itemsize: int) -> None:
@@ -196,7 +196,7 @@ def refuse_large(shape: tuple[int, ...], itemsize: int) -> None:
 _Along = Callable[[NDArray[Any], NDArray[np.float64], int], NDArray[Any]]
 
 
-def _resampled(values: NDArray[N], grid: Grid, wanted: Grid, along: _Along) -> NDArray[N]:
+def _resample(values: NDArray[N], grid: Grid, wanted: Grid, along: _Along) -> NDArray[N]:
     """Return values of a grid at the places of another that has the same axes and middle; axes that shrink most come first."""
     axes = sorted(range(3), key=lambda axis: wanted.shape[axis] / grid.shape[axis])
     for axis in axes:

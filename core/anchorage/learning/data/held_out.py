@@ -41,9 +41,9 @@ def describe_held_out(sets: Sequence[ImageSet], key: bytes, treatment: Treatment
     """
     if not sets:
         return None
-    images = np.concatenate([_keyed((digest.tobytes() for digest in each.digests), key) for each in sets])
-    groups = _keyed((name.encode() for name in sorted({name for each in sets for name in _groups(each)})), key)
-    return HeldOut(images=_written(images), groups=_written(groups), treatment=treatment)
+    images = np.concatenate([_key_digests((digest.tobytes() for digest in each.digests), key) for each in sets])
+    groups = _key_digests((name.encode() for name in sorted({name for each in sets for name in _groups(each)})), key)
+    return HeldOut(images=_encode_digests(images), groups=_encode_digests(groups), treatment=treatment)
 
 
 def without_held_out(
@@ -71,9 +71,9 @@ def without_held_out(
     """
     if held_out is None:
         return images
-    both = np.isin(_keyed((digest.tobytes() for digest in images.digests), key), _read(held_out.images))
+    both = np.isin(_key_digests((digest.tobytes() for digest in images.digests), key), _read(held_out.images))
     names = sorted(_groups(images))
-    common = np.isin(_keyed((name.encode() for name in names), key), _read(held_out.groups))
+    common = np.isin(_key_digests((name.encode() for name in names), key), _read(held_out.groups))
     if common.any():
         message = (
             f"{owner}: {common.sum()} patients or lesions have the same names as some that the federation is scored on"
@@ -141,11 +141,11 @@ def _groups(images: ImageSet) -> set[str]:
     return {group for group, name in zip(images.groups, images.ids, strict=True) if group != name}
 
 
-def _keyed(contents: Iterable[bytes], key: bytes) -> NDArray[np.uint64]:
+def _key_digests(contents: Iterable[bytes], key: bytes) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(blake3(content, key=key).digest(8) for content in contents), "<u8")
 
 
-def _written(digests: NDArray[np.uint64]) -> str:
+def _encode_digests(digests: NDArray[np.uint64]) -> str:
     return base64.b64encode(np.sort(digests).tobytes()).decode()
 
 

@@ -71,7 +71,7 @@ class ImageSet:
         rows = np.column_stack([self.digests, as_integers(self.labels)])
         return blake3(rows[np.lexsort(rows.T)].tobytes(), key=key).hexdigest(16)
 
-    def renamed(self, name: Callable[[str], str]) -> Self:
+    def rename(self, name: Callable[[str], str]) -> Self:
         """Return the same images with what `name` makes of their names, and of their lesions' and patients'."""
         return replace(self, ids=tuple(map(name, self.ids)), groups=tuple(map(name, self.groups)))
 

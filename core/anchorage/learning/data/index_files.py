@@ -89,14 +89,14 @@ class MatchedIndex:
 
         Texts of which none is a name, but all are numbers, are rows.
         """
-        rows = [image if isinstance(image, int) else self._named(image) for image in images]
+        rows = [image if isinstance(image, int) else self._number_of(image) for image in images]
         texts = [image for image in images if isinstance(image, str)]
         if rows and max(rows) < 0 and all(text.isascii() and text.isdigit() for text in texts):
             rows = [int(image.lstrip("0")[:18] or 0) if isinstance(image, str) else image for image in images]
         positions = np.array([max(-1, min(row, len(self._pool))) for row in rows], dtype=np.int64)
         return np.where((positions >= 0) & (positions < len(self._pool)), positions, -1)
 
-    def _named(self, name: str) -> int:
+    def _number_of(self, name: str) -> int:
         return self._by_name.get(name, self._by_name.get(PurePosixPath(name).stem, -1))
 
     @cached_property

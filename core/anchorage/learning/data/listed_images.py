@@ -18,7 +18,7 @@ from anchorage.learning.data.decoding import (
     Input,
     RefusedImageError,
     decode_array,
-    fitted,
+    fit_picture,
     read_content,
     upright_size,
 )
@@ -94,7 +94,7 @@ def _with_mask(source: Path, row: int, wanted: Input, masks: Masks, room: Decode
     content = read_content(source)
     picture, decoder = picture_of(content, source.name, wanted)
     mask = masks.read(row, upright_size(picture))
-    decoded = not_blank(fitted(picture, wanted, digest_of(content, 0), decoder))
+    decoded = not_blank(fit_picture(picture, wanted, digest_of(content, 0), decoder))
     room.take(row, mask, wanted.fit)
     return decoded
 

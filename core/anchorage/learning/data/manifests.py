@@ -79,7 +79,7 @@ def list_manifest(section: DataSection, root: Path, reader: LabelReader) -> List
     bad |= {row: BadImage(names[row], *reason) for row, reason in bad_masks.items() if row not in bad}
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
-    bad |= dict(_repeated(sources, names, labels.values))
+    bad |= dict(_find_repeated(sources, names, labels.values))
     begin = len(str(files.folder)) + 1
     paths = [str(next(iter(files_of(source)), ""))[begin:] for source in sources]
     remarks = [*owner_remarks(table, group, section.group_by, used_columns)]
@@ -253,7 +253,7 @@ def _equal(files: Sequence[Path]) -> bool:
         return False
 
 
-def _repeated(sources: Sequence[Source], names: Sequence[str], labels: Labels) -> Iterator[tuple[int, BadImage]]:
+def _find_repeated(sources: Sequence[Source], names: Sequence[str], labels: Labels) -> Iterator[tuple[int, BadImage]]:
     """Yield the rows that name the file of another row, by whatever name: one of them counts, a labelled one first, or none if labels differ."""
     rows_of: dict[Source, list[int]] = {}
     for row, source in enumerate(sources):

@@ -33,7 +33,7 @@ def list_pairs(section: DataSection, root: Path, reader: MaskReader) -> Listing:
         DATA_MISSING, OUTSIDE_FOLDER, or CLASSES_DIFFER: `maskValues` names no class.
     """
     folder_files = find_files(section, root)
-    masks_of, channels = _paired(folder_files, reader.volumes, section.channel_files)
+    masks_of, channels = _pair(folder_files, reader.volumes, section.channel_files)
     files = sorted([*folder_files.images, *folder_files.outside])
     outside = set(folder_files.outside)
     masks = [masks_of.get(name, ()) for name in files]
@@ -69,7 +69,7 @@ ChannelFiles = Mapping[str, Sequence[Sequence[str]]]
 """Files of each channel of a volume, by the first file of the volume."""
 
 
-def _paired(
+def _pair(
     folder_files: Files, volumes: bool, endings: Sequence[str]
 ) -> tuple[Mapping[str, Sequence[str]], ChannelFiles]:
     """Return the masks of each image that has any, and the files of channels that are told apart by the endings of their names.

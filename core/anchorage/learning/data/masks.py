@@ -182,7 +182,7 @@ def classes_of(values: NDArray[Any], table: NDArray[np.uint8], classes: Sequence
     if (class_mask == _NO_CLASS).any():
         raise RefusedImageError("MaskValues", _astray(values[class_mask == _NO_CLASS], classes))
     if (class_mask == _UNANNOTATED).any():
-        shown = _counted(values[class_mask == _UNANNOTATED])
+        shown = _format_counts(values[class_mask == _UNANNOTATED])
         raise RefusedImageError(
             "MaskValues", f"the values {shown} are of classes that unannotated names; remove those from unannotated"
         )
@@ -191,14 +191,14 @@ def classes_of(values: NDArray[Any], table: NDArray[np.uint8], classes: Sequence
 
 def _astray(values: NDArray[Any], classes: Sequence[str]) -> str:
     """Say which values are no class, and how many pixels have them."""
-    distinct_values, shown = np.unique(values), _counted(values)
+    distinct_values, shown = np.unique(values), _format_counts(values)
     if len(distinct_values) > _SHOWN:
         return f"the values {shown} are no classes; save the mask unchanged, without JPEG or smooth edges"
     entry = f'{{"{distinct_values[-1]}": {classes[-1]}}}'
     return f"the values {shown} are no classes; name them, such as maskValues: {entry}, or as ignoredValue"
 
 
-def _counted(values: NDArray[Any]) -> str:
+def _format_counts(values: NDArray[Any]) -> str:
     """Return the first of some values, each with its number of pixels."""
     distinct_values, counts = np.unique(values, return_counts=True)
     shown = ", ".join(
@@ -252,7 +252,7 @@ def mask_values(file: "Path | Series | None") -> NDArray[Any]:
     content, name = read_content(file), "" if file is None else file.name
     version = decoder_for(content, name)
     if version is None or not holds_scans(version):
-        return _opened(content)
+        return _open(content)
     try:
         pixels = picture_of(content, name, Input(1, 1))[0].pixels
     except RefusedImageError as refused:
@@ -293,7 +293,7 @@ def whole_numbers(values: NDArray[Any]) -> NDArray[np.uint16]:
     return numbers
 
 
-def _opened(content: bytes) -> NDArray[Any]:
+def _open(content: bytes) -> NDArray[Any]:
     """Return the values of a mask's pixels, whole numbers from 0 to 65535, [h, w], upright.
 
     Raises

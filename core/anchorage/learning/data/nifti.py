@@ -64,10 +64,10 @@ def header_of(file: BinaryIO) -> Header:
         It is damaged.
     """
     try:
-        header = _header(_inflated(file.read(4096), _HEADER_BYTES))
+        header = _header(_inflate(file.read(4096), _HEADER_BYTES))
         return Header("NIfTI", frames=min(_slices(header), MOST_SLICES))
     except _UNREADABLE as error:
-        raise _damaged(error) from None
+        raise _damage_error(error) from None
 
 
 def picture_of(content: bytes, frame: int) -> Picture:
@@ -79,22 +79,22 @@ def picture_of(content: bytes, frame: int) -> Picture:
         It is damaged, too large, or has what is not read.
     """
     try:
-        header = _header(_inflated(content, _HEADER_BYTES))
+        header = _header(_inflate(content, _HEADER_BYTES))
         orientation = _orientation(header)
         plane = _plane(_volume(content, header), orientation, frame)
         slope, intercept = header.get_slope_inter()
     except MemoryError:
         raise RefusedImageError("TooLarge", "the memory is not enough to decode it") from None
     except _UNREADABLE as error:
-        raise _damaged(error) from None
+        raise _damage_error(error) from None
     values = np.ascontiguousarray(plane, np.float32)
     if slope is not None and (slope, intercept) != (1, 0):
         values = (plane * float(slope) + float(intercept)).astype(np.float32)
     if not np.isfinite(values).all():
         raise RefusedImageError("NotFinite", "values that are no numbers")
-    facts = (f"NIfTI {header.get_data_dtype().name}", f"orientation {_named(orientation)}")
+    facts = (f"NIfTI {header.get_data_dtype().name}", f"orientation {_orientation_name(orientation)}")
     size = (values.shape[1], values.shape[0])
-    return Picture(values, size, "NIfTI", paged=_slices(header) > 1, measured=_measured(values), facts=facts)
+    return Picture(values, size, "NIfTI", paged=_slices(header) > 1, measured=_measure(values), facts=facts)
 
 
 def read_scan(file: Path) -> Scan:
@@ -107,7 +107,7 @@ def read_scan(file: Path) -> Scan:
     """
     content = read_content(file, MOST_VOLUME_BYTES)
     try:
-        header = _header(_inflated(content, _HEADER_BYTES))
+        header = _header(_inflate(content, _HEADER_BYTES))
         stated = tuple(int(side) for side in header.get_data_shape())
         if len(stated) > 4 and any(side != 1 for side in stated[4:]):
             raise RefusedImageError("Unsupported", f"{len(stated)} dimensions; save one volume per file")
@@ -118,17 +118,17 @@ def read_scan(file: Path) -> Scan:
             detail = "a volume without orientation (sform and qform), so left and right are not known"
             raise RefusedImageError("Unsupported", detail)
         grid = Grid((shape[0], shape[1], shape[2]), np.asarray(header.get_best_affine(), np.float64))
-        values = _rescaled(_stored(content, header, shape, MOST_VOLUME_BYTES), *header.get_slope_inter())
+        values = _rescale(_read_stored(content, header, shape, MOST_VOLUME_BYTES), *header.get_slope_inter())
     except MemoryError:
         raise RefusedImageError("TooLarge", "the memory is not enough to decode it") from None
     except _UNREADABLE as error:
-        raise _damaged(error) from None
+        raise _damage_error(error) from None
     facts = (f"NIfTI {header.get_data_dtype().name}", *facts_of(grid))
-    high = max(_measured(plane).high for plane in np.moveaxis(values, 3, 0))
+    high = max(_measure(plane).high for plane in np.moveaxis(values, 3, 0))
     return Scan(values, grid, digest_of_volume(content), 0, high, facts=facts)
 
 
-def _rescaled(volume: NDArray[Any], slope: float | None, intercept: float | None) -> NDArray[np.float32]:
+def _rescale(volume: NDArray[Any], slope: float | None, intercept: float | None) -> NDArray[np.float32]:
     """Return stored values [i, j, k, c] in their units, float32 [c, i, j, k], made a slice at a time."""
     values = np.empty(volume.shape[::-1], np.float32).T
     for channel in range(volume.shape[3]):
@@ -148,12 +148,12 @@ def write_classes(file: Path, classes: NDArray[np.uint8], grid: Grid) -> None:
     nibabel.save(image, file)
 
 
-def _damaged(error: BaseException) -> RefusedImageError:
+def _damage_error(error: BaseException) -> RefusedImageError:
     """Return the refusal of a file that the library could not read; of its words the kind of error alone is told."""
     return RefusedImageError("Damaged", f"its header or values cannot be read ({type(error).__name__})")
 
 
-def _inflated(content: bytes, most: int) -> bytes:
+def _inflate(content: bytes, most: int) -> bytes:
     """Return the first bytes of a file, inflated where it is compressed."""
     return zlib.decompressobj(31).decompress(content, most) if content.startswith(_GZIP) else content[:most]
 
@@ -200,10 +200,10 @@ def _volume(content: bytes, header: Any) -> NDArray[Any]:
     shape = _shape(header)
     if shape[0] * shape[1] > MOST_PIXELS:
         raise RefusedImageError("TooLarge", f"{shape[0]}×{shape[1]} pixels, at most {MOST_PIXELS} are decoded")
-    return _stored(content, header, shape, MOST_SLICED_BYTES)
+    return _read_stored(content, header, shape, MOST_SLICED_BYTES)
 
 
-def _stored(content: bytes, header: Any, shape: tuple[int, ...], most: int) -> NDArray[Any]:
+def _read_stored(content: bytes, header: Any, shape: tuple[int, ...], most: int) -> NDArray[Any]:
     """Return the values of a file as they are stored; its shape was compared with bounds."""
     dtype = header.get_data_dtype()
     if dtype.kind not in "uif":
@@ -212,7 +212,7 @@ def _stored(content: bytes, header: Any, shape: tuple[int, ...], most: int) -> N
     needed = start + math.prod(shape) * dtype.itemsize
     if not 0 <= start <= needed <= most + 2**24:
         raise RefusedImageError("TooLarge", "its values begin too far behind its header")
-    voxel_bytes = _inflated(content, needed)
+    voxel_bytes = _inflate(content, needed)
     if len(voxel_bytes) < needed:
         raise RefusedImageError("Damaged", "it ends before its last value")
     volume: NDArray[Any] = np.frombuffer(voxel_bytes, dtype, math.prod(shape), start).reshape(shape, order="F")
@@ -232,7 +232,7 @@ def _orientation(header: Any) -> NDArray[np.float64] | None:
     return orientation
 
 
-def _named(orientation: NDArray[np.float64] | None) -> str:
+def _orientation_name(orientation: NDArray[np.float64] | None) -> str:
     """Return where the axes lead, such as ``RAS``."""
     if orientation is None:
         return "not stated"
@@ -272,7 +272,7 @@ def _plane(volume: NDArray[Any], orientation: NDArray[np.float64] | None, frame:
     return shown
 
 
-def _measured(plane: NDArray[Any]) -> Measured:
+def _measure(plane: NDArray[Any]) -> Measured:
     """Return what the values of a slice mean: whole numbers that fit into 16 bits have their range, others none."""
     least, most = float(plane.min()), float(plane.max())
     if least < 0 or most > WHITES[-1] or not (plane == np.rint(plane)).all():

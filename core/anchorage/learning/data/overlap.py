@@ -62,12 +62,12 @@ class Contents:
         ids: tuple[str, ...],
         groups: tuple[str, ...],
         digests: NDArray[np.uint64],
-        seen: Sequence[tuple[NDArray[np.uint64], NDArray[np.float64]]],
+        images: Sequence[tuple[NDArray[np.uint64], NDArray[np.float64]]],
     ) -> Self:
         """Return what is compared of images, each of which has an `appearance` and `level_shares`."""
-        appearances = np.array([hashed for hashed, _ in seen], np.uint64).reshape(-1, 4)
-        levels = np.array([shares for _, shares in seen]).reshape(-1, LEVEL_BINS)
-        return cls(ids, groups, digests, appearances, levels.sum(0) / max(len(seen), 1))
+        appearances = np.array([hashed for hashed, _ in images], np.uint64).reshape(-1, 4)
+        levels = np.array([shares for _, shares in images]).reshape(-1, LEVEL_BINS)
+        return cls(ids, groups, digests, appearances, levels.sum(0) / max(len(images), 1))
 
     def common_levels(self, other: "Contents") -> float:
         """Return the area that two histograms of grey levels have in common, from 0 to 1."""

@@ -88,7 +88,7 @@ class PictureStore:
         key = blake3(f"{wanted.side}\0{wanted.channels}\0{name}".encode()).hexdigest(16)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _locked(self._folder / f"{key}.lock"):
+            with _lock(self._folder / f"{key}.lock"):
                 return _Reading(self, self._folder / (key + _SUFFIX), listing, wanted).read()
         except OSError as error:
             message = f"pictures cannot be stored in {self._folder}: {error.strerror or error}"
@@ -123,7 +123,7 @@ class _Reading:
     def __init__(self, store: PictureStore, file: Path, listing: Listing, wanted: Input) -> None:
         self._store, self._file, self._listing, self._wanted = store, file, listing, wanted
         self._shape = (wanted.channels, wanted.side, wanted.side)
-        self._before = _opened(file, self._shape)
+        self._before = _open(file, self._shape)
         self._dtype = self._before.dtype if self._before else np.dtype(np.uint8)
         self._entries = self._before.entries if self._before else ()
         current = [(place, entry) for place, entry in enumerate(self._entries) if entry.decoder in decoders()]
@@ -140,14 +140,14 @@ class _Reading:
                     known[row] = place
                 else:
                     unknown[row] = state
-        file, places, bad = self._updated(known, unknown)
+        file, places, bad = self._update(known, unknown)
         findings = Findings(self._listing)
         for row in range(len(self._listing)):
             findings.add(row, bad[row] if row in bad else file.entries[places[row]])
         findings.without_masks()
         return StoredPictures(file, np.array([places[row] for row in findings.good], np.int64)), findings
 
-    def _updated(
+    def _update(
         self, known: Mapping[int, int], unknown: Mapping[int, _State]
     ) -> tuple[PictureFile, Mapping[int, int], Mapping[int, BadImage]]:
         """Return a file with the pictures of all rows that can be used, the place of each, and the other rows; the file of before where nothing
@@ -226,7 +226,7 @@ class _Reading:
         return picture
 
 
-def _opened(file: Path, shape: tuple[int, int, int]) -> PictureFile | None:
+def _open(file: Path, shape: tuple[int, int, int]) -> PictureFile | None:
     """Open a file of pictures; None where there is none, or it is damaged."""
     try:
         picture_file = PictureFile(file)
@@ -270,7 +270,7 @@ def _entry_of(decoded: Decoded, state: _State) -> Entry:
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _lock(file: Path) -> Iterator[None]:
     """Hold the lock of a set, which ends with this process."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

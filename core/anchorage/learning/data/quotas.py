@@ -90,7 +90,7 @@ def try_quota(sizes: Counts, classes: Counts, supply: Counts, rng: np.random.Gen
         return None
     if quota[support].min() < 1 - _CONVERGED:
         return None
-    return _whole(quota, support, sizes, supply)
+    return _round_quotas(quota, support, sizes, supply)
 
 
 def _refuse_impossible(sizes: Counts, classes: Counts, supply: Counts) -> None:
@@ -127,7 +127,9 @@ def _choose_classes(sizes: Counts, classes: Counts, supply: Counts, rng: np.rand
     return support
 
 
-def _whole(quota: NDArray[np.float64], support: NDArray[np.bool_], sizes: Counts, supply: Counts) -> Counts | None:
+def _round_quotas(
+    quota: NDArray[np.float64], support: NDArray[np.bool_], sizes: Counts, supply: Counts
+) -> Counts | None:
     """Round down, hand out what is missing by largest remainder, and the rest along paths of rows and columns."""
     rounded = np.floor(quota + _CONVERGED).astype(np.int64)
     rows, columns = sizes - rounded.sum(axis=1), supply - rounded.sum(axis=0)
@@ -167,12 +169,12 @@ def _path(counts: Counts, support: NDArray[np.bool_], start: int, missing: Count
                 continue
             came[step] = node
             if step[0] == "column" and missing[step[1]] > 0:
-                return _walked(came, step)
+                return _walk_back(came, step)
             queue.append(step)
     return None
 
 
-def _walked(came: dict[tuple[str, int], tuple[str, int]], end: tuple[str, int]) -> list[tuple[int, int]]:
+def _walk_back(came: dict[tuple[str, int], tuple[str, int]], end: tuple[str, int]) -> list[tuple[int, int]]:
     places = []
     while end in came:
         before = came[end]

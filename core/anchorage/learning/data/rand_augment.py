@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anchorage.learning.data import photometric
-from anchorage.learning.data.geometry import identities, integers, rows_where, to_device, uniform, warped
+from anchorage.learning.data.geometry import identities, integers, rows_where, to_device, uniform, warp
 
 Values = tuple[float, float]
 
@@ -77,7 +77,7 @@ class RandAugment:
         changed = values.clone()
         moved = rows_where(operation < len(_GEOMETRIC), device)
         matrices = to_device(self._matrices(operation, level), device)
-        changed[moved] = warped(values[moved], matrices[moved], mode="nearest")
+        changed[moved] = warp(values[moved], matrices[moved], mode="nearest")
         for place, (apply, fixed, whole_range) in enumerate(_PHOTOMETRIC if colours else (), start=len(_GEOMETRIC)):
             chosen = operation == place
             if chosen.any():

@@ -96,9 +96,11 @@ def read(
     choice = (pools or Pools(volumes=model.volume is not None)).choose(
         section, root, expect(model.task, TaskHooks), seed, labelled
     )
-    listing = choice.given()
-    pictures, findings = decoded(listing, model) if store is None else _stored(listing, section, root, model, store)
-    images, report, _ = assembled(choice, section, pictures, findings, pseudonyms)
+    listing = choice.labelled_listing()
+    pictures, findings = (
+        decode_listing(listing, model) if store is None else _decode_stored(listing, section, root, model, store)
+    )
+    images, report, _ = assemble(choice, section, pictures, findings, pseudonyms)
     if pseudonyms is None:
         for remark in report.all_remarks(named=False):
             _log.warning("%s: %s", root / (section.claim_name or "") / section.path, remark)
@@ -111,26 +113,26 @@ def read(
 
 def read_chosen(choice: Choice, section: DataSection, model: ModelDescription) -> tuple[ImageSet, DataReport, Labels]:
     """Read images as `read` does, and return behind them the labels that are known of them, [n, ...], of those without a given label, too."""
-    return assembled(choice, section, *decoded(choice.given(), model))
+    return assemble(choice, section, *decode_listing(choice.labelled_listing(), model))
 
 
-def _stored(
+def _decode_stored(
     listing: Listing, section: DataSection, root: Path, model: ModelDescription, store: PictureStore
 ) -> tuple[Pictures, Findings]:
-    """Return what `decoded` does; pictures of many images lie in the store."""
+    """Return what `decode_listing` does; pictures of many images lie in the store."""
     if model.volume is not None:
         return store.volumes.read(_name(section, root, model), listing, model)
     needed = len(listing) * model.channels * model.image_size**2
     in_memory = listing.masks is not None or any(isinstance(source, np.ndarray) for source in listing.sources)
     if in_memory or needed <= min(IN_MEMORY_BYTES, available_bytes() // 4):  # half of it where pixels take two bytes
-        return decoded(listing, model)
+        return decode_listing(listing, model)
     try:
         return store.read(_name(section, root, model), listing, input_of(model))
     except StoreFullError as error:
         if needed > available_bytes():
             raise _no_memory(len(listing), needed, f"; {error}") from error
         _log.warning("%s; they stay in memory", error)
-        return decoded(listing, model)
+        return decode_listing(listing, model)
 
 
 def _name(section: DataSection, root: Path, model: ModelDescription) -> str:
@@ -139,7 +141,7 @@ def _name(section: DataSection, root: Path, model: ModelDescription) -> str:
     return f"{root.resolve()}\0{section.model_dump_json(include=_SET)}\0{shown}\0{model.fitting}"
 
 
-def decoded(listing: Listing, model: ModelDescription, folder: Path | None = None) -> tuple[Pictures, Findings]:
+def decode_listing(listing: Listing, model: ModelDescription, folder: Path | None = None) -> tuple[Pictures, Findings]:
     """Decode a listing's images, and their masks; return those that can be used, [m, channels, H, W], and what was found of each.
 
     Pixels are uint8, or uint16 where any picture has more than 256 levels. Volumes lie in files: below the folder, or else as long as this process
@@ -177,10 +179,10 @@ def decoded(listing: Listing, model: ModelDescription, folder: Path | None = Non
     return (images if len(rows) == len(images) else images[rows]), findings
 
 
-def assembled(
+def assemble(
     choice: Choice, section: DataSection, images: Pictures, findings: Findings, pseudonyms: Pseudonyms | None = None
 ) -> tuple[ImageSet, DataReport, Labels]:
-    """Return what `read_chosen` does, of what `decoded` returned of the same files, whichever of them had a label then."""
+    """Return what `read_chosen` does, of what `decode_listing` returned of the same files, whichever of them had a label then."""
     report = findings.report()
     if pseudonyms is not None:
         for row, bad in zip(report.bad_rows, report.bad, strict=True):
@@ -196,19 +198,19 @@ def assembled(
         good.strata,
         good.stratum_names,
         findings.digests(),
-        _stated(section, good.stratum_names),
-        _unannotated(choice.listing),
+        _stated_counts(section, good.stratum_names),
+        _find_unannotated(choice.listing),
     )
     return image_set, report, known.labels
 
 
-def _unannotated(listing: Listing) -> tuple[int, ...]:
+def _find_unannotated(listing: Listing) -> tuple[int, ...]:
     """Return the classes that nobody drew in a listing's masks."""
     masks = listing.masks
     return () if masks is None else tuple(map(masks.classes.index, dict.fromkeys(masks.unannotated)))
 
 
-def _stated(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] | None:
+def _stated_counts(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] | None:
     """Return how many images of each class a section says there are.
 
     Raises
@@ -247,26 +249,26 @@ def check(
     """
     every = section.model_copy(update={"on_bad_image": "Skip"})
     pools = Pools(volumes=volumes is not None)
-    listing = pools.choose(every, root, expect(task, TaskHooks), seed, labelled).given()
+    listing = pools.choose(every, root, expect(task, TaskHooks), seed, labelled).labelled_listing()
     if volumes is not None:
         return _check_volumes(listing, volumes)
-    findings, seen = Findings(listing), []
+    findings, fingerprints = Findings(listing), []
     masks = None if listing.masks is None else listing.masks.room(HASHED_SIZE)
     for row, outcome in enumerate(decode(listing, Input(HASHED_SIZE, 1, intensity), masks)):
         findings.add(row, outcome)
         if isinstance(outcome, Decoded):
             thumbnail = with_levels_of(outcome.pixels, np.uint8)
-            seen.append((appearance(thumbnail), level_shares(thumbnail)))
+            fingerprints.append((appearance(thumbnail), level_shares(thumbnail)))
     if masks is not None:
         findings.take_masks(masks)
-    seen = [seen[place] for place in findings.without_masks()]
+    fingerprints = [fingerprints[place] for place in findings.without_masks()]
     good = listing.select(findings.good)
-    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), seen)
+    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), fingerprints)
 
 
 def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataReport, Contents]:
     """Do what `check` does with volumes, one at a time; they are compared with others by their middle slices."""
-    findings, seen = Findings(listing), []
+    findings, fingerprints = Findings(listing), []
     none = np.full((len(listing), MASK_DIGEST), UNKNOWN_PIXEL, np.uint8)
     masks = DecodedMasks(none, np.zeros((len(listing), len(model.task.outputs)), np.int64))
     for row in range(len(listing)):
@@ -277,7 +279,7 @@ def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataRepor
         middle = outcome.values[0, :, :, outcome.values.shape[3] // 2]
         shown = decode_array(middle, Input(HASHED_SIZE, 1))
         hashed = appearance(with_levels_of(shown.pixels, np.uint8))
-        seen.append((hashed, level_shares(with_levels_of(middle, np.uint8))))
+        fingerprints.append((hashed, level_shares(with_levels_of(middle, np.uint8))))
         findings.add(row, outcome)
         if outcome.mask is not None:
             masks.counts[row] = outcome.counts
@@ -286,7 +288,7 @@ def _check_volumes(listing: Listing, model: ModelDescription) -> tuple[DataRepor
         findings.take_masks(masks)
     findings.without_masks()
     good = listing.select(findings.good)
-    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), seen)
+    return findings.report(), Contents.of(good.ids, good.groups, findings.digests(), fingerprints)
 
 
 def _room(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -310,7 +312,7 @@ def _no_memory(count: int, needed: int, besides: str = "") -> AnchorageError:
 def _refuse_bad(section: DataSection, report: DataReport, count: int, pseudonyms: Pseudonyms | None) -> None:
     """Refuse a section whose images cannot be used; `count` images were listed, masks included."""
 
-    def refused(failure: Failure, detail: str, remedy: str) -> AnchorageError:
+    def refusal(failure: Failure, detail: str, remedy: str) -> AnchorageError:
         named = ", ".join(f"{bad.id} ({bad.reason}: {bad.detail})" for bad in report.bad[:_SHOWN])
         if pseudonyms is None:
             unnamed = ", ".join(
@@ -323,16 +325,16 @@ def _refuse_bad(section: DataSection, report: DataReport, count: int, pseudonyms
 
     locked = sum(bad.reason == "Unreadable" for bad in report.bad)
     if 2 * locked > report.listed:
-        raise refused(
+        raise refusal(
             DATA_MISSING,
             f"{locked} of {report.listed} images may not be read",
             "give the user that reads images the right to (in a pod: fsGroup, or the volume's own permissions)",
         )
     if report.bad and section.on_bad_image == "Refuse":
-        raise refused(
+        raise refusal(
             BAD_IMAGES,
             f"{len(report.bad)} of {report.listed} images cannot be used",
             "repair them or set onBadImage: Skip",
         )
     if not report.usable:
-        raise refused(NO_IMAGES, f"none of {report.listed} images can be used", "repair them")
+        raise refusal(NO_IMAGES, f"none of {report.listed} images can be used", "repair them")

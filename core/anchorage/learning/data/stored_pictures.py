@@ -196,12 +196,12 @@ class PictureFile:
         try:
             count = os.preadv(self._handle, [picture.data], row * self._picture_bytes)
         except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from error
+            raise self._damage_error(error.strerror or str(error)) from error
         if count != self._picture_bytes or not (self._verified[row] or check_of(picture) == self._checks[row]):
-            raise self._damaged(f"picture {row} is not as it was written")
+            raise self._damage_error(f"picture {row} is not as it was written")
         self._verified[row] = True
 
-    def _damaged(self, what: str) -> AnchorageError:
+    def _damage_error(self, what: str) -> AnchorageError:
         self._path.unlink(missing_ok=True)
         return AnchorageError(
             STATE_UNUSABLE, f"{self._path}: {what}; it was removed: start again, and the images are decoded anew"

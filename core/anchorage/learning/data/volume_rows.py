@@ -59,7 +59,7 @@ def as_volumes(listing: Listing, headers: Mapping[int, Header], *, named: bool) 
         listing,
         sources=tuple(sources.get(row, source) for row, source in enumerate(listing.sources)),
         bad=bad,
-        not_images=_counted(listing.not_images, flat),
+        not_images=_add_flat(listing.not_images, flat),
     )
     return found_rows.select(firsts)
 
@@ -84,6 +84,6 @@ def _slices(rows: Sequence[int], headers: Mapping[int, Header]) -> int:
     return sum(headers[row].frames for row in rows if row in headers and headers[row].in_volumes)
 
 
-def _counted(others: Mapping[str, int], flat: int) -> Mapping[str, int]:
+def _add_flat(others: Mapping[str, int], flat: int) -> Mapping[str, int]:
     """Return the counts of files that are not used, with slices that are of no volume."""
     return dict(Counter({**others, _FLAT: flat}).most_common()) if flat else others

@@ -117,7 +117,7 @@ class VolumeStore:
         states = [*_states(listing.sources[row]), "mask", *_states(mask)]
         cache_terms = "\0".join([str(RULES), *decoders(), shown, *volume.spacing, *nan, *states])
         path = folder / (blake3(cache_terms.encode() + table).hexdigest(16) + _SUFFIX)
-        if (before := _opened(path)) is not None:
+        if (before := _open(path)) is not None:
             return before
         if isinstance(case := read_case(listing, row, model), BadImage):
             return case
@@ -180,7 +180,7 @@ class _Lock:
         return True
 
 
-def _opened(path: Path) -> StoredVolume | None:
+def _open(path: Path) -> StoredVolume | None:
     """Open a volume; None where there is none, or it is damaged."""
     try:
         return StoredVolume(path)

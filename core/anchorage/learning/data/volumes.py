@@ -113,7 +113,7 @@ class StoredVolume:
                 if self.masked:
                     mask[x, y, z] = self._box(file.fileno(), self._mask_offset, "u1", first, box_sides)
         except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from error
+            raise self._damage_error(error.strerror or str(error)) from error
         return values, mask
 
     def middle(self, sides: Sides) -> NDArray[np.uint16]:
@@ -130,7 +130,7 @@ class StoredVolume:
                 self._verify(file.fileno())
                 return self._box(file.fileno(), self._mask_offset, "u1", (0, 0, 0), self.shape[1:])
         except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from error
+            raise self._damage_error(error.strerror or str(error)) from error
 
     def places(self, of: int) -> NDArray[np.int16]:
         """Return voxels of a foreground class, counted from 0, int16 [n, 3], of which there may be none; errors as of `patch`."""
@@ -141,7 +141,7 @@ class StoredVolume:
                 self._verify(file.fileno())
                 content = os.pread(file.fileno(), 6 * count, offset)
         except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from error
+            raise self._damage_error(error.strerror or str(error)) from error
         return np.frombuffer(content, "<i2").reshape(-1, 3)
 
     @property
@@ -162,7 +162,7 @@ class StoredVolume:
         for plane in range(box_sides[0]):
             place = ((first[0] + plane) * rows + first[1]) * deep * kind.itemsize
             if os.preadv(handle, [box[plane].data], self._start + offset + place) != box[plane].nbytes:
-                raise self._damaged("it ends early")
+                raise self._damage_error("it ends early")
         return box[:, :, first[2] : first[2] + box_sides[2]]
 
     def _verify(self, handle: int) -> None:
@@ -174,10 +174,10 @@ class StoredVolume:
             digest.update(content)
             place += len(content)
         if digest.hexdigest() != self._check:
-            raise self._damaged("it is not as it was written")
+            raise self._damage_error("it is not as it was written")
         self._verified = True
 
-    def _damaged(self, what: str) -> AnchorageError:
+    def _damage_error(self, what: str) -> AnchorageError:
         self.path.unlink(missing_ok=True)
         return AnchorageError(
             STATE_UNUSABLE,

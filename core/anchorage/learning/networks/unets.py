@@ -1,6 +1,6 @@
 """Networks that give a map of features for each image, from which each pixel is classified.
 
-An encoder of this kind has `width` (of an image's embedding), `map_width` (channels of the map) and, beside `forward`, `embedded`.
+An encoder of this kind has `width` (of an image's embedding), `map_width` (channels of the map) and, beside `forward`, `embed`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,16 +47,16 @@ class SmallUNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map images float [n, channels, H, W], or volumes [n, channels, x, y, z], to features [n, 8, ...], not negative."""
         sides = x.shape[2:]
-        *skipped, x = self._levels(padded(x, self._multiple))
+        *skipped, x = self._levels(pad_sides(x, self._multiple))
         for level, skip in zip(self.up, reversed(skipped), strict=True):
             larger = functional.interpolate(x, scale_factor=2.0, mode="nearest")
             x = level(torch.cat([larger, skip], 1))
         return cut(x, sides)
 
     @mixed_precision
-    def embedded(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Map images or volumes to embeddings [n, width]: the mean over the places of the smallest map."""
-        return self._levels(padded(x, self._multiple))[-1].flatten(2).mean(2)
+        return self._levels(pad_sides(x, self._multiple))[-1].flatten(2).mean(2)
 
     def _levels(self, x: Tensor) -> list[Tensor]:
         """Return the maps of all levels, the largest first."""
@@ -104,9 +104,9 @@ class MapEncoder(nn.Module):
         if head is not None:
             network.set_submodule(head, nn.Identity())
         self.network, self._multiple = network, multiple
-        self._bottleneck, self.width, self.map_width = self._measured(shape)
+        self._bottleneck, self.width, self.map_width = self._measure(shape)
 
-    def _measured(self, shape: tuple[int, ...]) -> tuple[str, int, int]:
+    def _measure(self, shape: tuple[int, ...]) -> tuple[str, int, int]:
         """Return the module with the smallest map, the last of several, its channels, and those of the map that the network gives."""
         layer_outputs: list[tuple[int, str, int]] = []
         dimensions = 1 + len(shape)
@@ -121,7 +121,7 @@ class MapEncoder(nn.Module):
 
         handles = [self.network.get_submodule(name).register_forward_hook(look(name)) for name in names]
         with torch.no_grad():
-            maps = self.network(padded(torch.zeros(1, *shape), self._multiple))
+            maps = self.network(pad_sides(torch.zeros(1, *shape), self._multiple))
         for handle in handles:
             handle.remove()
         smallest = min(places for places, _, _ in layer_outputs)
@@ -131,23 +131,23 @@ class MapEncoder(nn.Module):
     @mixed_precision
     def forward(self, x: Tensor) -> Tensor:
         """Map images float [n, channels, ...] to features [n, map_width, ...]."""
-        features: Tensor = self.network(padded(x, self._multiple))
+        features: Tensor = self.network(pad_sides(x, self._multiple))
         return cut(features, x.shape[2:])
 
     @mixed_precision
-    def embedded(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Map images float [n, channels, ...] to embeddings [n, width]: the mean over the places of the smallest map."""
         layer_outputs: list[Tensor] = []
         module = self.network.get_submodule(self._bottleneck)
         handle = module.register_forward_hook(lambda module, inputs, output: layer_outputs.append(output))
         try:
-            self.network(padded(x, self._multiple))
+            self.network(pad_sides(x, self._multiple))
         finally:
             handle.remove()
         return layer_outputs[-1].flatten(2).mean(2)
 
 
-def padded(x: Tensor, multiple: int) -> Tensor:
+def pad_sides(x: Tensor, multiple: int) -> Tensor:
     """Return maps [n, c, ...] with zeros at the end of each side, so that all sides are multiples."""
     behind = [-side % multiple for side in x.shape[2:]]
     return functional.pad(x, [pad for end in reversed(behind) for pad in (0, end)]) if any(behind) else x

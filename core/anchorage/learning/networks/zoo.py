@@ -82,14 +82,14 @@ class ZooEncoder(nn.Module):
             fitted[_WEIGHTS_PREFIX + stem] = weight.sum(1, keepdims=True)
         for name, parameter in self.network.named_parameters():
             if name.endswith(("pos_embedding", "pos_embed")) and (array := arrays.get(name)) is not None:
-                fitted[_WEIGHTS_PREFIX + name] = self._resampled(array, parameter.shape[1])
+                fitted[_WEIGHTS_PREFIX + name] = self._resample(array, parameter.shape[1])
         return fitted
 
-    def _resampled(self, positions: NDArray[Any], tokens: int) -> NDArray[Any]:
+    def _resample(self, positions: NDArray[Any], tokens: int) -> NDArray[Any]:
         """Return position embeddings [1, n, width] for another number of tokens, as the network's library interpolates them."""
         patches: Any = getattr(self.network, "patch_embed", None)  # of timm's transformers
         if getattr(patches, "grid_size", None) is None or positions.ndim != 3:
-            return _resampled(positions, tokens)
+            return _resample_positions(positions, tokens)
         from timm.layers.pos_embed import resample_abs_pos_embed
 
         prefix_tokens = tokens - patches.num_patches  # such as a class token
@@ -105,7 +105,7 @@ class ZooEncoder(nn.Module):
         return fitted
 
 
-def _resampled(positions: NDArray[Any], tokens: int) -> NDArray[Any]:
+def _resample_positions(positions: NDArray[Any], tokens: int) -> NDArray[Any]:
     """Return position embeddings [1, 1 + p², width] for another number of patches, bicubic as torchvision's `interpolate_embeddings`.
 
     What is no class token and a square of patches, before and after, is returned as it is.

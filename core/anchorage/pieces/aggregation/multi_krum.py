@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.piece import piece
-from anchorage.engine.aggregation.coordinates import check_finite, stacked
+from anchorage.engine.aggregation.coordinates import check_finite, stack_sources
 from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.engine.aggregation.regions import float_regions
 from anchorage.pieces.aggregation.robust import RobustAggregation
@@ -52,7 +52,7 @@ def distances(updates: Sequence[ChunkSource], layout: Layout, model: ModelBytes)
     with np.errstate(over="ignore", invalid="ignore"):
         for index, regions in enumerate(float_regions(layout)):
             for region in regions:
-                for values in stacked([*updates, origin], region, index):
+                for values in stack_sources([*updates, origin], region, index):
                     apart = values[:-1] - values[-1]
                     products += apart @ apart.T
         squares = np.diag(products)

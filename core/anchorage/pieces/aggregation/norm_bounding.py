@@ -48,13 +48,13 @@ class NormBounding(RobustAggregation):
             lengths = norms_of([updates[index] for index in counted], layout, origin)
         except NonFiniteUpdate as error:
             raise NonFiniteUpdate(counted[error.index], error.tensor) from error
-        scales = shortened(lengths, self.factor)
+        scales = scale_factors(lengths, self.factor)
         parts = [weights[index] / total * scale for index, scale in zip(counted, scales, strict=True)]
         rest = max(0.0, 1 - fsum(parts))
         return weighted_mean([*(updates[index] for index in counted), origin], [*parts, rest], layout)
 
 
-def shortened(lengths: Sequence[Norms], factor: int) -> list[float]:
+def scale_factors(lengths: Sequence[Norms], factor: int) -> list[float]:
     """Return by what each difference is multiplied, from 0 to 1, so that its norms are at most `factor` times the medians."""
     most = [factor * median(group) for group in zip(*lengths, strict=True)]
     return [

@@ -48,8 +48,8 @@ class TrimmedMean(RobustAggregation):
         """Return the mean of every coordinate without its largest and its smallest values."""
         cut = int(Exact(self.share) * len(updates))
 
-        def trimmed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        def trim(values: NDArray[np.float64]) -> NDArray[np.float64]:
             mean: NDArray[np.float64] = np.sort(values, axis=0)[cut : len(values) - cut].mean(0)
             return mean
 
-        return by_coordinate(updates, layout, trimmed)
+        return by_coordinate(updates, layout, trim)

@@ -55,7 +55,7 @@ class Zeno(RobustAggregation):
         lengths, penalty = norms_of(updates, layout, origin), float(self.norm_penalty)
         costs = []
         for update, length in zip(updates, lengths, strict=True):
-            cost = loss(model.replaced(weighted_mean([update], [1.0], layout))) + penalty * length.trained**2
+            cost = loss(model.with_tensors(weighted_mean([update], [1.0], layout))) + penalty * length.trained**2
             costs.append(float("inf") if isnan(cost) else cost)
         ranked = sorted(range(len(updates)), key=costs.__getitem__)
         return sorted(ranked[: max(1, len(updates) - self.byzantine)])

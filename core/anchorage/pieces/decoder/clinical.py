@@ -9,7 +9,7 @@ from anchorage.api.errors.commands import PACKAGE_MISSING
 
 
 @cache
-def installed(packages: Sequence[str]) -> bool:
+def are_installed(packages: Sequence[str]) -> bool:
     """Return whether packages can be imported; nothing of them is."""
     return all(find_spec(package) is not None for package in packages)
 

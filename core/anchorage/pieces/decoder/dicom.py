@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from anchorage.api.piece import piece
-from anchorage.pieces.decoder.clinical import absent, installed
+from anchorage.pieces.decoder.clinical import absent, are_installed
 from anchorage.pieces.slots import Decoder
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Dicom(Decoder):
 
     def version(self) -> str:
         """Return the versions of all that decodes."""
-        if not installed(_PACKAGES):
+        if not are_installed(_PACKAGES):
             return "not installed"
         from anchorage.learning.data.dicom import version
 
@@ -55,7 +55,7 @@ class Dicom(Decoder):
 
     def header(self, file: BinaryIO) -> Header:
         """Read identifiers and what may not be used."""
-        if not installed(_PACKAGES):
+        if not are_installed(_PACKAGES):
             raise absent("DICOM", _PACKAGES)
         from anchorage.learning.data.dicom import header_of
 
@@ -63,7 +63,7 @@ class Dicom(Decoder):
 
     def picture(self, content: bytes, wanted: Input, frame: int) -> Picture:
         """Decode a frame."""
-        if not installed(_PACKAGES):
+        if not are_installed(_PACKAGES):
             raise absent("DICOM", _PACKAGES)
         from anchorage.learning.data.dicom import picture_of
 
@@ -71,7 +71,7 @@ class Dicom(Decoder):
 
     def scan(self, files: Sequence[Path]) -> Scan:
         """Decode the volume of a series, or of the frames of a file."""
-        if not installed(_PACKAGES):
+        if not are_installed(_PACKAGES):
             raise absent("DICOM", _PACKAGES)
         from anchorage.learning.data.dicom_series import read_series
 

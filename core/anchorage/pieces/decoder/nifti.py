@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from anchorage.api.piece import piece
-from anchorage.pieces.decoder.clinical import absent, installed
+from anchorage.pieces.decoder.clinical import absent, are_installed
 from anchorage.pieces.slots import Decoder
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Nifti(Decoder):
 
     def version(self) -> str:
         """Return the version of what decodes."""
-        if not installed(_PACKAGES):
+        if not are_installed(_PACKAGES):
             return "not installed"
         from anchorage.learning.data.nifti import version
 
@@ -55,7 +55,7 @@ class Nifti(Decoder):
 
     def header(self, file: BinaryIO) -> Header:
         """Count the slices."""
-        if not installed(_PACKAGES):
+        if not are_installed(_PACKAGES):
             raise absent("NIfTI", _PACKAGES)
         from anchorage.learning.data.nifti import header_of
 
@@ -63,7 +63,7 @@ class Nifti(Decoder):
 
     def picture(self, content: bytes, wanted: Input, frame: int) -> Picture:
         """Decode a slice."""
-        if not installed(_PACKAGES):
+        if not are_installed(_PACKAGES):
             raise absent("NIfTI", _PACKAGES)
         from anchorage.learning.data.nifti import picture_of
 
@@ -71,7 +71,7 @@ class Nifti(Decoder):
 
     def scan(self, files: Sequence[Path]) -> Scan:
         """Decode the volume of a file."""
-        if not installed(_PACKAGES):
+        if not are_installed(_PACKAGES):
             raise absent("NIfTI", _PACKAGES)
         from anchorage.learning.data.decoding import RefusedImageError
         from anchorage.learning.data.nifti import read_scan

@@ -32,9 +32,9 @@ class Pillow(Decoder):
 
     def recognises(self, head: bytes) -> bool:
         """Return whether Pillow's parsers accept these bytes."""
-        from anchorage.learning.data.decoding import recognised
+        from anchorage.learning.data.decoding import is_recognised
 
-        return recognised(head)
+        return is_recognised(head)
 
     def picture(self, content: bytes, wanted: Input, frame: int) -> Picture:
         """Decode the first page or frame of a file by Pillow."""

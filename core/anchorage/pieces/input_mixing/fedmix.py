@@ -75,7 +75,7 @@ def frozen_statistics(network: nn.Module) -> Iterator[None]:
 
     layers = [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)]
     for layer in layers:
-        layer.forward = partial(_normalised, layer)  # type: ignore[method-assign]
+        layer.forward = partial(_normalise, layer)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -83,7 +83,7 @@ def frozen_statistics(network: nn.Module) -> Iterator[None]:
             del layer.forward
 
 
-def _normalised(layer: nn.BatchNorm2d, x: Tensor) -> Tensor:
+def _normalise(layer: nn.BatchNorm2d, x: Tensor) -> Tensor:
     import torch
     from torch.autograd import forward_ad
 

@@ -64,10 +64,12 @@ class MixedInputs(InputMixing):
         """Yield a step's loss each, of weak views; with a share of 0 the images stay as they are."""
         network, draws = silo_round.network, silo_round.draws
         share, place = float(self.share), draws.place
-        drawn = place.tracked("mixing", draws.numpy("mixing"))
-        augmentation = place.tracked("augmentation", draws.torch("augmentation"))
+        drawn = place.track("mixing", draws.numpy("mixing"))
+        augmentation = place.track("augmentation", draws.torch("augmentation"))
         batches = batching.rest(len(data.indices), draws)
-        for labels, images in data.viewed(batches, lambda indices: data.views.weak(indices, augmentation), place=place):
+        for labels, images in data.iterate_views(
+            batches, lambda indices: data.views.weak(indices, augmentation), place=place
+        ):
             mixed = None if share == 0 else self.mixed(network, loss, images, labels, others, drawn)
             yield loss(network(images), labels) if mixed is None else mixed
 
@@ -90,7 +92,7 @@ class Others:
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.images, self.labels = images, labels
 
-    def drawn(self, rng: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
         """Draw so many of them, with replacement."""
         import torch
 

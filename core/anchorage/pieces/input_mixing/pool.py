@@ -120,7 +120,7 @@ class Pooled(MixedInputs):
         """Return a batch's loss with what is drawn of the pool; None while there is no pool."""
         if others is None:
             return None
-        return self.mixture(network, loss, images, labels, *others.drawn(drawn, self.drawn_for(len(images))))
+        return self.mixture(network, loss, images, labels, *others.draw(drawn, self.drawn_for(len(images))))
 
     def drawn_for(self, batch: int) -> int:
         """Return how many of the pool's images a batch of so many is mixed with: one."""

@@ -22,7 +22,7 @@ class Percentiles(ImageIntensity):
     high: PositiveDecimal = Field("99.5", description="Percentile that becomes white, from 0 to 100.")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if not float(self.low) < float(self.high) <= _MOST:
             raise ValueError(
                 f"found low {self.low} and high {self.high}; allowed are 0 to {_MOST}, high the larger one"

@@ -23,7 +23,7 @@ class Window(ImageIntensity):
     high: Decimal = Field(description="Value that becomes white, in the same units. Larger values are white, too.")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if float(self.low) >= float(self.high):
             raise ValueError(f"found low {self.low} and high {self.high}; high must be the larger one")
         return self

@@ -12,7 +12,7 @@ from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.task import MULTI_LABEL
-from anchorage.pieces.finding_counts import ALL, FindingCounts, LabelledFindings, counted, declared
+from anchorage.pieces.finding_counts import ALL, FindingCounts, LabelledFindings, count_findings, declare_arrays
 from anchorage.pieces.slots import LocalLoss
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class BalancedBinary(LocalLoss):
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return the counts, where they are those of all silos."""
-        return super().auxiliary() if self.shares == "Silo" else (*super().auxiliary(), *declared())
+        return super().auxiliary() if self.shares == "Silo" else (*super().auxiliary(), *declare_arrays())
 
     def memory(self, task: Task, seed: int) -> LabelledFindings | None:
         """Remember the federation's counts."""
@@ -67,7 +67,7 @@ class BalancedBinary(LocalLoss):
 
     def loss(self, data: Labelled, task: TaskHooks) -> Loss:
         """Return the loss over the silo's own counts."""
-        return _over(shift_of(counted(data.labels)), data)
+        return _over(shift_of(count_findings(data.labels)), data)
 
     def round_loss(self, silo_round: SiloRound, data: Labelled) -> Loss:
         """Return the loss of a round, whose shares may be those that the server told."""

@@ -11,7 +11,7 @@ from pydantic import Field
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.fact import Fact
 from anchorage.api.piece import NEW_OPTION, AuxiliaryArray, Need, piece
-from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declared
+from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declare_arrays
 from anchorage.pieces.slots import LocalLoss
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class BalancedSoftmax(LocalLoss):
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return class shares, where they are those of all silos."""
-        return super().auxiliary() if self.shares == "Silo" else (*super().auxiliary(), *declared())
+        return super().auxiliary() if self.shares == "Silo" else (*super().auxiliary(), *declare_arrays())
 
     def memory(self, task: Task, seed: int) -> LabelledPrior | None:
         """Remember the federation's class shares."""

@@ -76,10 +76,12 @@ class FixMix(Mixup):
             batches = list(epoch_batches(order, len(fix.indices), batching.size, batching.smallest))
             starts = accumulate((len(batch) for batch in batches), initial=0)
             others = [drawn[start : start + len(batch)] for start, batch in zip(starts, batches, strict=False)]
-            fixed = fix.viewed(
-                batches, lambda i: fix.views.strong(i, augmentation), lambda i: self._seen(fix.views, i, augmentation)
+            fixed = fix.iterate_views(
+                batches,
+                lambda i: fix.views.strong(i, augmentation),
+                lambda i: self._mixed_views(fix.views, i, augmentation),
             )
-            mixed = mix.viewed(others, lambda i: self._seen(mix.views, i, augmentation))
+            mixed = mix.iterate_views(others, lambda i: self._mixed_views(mix.views, i, augmentation))
             for (labels, strong, strong_labels), (other_labels, other) in zip(fixed, mixed, strict=True):
                 share = float(shares.beta(alpha, alpha))
                 loss = functional.cross_entropy(network(strong), labels)
@@ -89,7 +91,7 @@ class FixMix(Mixup):
                 logits = network(mixture)
                 yield loss + weight * mixed_cross_entropy(logits, labels, other_labels, share)
 
-    def _seen(self, views: Views, indices: Tensor, augmentation: torch.Generator) -> Tensor:
+    def _mixed_views(self, views: Views, indices: Tensor, augmentation: torch.Generator) -> Tensor:
         """Return images as they are mixed."""
         before = self.augment == "BeforeMixing"
         return views.weak(indices, augmentation) if before else views.fractions(indices)

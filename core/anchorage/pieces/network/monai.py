@@ -58,13 +58,13 @@ class Monai(Network):
 
         if self.gives_maps:
             return self._segmenter((channels, side, side))
-        return checked_encoder(self.name + self.member, lambda: self._built(channels, side), channels, side)
+        return checked_encoder(self.name + self.member, lambda: self._build(channels, side), channels, side)
 
     def volume_encoder(self, channels: int, patch: tuple[int, int, int]) -> nn.Module:
         """Return the encoder of volumes. Errors as of `encoder`."""
         return self._segmenter((channels, *patch))
 
-    def _built(self, channels: int, side: int) -> nn.Module:
+    def _build(self, channels: int, side: int) -> nn.Module:
         from monai.networks import nets
 
         from anchorage.learning.networks.zoo import fit_stem

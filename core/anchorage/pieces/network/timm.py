@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
-from anchorage.api.mistakes import meant
+from anchorage.api.mistakes import suggest
 from anchorage.api.piece import piece
 from anchorage.learning.networks.stems import SMALL, patch_side
 from anchorage.pieces.slots import Network
@@ -34,11 +34,11 @@ class Timm(Network):
         from anchorage.learning.networks.zoo import checked_encoder
 
         if not timm.is_model(self.member):
-            detail = f"timm {timm.__version__} has no network {self.member}, {meant(self.member, timm.list_models())}"
+            detail = f"timm {timm.__version__} has no network {self.member}, {suggest(self.member, timm.list_models())}"
             raise AnchorageError(NETWORK_UNUSABLE, f"{detail}timm.list_models() names all")
-        return checked_encoder(self.name + self.member, lambda: self._built(channels, side), channels, side)
+        return checked_encoder(self.name + self.member, lambda: self._build(channels, side), channels, side)
 
-    def _built(self, channels: int, side: int) -> nn.Module:
+    def _build(self, channels: int, side: int) -> nn.Module:
         import timm
         import torch
 

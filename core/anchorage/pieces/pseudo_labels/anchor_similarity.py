@@ -109,14 +109,16 @@ class AnchorSimilarity(FixedLabels, Validated):
         views, network = silo_round.images.views, silo_round.network
         prototypes, present = self._prototypes(silo_round)
         if self.views == 1:
-            return views.mapped(indices, lambda i: anchor_scores(network.anchor(views.plain(i)), prototypes, present))
+            return views.map_batches(
+                indices, lambda i: anchor_scores(network.anchor(views.plain(i)), prototypes, present)
+            )
         augmentation = silo_round.draws.torch("pseudo-labels")
 
         def scores(batch: Tensor) -> Tensor:
             embeddings = [network.anchor(views.weak(batch, augmentation)) for _ in range(self.views)]
             return ensemble_scores(torch.stack(embeddings), prototypes, present)
 
-        return views.mapped(indices, scores)
+        return views.map_batches(indices, scores)
 
     def _prototypes(self, silo_round: SiloRound) -> tuple[Tensor, Tensor]:
         if self.anchors == "Raw":
@@ -131,17 +133,17 @@ class AnchorSimilarity(FixedLabels, Validated):
         """Return ``prototypes`` float32 [C, 128] (NaN rows for classes without anchors), or ``anchors`` float32 [S, 128] of unit length and
         ``anchor_labels`` int64 [S].
         """
-        return {**self._embedded(server_round, model).auxiliary, **super().server_auxiliary(server_round, model)}
+        return {**self._embed_anchors(server_round, model).auxiliary, **super().server_auxiliary(server_round, model)}
 
     def server_scores(self, server_round: ServerRound) -> Tensor:
         """Return the validation images' mean cosines to each class's anchors, float [n, C]."""
         images, anchors, network = server_round.validation, server_round.needed, server_round.network
         assert images is not None, "checked with the documents"
-        known = anchors.views.mapped(anchors.indices, lambda i: network.anchor(anchors.views.plain(i)))
+        known = anchors.views.map_batches(anchors.indices, lambda i: network.anchor(anchors.views.plain(i)))
         labels = anchors.views.to_device(anchors.labels)
         prototypes, present = class_prototypes(known, labels, server_round.model.num_outputs)
         views = images.views
-        return views.mapped(
+        return views.map_batches(
             images.indices, lambda i: anchor_scores(network.anchor(views.plain(i)), prototypes, present)
         )
 
@@ -149,9 +151,9 @@ class AnchorSimilarity(FixedLabels, Validated):
         """Return ``unreachable_classes``: as so many classes no silo can accept an image in the next round, because their prototypes are no
         longer than the threshold (methods reference, 9.2, number 4).
         """
-        return {} if self.validated else {"unreachable_classes": self._embedded(server_round, model).unreachable}
+        return {} if self.validated else {"unreachable_classes": self._embed_anchors(server_round, model).unreachable}
 
-    def _embedded(self, server_round: ServerRound, model: ModelBytes) -> Embedded:
+    def _embed_anchors(self, server_round: ServerRound, model: ModelBytes) -> Embedded:
         """Embed the anchors by a model, once (methods reference, 9.2, number 29)."""
         from anchorage.learning.device import calculation
 
@@ -167,7 +169,7 @@ class AnchorSimilarity(FixedLabels, Validated):
 
         anchors, network = server_round.needed, server_round.network
         views = anchors.views
-        units = unit_rows(views.mapped(anchors.indices, lambda i: network.anchor(views.plain(i))))
+        units = unit_rows(views.map_batches(anchors.indices, lambda i: network.anchor(views.plain(i))))
         classes = server_round.model.num_outputs
         prototypes, present = class_prototypes(units, views.to_device(anchors.labels), classes)
         if self.anchors == "Raw":

@@ -34,9 +34,9 @@ class ByConfidence(PseudoLabels):
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels of plain images, int64 [b], and whether they are accepted, bool [b]."""
         views, network = silo_round.images.views, silo_round.network
-        return self.accepted(views.mapped(indices, lambda i: network(views.plain(i)).softmax(1)))
+        return self.accept(views.map_batches(indices, lambda i: network(views.plain(i)).softmax(1)))
 
-    def accepted(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    def accept(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
         """Return labels and acceptance of probabilities [b, C], compared in their dtype (methods reference, section 12, number 2)."""
         confidence, labels = probabilities.max(1)
         return labels, confidence >= float(self.threshold)

@@ -66,7 +66,7 @@ class Validated(PseudoLabels):
         """Return the scores of the server's validation images by the network at hand, float [n, C]."""
         images, network = server_round.validation, server_round.network
         assert images is not None, "checked with the documents"
-        return images.views.mapped(images.indices, lambda i: network(images.views.plain(i)).softmax(1))
+        return images.views.map_batches(images.indices, lambda i: network(images.views.plain(i)).softmax(1))
 
     def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
         """Return ``thresholds``, float64 [C], of a global model, or its ``validation_confusion``, float64 [C, C]."""
@@ -156,14 +156,14 @@ class Calibrated(ByConfidence, Validated):
         if not len(images.unlabelled) or (stated is None and not self.aligned and not self.measured):
             return Acceptance(self.thresholds(silo_round))
         if stated is not None or self.measured:
-            logits = images.views.mapped(images.unlabelled, lambda i: network(images.views.plain(i)))
+            logits = images.views.map_batches(images.unlabelled, lambda i: network(images.views.plain(i)))
             if stated is not None:
                 shares = unlabelled_shares(images)
             else:
                 shares = measured_shares(logits.argmax(1), silo_round.auxiliary(CONFUSION)[CONFUSION])
             return Acceptance(float(self.threshold), shift_to(logits, shares).to(logits))
         prior = silo_round.auxiliary(SHARES)[SHARES]
-        unlabelled_probabilities = images.views.mapped(
+        unlabelled_probabilities = images.views.map_batches(
             images.unlabelled, lambda i: network(images.views.plain(i)).softmax(1)
         )
         return Acceptance(
@@ -174,7 +174,7 @@ class Calibrated(ByConfidence, Validated):
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels of plain images, int64 [b], and whether they are accepted, bool [b]."""
         views, network = silo_round.images.views, silo_round.network
-        logits = views.mapped(indices, lambda i: network(views.plain(i)))
+        logits = views.map_batches(indices, lambda i: network(views.plain(i)))
         return self.acceptance(silo_round).labels(logits)
 
 

@@ -161,7 +161,7 @@ class GuessedTotals(RoundMemory):
 def probabilities_of(silo_round: SiloRound, indices: NDArray[np.int64]) -> Tensor:
     """Return the received model's probabilities of plain images, float32 [b, C]."""
     views, network = silo_round.images.views, silo_round.network
-    return views.mapped(indices, lambda i: network(views.plain(i)).softmax(1))
+    return views.map_batches(indices, lambda i: network(views.plain(i)).softmax(1))
 
 
 def entropies(probabilities: Tensor) -> Tensor:

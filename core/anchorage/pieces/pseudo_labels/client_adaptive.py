@@ -60,7 +60,7 @@ class ClientAdaptive(Viewed):
         for part in silo_round.parts:
             part.predicted(probabilities)
         for part in silo_round.listeners:
-            features = images.views.mapped(images.train, lambda i: network.embed(images.views.plain(i)))
+            features = images.views.map_batches(images.train, lambda i: network.embed(images.views.plain(i)))
             part.pseudo_labelled(images.views.to_device(images.train), features, labels, accepted)
         chosen, pseudo_labels = accepted.cpu().numpy(), labels.cpu().numpy()
         data = Labelled(self.seen(silo_round), images.train[chosen], pseudo_labels[chosen])
@@ -74,13 +74,13 @@ class ClientAdaptive(Viewed):
         """Return the received model's probabilities of weak views, float32 [b, C]."""
         views, network = self.seen(silo_round), silo_round.network
         augmentation = silo_round.draws.torch("pseudo-labels")
-        return views.mapped(indices, lambda i: network(views.weak(i, augmentation)).softmax(1))
+        return views.map_batches(indices, lambda i: network(views.weak(i, augmentation)).softmax(1))
 
     def _losses(self, silo_round: SiloRound, data: Labelled, confident: Tensor, batching: Batching) -> Iterator[Tensor]:
         draws, network, radius = silo_round.draws, silo_round.network, float(self.radius)
         augmentation = draws.torch("augmentation")
         batches, places = tee(batching.positions(len(data.indices), draws.numpy("batches")))
-        views = data.viewed(batches, lambda indices: data.views.strong(indices, augmentation))
+        views = data.iterate_views(batches, lambda indices: data.views.strong(indices, augmentation))
         for positions, (labels, images) in zip(places, views, strict=True):
             chosen = confident[data.views.to_device(positions)]
             supervised, consistency = sacr_losses(network, images, labels, chosen, radius, ETA)

@@ -226,7 +226,7 @@ class CommitteeLosses(ConsistencyLosses):
         self.network.eval()
         try:
             with torch.no_grad():
-                votes = (self.acceptance.shifted(model(weak)).softmax(1) for model in (self.network, *self._peers))
+                votes = (self.acceptance.shift_logits(model(weak)).softmax(1) for model in (self.network, *self._peers))
                 return confident_labels(committee(*votes), self.acceptance.threshold)
         finally:
             self.network.train()

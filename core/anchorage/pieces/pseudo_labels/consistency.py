@@ -181,7 +181,7 @@ class ConsistencyLosses:
     def losses(self, batching: Batching, draws: Draws, devices: DeviceGroup) -> Iterator[Tensor]:
         """Yield the loss of each batch; each of `devices` learns its part, and all note the whole."""
         stream, place = "batches-unlabelled", draws.place
-        augmentation = place.tracked("augmentation-unlabelled", draws.torch("augmentation-unlabelled"))
+        augmentation = place.track("augmentation-unlabelled", draws.torch("augmentation-unlabelled"))
         in_pass = batching.in_pass(len(self._indices))
         for positions in batching.rest(len(self._indices), draws, stream):
             if place.behind[stream] % in_pass == 0:
@@ -191,11 +191,11 @@ class ConsistencyLosses:
             part = devices.part(len(indices), batching.smallest)
             weak, strong = self._views.weak(indices, augmentation), self._views.strong(indices, augmentation)
             targets, confident = self.targets(weak[part.images])
-            labels, accepted = devices.joined(part, targets.argmax(1)), devices.joined(part, confident)
+            labels, accepted = devices.gather(part, targets.argmax(1)), devices.gather(part, confident)
             self.accepted.add(indices, labels, accepted)
             logits = self.network(strong[part.images])
             shifted = logits if self._log_shares is None else logits + self._log_shares
-            yield part.weighted(self.loss(shifted, targets, confident))
+            yield part.weigh(self.loss(shifted, targets, confident))
 
     def loss(self, strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:
         """Return the loss of a batch; see `consistency_loss`."""
@@ -208,7 +208,7 @@ class ConsistencyLosses:
         self.network.eval()
         try:
             with torch.no_grad():
-                logits = self.acceptance.shifted(self.network(weak))
+                logits = self.acceptance.shift_logits(self.network(weak))
                 return consistency_targets(logits, self.acceptance.threshold, self._temperature)
         finally:
             self.network.train()

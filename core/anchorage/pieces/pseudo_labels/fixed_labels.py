@@ -28,7 +28,7 @@ class FixedLabels(PseudoLabels):
         images, mixup, network = silo_round.images, silo_round.method.mixup, silo_round.network
         labels, accepted = self.checked_labels(silo_round, images.train)
         for part in silo_round.listeners:
-            features = images.views.mapped(images.train, lambda i: network.embed(images.views.plain(i)))
+            features = images.views.map_batches(images.train, lambda i: network.embed(images.views.plain(i)))
             part.pseudo_labelled(images.views.to_device(images.train), features, labels, accepted)
         chosen, all_labels = accepted.cpu().numpy(), labels.cpu().numpy()
         fix = Labelled(self.seen(silo_round), images.train[chosen], all_labels[chosen])

@@ -12,7 +12,7 @@ from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.task import ONE_CLASS_EACH, Task
-from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declared
+from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declare_arrays
 from anchorage.pieces.pseudo_labels.consistency import Consistency
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class FixMatch(Consistency):
             return super().auxiliary()
         return (
             *super().auxiliary(),
-            *declared(),
+            *declare_arrays(),
         )
 
     def memory(self, task: Task, seed: int) -> LabelledPrior | None:

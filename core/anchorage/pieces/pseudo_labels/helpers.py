@@ -261,7 +261,9 @@ class HelperLosses:
         self._split = slot
         self._parts = Parts(work.network)
         self._received = [_copies(part) for part in (self._parts.psi, self._parts.sigma)]
-        self._helpers = [self._parts.fixed(self._helper(i)) for i in range(int(work.auxiliary("helpers")["helpers"]))]
+        self._helpers = [
+            self._parts.with_psi(self._helper(i)) for i in range(int(work.auxiliary("helpers")["helpers"]))
+        ]
         self.accepted, self._images_used = Accepted(), 0
         labelled, unlabelled = len(work.images.labelled), len(work.images.unlabelled)
         local = work.local(labelled=labelled > 0)
@@ -304,14 +306,14 @@ class HelperLosses:
             labelled = once.positions(len(images.labelled), order) if len(images.labelled) else repeat(None)
             for positions in islice(labelled, self._epoch):
                 if positions is not None:
-                    yield self._supervised(images.labelled[positions])
+                    yield self._supervised_loss(images.labelled[positions])
                 if (batch := next(endless, None)) is not None:
-                    yield self._unsupervised(images.unlabelled[batch], augmentation)
+                    yield self._unsupervised_loss(images.unlabelled[batch], augmentation)
         psi, sigma = self._received
         sparsify(self._parts.psi, psi, float(self._split.smallest_change), float(self._split.smallest))
         sparsify(self._parts.sigma, sigma, float(self._split.smallest_change))
 
-    def _supervised(self, indices: NDArray[np.int64]) -> Tensor:
+    def _supervised_loss(self, indices: NDArray[np.int64]) -> Tensor:
         from torch.nn import functional
 
         images = self._work.images
@@ -319,7 +321,7 @@ class HelperLosses:
         logits = self._parts.train_sigma(views.plain(views.to_device(indices)))
         return float(self._split.supervised_weight) * functional.cross_entropy(logits, labels)
 
-    def _unsupervised(self, indices: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
+    def _unsupervised_loss(self, indices: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
         from torch.nn import functional
 
         from anchorage.algorithms.decomposition import agreement, penalty, vote
@@ -356,7 +358,7 @@ class HelperLosses:
         run, views = self._work.run, self._work.images.views
         shape = (1, run.model.channels, run.model.image_size, run.model.image_size)
         noise = torch.from_numpy(generator(run.seed, NOISE_IMAGE).standard_normal(shape).astype(np.float32))
-        weights = self._parts.fixed({name: p.detach() for name, p in self._parts.psi.items()})
+        weights = self._parts.with_psi({name: p.detach() for name, p in self._parts.psi.items()})
         return {"embedding": self._parts.probabilities(weights, noise.to(views.device))[0].double().cpu().numpy()}
 
 

@@ -69,7 +69,7 @@ class MeanTeacher(PseudoLabels):
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels, int64 [b], and whether they are accepted, bool [b]; for validation images alone."""
         views, network = silo_round.images.views, silo_round.network
-        confidence, labels = views.mapped(indices, lambda i: network(views.plain(i)).softmax(1)).max(1)
+        confidence, labels = views.map_batches(indices, lambda i: network(views.plain(i)).softmax(1)).max(1)
         return labels, confidence >= VALIDATION_CONFIDENCE
 
     def objective(self, silo_round: SiloRound) -> Work | None:
@@ -78,7 +78,7 @@ class MeanTeacher(PseudoLabels):
         from anchorage.learning.silo_round import Work
 
         kind = losses_of(silo_round.task)
-        indices, batching = kind.taught(silo_round.images), silo_round.batching()
+        indices, batching = kind.select_images(silo_round.images), silo_round.batching()
         if not len(indices):
             return None
         teacher = MovingAverage(silo_round.copy_received(), TEACHER, silo_round.kept)
@@ -129,7 +129,7 @@ class TeacherLosses:
     teacher : MovingAverage
         Who labels.
     indices : ndarray of int64, shape [n]
-        Images that it teaches, of `taught`.
+        Images that it teaches, of `select_images`.
     slot : MeanTeacher
         Temperature, factor and divisor.
     """
@@ -146,7 +146,7 @@ class TeacherLosses:
         self._nominal = slot.divisor == "BatchSize"
 
     @classmethod
-    def taught(cls, images: LocalImages) -> NDArray[np.int64]:
+    def select_images(cls, images: LocalImages) -> NDArray[np.int64]:
         """Return which images are taught: those without a label."""
         return images.unlabelled
 
@@ -178,7 +178,7 @@ class FindingTeacherLosses(TeacherLosses):
     """The same of several findings per image: squared errors of both answers, of unknown entries alone, averaged over the findings of an image."""
 
     @classmethod
-    def taught(cls, images: LocalImages) -> NDArray[np.int64]:
+    def select_images(cls, images: LocalImages) -> NDArray[np.int64]:
         """Return the images of which a finding is unknown."""
         taught: NDArray[np.int64] = images.train[(images.labels[images.train] == UNKNOWN).any(1)]
         return taught
@@ -204,12 +204,12 @@ class PixelTeacherLosses(TeacherLosses):
     def _error(self, indices: Tensor, augmentation: torch.Generator, divisor: int) -> Tensor:
         import torch
 
-        from anchorage.algorithms.dice import moved
+        from anchorage.algorithms.dice import move_maps
 
         with torch.no_grad():
             targets = sharpened(self._teacher.network(self._views.plain(indices)).softmax(1), self._temperature)
         weak_images, places = self._views.with_places("weak", indices, augmentation)
-        apart = (self._network(weak_images).softmax(1) - moved(targets, places)).square().sum(1)
+        apart = (self._network(weak_images).softmax(1) - move_maps(targets, places)).square().sum(1)
         known = places >= 0
         error: Tensor = ((apart * known).sum((1, 2)) / known.sum((1, 2)).clamp(min=1)).sum() / divisor
         return error

@@ -20,7 +20,7 @@ from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.task import MULTI_LABEL, Task
-from anchorage.pieces.finding_counts import ALL, FindingCounts, LabelledFindings, counted, declared
+from anchorage.pieces.finding_counts import ALL, FindingCounts, LabelledFindings, count_findings, declare_arrays
 from anchorage.pieces.pseudo_labels.viewed import Viewed
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class PerFinding(Viewed):
             "probabilities up to which, and from which on, findings are guessed, by the server's validation images"
         )
         thresholds = [AuxiliaryArray(THRESHOLDS, "[2, L] float64", meaning)] if self.validated else []
-        return (*super().auxiliary(), *declared(), anchors, *thresholds)
+        return (*super().auxiliary(), *declare_arrays(), anchors, *thresholds)
 
     def memory(self, task: Task, seed: int) -> LabelledFindings:
         """Remember the federation's counts."""
@@ -121,11 +121,11 @@ class PerFinding(Viewed):
 
     def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
         """Return ``anchor_finding_counts``, int64 [2, L], and ``finding_thresholds``, float64 [2, L], of a global model."""
-        from anchorage.algorithms.finding_thresholds import validated
+        from anchorage.algorithms.finding_thresholds import fit_thresholds
         from anchorage.learning.device import calculation
 
         none = np.zeros((2, server_round.model.num_outputs), np.int64)
-        anchors = none if server_round.anchors is None else counted(server_round.anchors.labels)
+        anchors = none if server_round.anchors is None else count_findings(server_round.anchors.labels)
         if not self.validated:
             return {ANCHORS: anchors}
         known = server_round.computed.get(THRESHOLDS)
@@ -134,9 +134,11 @@ class PerFinding(Viewed):
             assert images is not None, "checked with the documents"
             with calculation():
                 server_round.take(model)
-                model_outputs = images.views.mapped(images.indices, lambda i: network(images.views.plain(i)).sigmoid())
+                model_outputs = images.views.map_batches(
+                    images.indices, lambda i: network(images.views.plain(i)).sigmoid()
+                )
             anchor_probabilities = model_outputs.double().cpu().numpy()
-            thresholds = validated(
+            thresholds = fit_thresholds(
                 images.labels, anchor_probabilities, float(self.threshold), float(self.negative_threshold)
             )
             known = server_round.computed[THRESHOLDS] = (model.digest, thresholds)
@@ -184,7 +186,7 @@ class Guesses:
         if not len(self.indices):
             return
         network, views = self._network, self._views
-        received_probabilities = views.mapped(self.indices, lambda i: network(views.plain(i)).sigmoid())
+        received_probabilities = views.map_batches(self.indices, lambda i: network(views.plain(i)).sigmoid())
         probabilities, unknown = received_probabilities.double().cpu().numpy(), self._unknown[self.indices]
         self.low, self.high = self.thresholds(probabilities, unknown)
         self._received = probabilities.astype(np.float32)
@@ -209,14 +211,14 @@ class Guesses:
         if slot.validated:
             low, high = self._round.auxiliary(THRESHOLDS)[THRESHOLDS].cpu().numpy()
         elif slot.calibration == "Shares":
-            high = by_shares(probabilities, unknown, self._expected(unknown))
+            high = by_shares(probabilities, unknown, self._count_expected(unknown))
         return few_negatives(probabilities, unknown, high, low, slot.negatives_per_positive), high
 
-    def _expected(self, unknown: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _count_expected(self, unknown: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return how many of the unknown entries of each finding are positive, by the site's records, else by all labels."""
         images = self._round.images
         if images.stated_counts is not None:
-            known_positives = counted(images.labels[images.labelled])[1]
+            known_positives = count_findings(images.labels[images.labelled])[1]
             remaining: NDArray[np.float64] = np.maximum(
                 images.stated_counts[: len(known_positives)] - known_positives, 0
             ).astype(np.float64)
@@ -232,7 +234,7 @@ class Guesses:
 
         draws, views = self._round.draws, self._views
         place, weight = draws.place, float(self._slot.weight)
-        augmentation = place.tracked("augmentation-unlabelled", draws.torch("augmentation-unlabelled"))
+        augmentation = place.track("augmentation-unlabelled", draws.torch("augmentation-unlabelled"))
         shift = self._round.method.local_loss.log_shares(self._round)
         unknown, low, high = (
             torch.from_numpy(array).to(views.device)
@@ -246,7 +248,7 @@ class Guesses:
             place.take(_STREAM)
             indices, rows = views.to_device(self.indices[positions]), views.to_device(positions)
             by_received = self._slot.labelled_by == "Received"
-            probabilities = received[rows] if by_received else self._guessed(views.weak(indices, augmentation))
+            probabilities = received[rows] if by_received else self._predict(views.weak(indices, augmentation))
             present = probabilities >= high
             chosen = (present | (probabilities <= low)) & unknown[rows]
             self.accepted.add(indices, (chosen & present).sum(1), chosen.any(1))
@@ -254,7 +256,7 @@ class Guesses:
             targets = sharpened(probabilities, present, float(self._slot.temperature))
             yield weight * guess_loss(logits if shift is None else logits + shift, targets, chosen)
 
-    def _guessed(self, views: Tensor) -> Tensor:
+    def _predict(self, views: Tensor) -> Tensor:
         """Return the probabilities of the model in training, in eval mode, [b, L]."""
         import torch
 

@@ -87,7 +87,7 @@ class PixelLosses:
         self._counts = []
 
     def _loss(self, positions: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
-        from anchorage.algorithms.dice import confident_loss, moved
+        from anchorage.algorithms.dice import confident_loss, move_maps
         from anchorage.learning.volume_views import VolumeViews
 
         indices = self._views.to_device(self.indices[positions])
@@ -102,8 +102,8 @@ class PixelLosses:
             strong, known = self._views.with_labels("strong", indices, masks, augmentation)
             return confident_loss(self._network(strong), known, UNKNOWN_PIXEL)
         strong, places = self._views.with_places("strong", indices, augmentation)
-        known = moved(masks.unsqueeze(1), places).squeeze(1).masked_fill(places < 0, UNKNOWN_PIXEL)
-        targets = moved((logits / self._temperature).softmax(1), places)
+        known = move_maps(masks.unsqueeze(1), places).squeeze(1).masked_fill(places < 0, UNKNOWN_PIXEL)
+        targets = move_maps((logits / self._temperature).softmax(1), places)
         return confident_loss(self._network(strong), known, UNKNOWN_PIXEL, targets)
 
     def _logits(self, plain: Tensor) -> Tensor:

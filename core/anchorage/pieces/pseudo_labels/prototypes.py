@@ -110,7 +110,7 @@ class Prototypes(PseudoLabels):
         import torch
 
         views, network = silo_round.images.views, silo_round.network
-        labels = views.mapped(indices, lambda i: network(views.plain(i))).argmax(1)
+        labels = views.map_batches(indices, lambda i: network(views.plain(i))).argmax(1)
         return labels, torch.ones_like(labels, dtype=torch.bool)
 
     def objective(self, silo_round: SiloRound) -> Work:
@@ -159,8 +159,8 @@ class Episodes:
         """Labelled images of each class that has some."""
         nobody = torch.full((1, count, silo_round.network.classifier.in_features), torch.nan)
         helper_means = silo_round.auxiliary(HELPERS)[HELPERS] if HELPERS in silo_round.auxiliary_data else nobody
-        self._helpers = filled(helper_means.to(images.views.device))
-        self._taught = images.unlabelled if bool(known(self._helpers[0]).any()) else images.unlabelled[:0]
+        self._helpers = fill_missing(helper_means.to(images.views.device))
+        self._taught = images.unlabelled if bool(has_mean(self._helpers[0]).any()) else images.unlabelled[:0]
         self.learn = len(self._taught) > 0 or any(len(class_images) > 1 for class_images in self.classes.values())
         """Whether an episode has anything to learn."""
 
@@ -175,9 +175,9 @@ class Episodes:
             if step % in_epoch == 0:
                 self.accepted.begin()
             unlabelled = leading[positions] if len(self._taught) else self._taught
-            yield self._episode(self._drawn(choice), unlabelled, augmentation)
+            yield self._episode(self._draw(choice), unlabelled, augmentation)
 
-    def _drawn(self, choice: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _draw(self, choice: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the labelled images that make class means, and those that are told by them."""
         support, query = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for class_images in self.classes.values():
@@ -243,7 +243,7 @@ class ClassMeans(RoundPart):
         images, network, count = self._work.images, self._work.network, self._work.run.model.num_outputs
         if not len(images.labelled):
             return torch.full((count, network.classifier.in_features), torch.nan, dtype=torch.float64)
-        features = images.views.mapped(images.labelled, lambda i: network.represent(images.views.plain(i)))
+        features = images.views.map_batches(images.labelled, lambda i: network.represent(images.views.plain(i)))
         return class_means(features.double(), images.views.to_device(images.labels[images.labelled]), count)
 
 
@@ -319,14 +319,14 @@ def classifier_of(means: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
     return weight, np.where(absent, -10 * (1 + squares.max()), -squares)
 
 
-def filled(helpers: Tensor) -> Tensor:
+def fill_missing(helpers: Tensor) -> Tensor:
     """Return silos' class means [H, C, d] with, for a class that a silo has not, the mean of those that have it; NaN where nobody has."""
     import torch
 
     return torch.where(helpers.isnan(), helpers.nanmean(0), helpers)
 
 
-def known(means: Tensor) -> Tensor:
+def has_mean(means: Tensor) -> Tensor:
     """Return which classes have a mean, bool [..., C], of class means [..., C, d]."""
     return ~means.isnan().any(-1)
 
@@ -355,7 +355,7 @@ def scores(z: Tensor, means: Tensor) -> Tensor:
     """
     there = means.nan_to_num() / means.shape[-1]
     class_scores: Tensor = z @ (2 * there).mT - (there * means.nan_to_num()).sum(-1)[..., None, :]
-    return class_scores.masked_fill(~known(means)[..., None, :], -float("inf"))
+    return class_scores.masked_fill(~has_mean(means)[..., None, :], -float("inf"))
 
 
 def helpers_labels(z: Tensor, helpers: Tensor, temperature: float) -> Tensor:

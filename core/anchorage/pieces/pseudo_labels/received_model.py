@@ -38,5 +38,5 @@ class ReceivedModel(Viewed, FixedLabels, Calibrated):
         """Return labels of weak views, in eval mode, int64 [b], and whether they are accepted, bool [b]."""
         views, network = self.seen(silo_round), silo_round.network
         augmentation = silo_round.draws.torch("pseudo-labels")
-        logits = views.mapped(indices, lambda i: network(views.weak(i, augmentation)))
+        logits = views.map_batches(indices, lambda i: network(views.weak(i, augmentation)))
         return self.acceptance(silo_round).labels(logits)

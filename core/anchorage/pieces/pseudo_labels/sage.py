@@ -48,7 +48,7 @@ class SageLosses(ConsistencyLosses):
         try:
             with torch.no_grad():
                 models = (self.network, self._received)
-                local, received = (self.acceptance.shifted(model(weak)).softmax(1) for model in models)
+                local, received = (self.acceptance.shift_logits(model(weak)).softmax(1) for model in models)
         finally:
             self.network.train()
         return corrected_targets(local, received, self.acceptance.threshold, HALF_AT)

@@ -57,7 +57,7 @@ class SubBanks(Viewed):
 
     def _probabilities(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> Tensor:
         views, network = silo_round.images.views, silo_round.network
-        return views.mapped(indices, lambda i: network(views.plain(i)).softmax(1))
+        return views.map_batches(indices, lambda i: network(views.plain(i)).softmax(1))
 
     def objective(self, silo_round: SiloRound) -> Work:
         """Return the losses of the images that are confident in this round; banks and estimates go on from round to round."""
@@ -75,7 +75,7 @@ class SubBanks(Viewed):
         shares = class_shares(bank_counts(banks[now | sure], pseudo_labels[now | sure], (classes, classes)))
         sizes = np.bincount(banks, minlength=classes) / max(1, len(banks))
         if self.division == "Enabled":
-            shares = divided(shares, sizes)
+            shares = divide_shares(shares, sizes)
         device = silo_round.images.views.device
         transition = torch.from_numpy(sizes[:, None] * shares).float().to(device)
         chosen, batching = np.flatnonzero(now), silo_round.batching()
@@ -103,7 +103,7 @@ class SubBanks(Viewed):
         augmentation = draws.torch("augmentation")
         data = Labelled(views, indices, banks)
         batches = batching.positions(len(indices), draws.numpy("batches"))
-        for images_seen, bank_labels in data.viewed(batches, lambda chosen: views.weak(chosen, augmentation)):
+        for images_seen, bank_labels in data.iterate_views(batches, lambda chosen: views.weak(chosen, augmentation)):
             yield bank_loss(network(bank_labels).softmax(1), transition, images_seen)
 
 
@@ -137,7 +137,7 @@ def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     return shares
 
 
-def divided(shares: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+def divide_shares(shares: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return class shares of banks [banks, C] over those of all banks together; 0 of a class that no bank has."""
     prior = sizes @ shares
     return np.divide(shares, prior, out=np.zeros_like(shares), where=prior > 0)

@@ -81,7 +81,7 @@ class OwnWeights:
             with torch.no_grad():
                 for name, parameter in own_parameters(self._network).items():
                     last = torch.from_numpy(previous_state[STATE_PREFIX + name].copy()).to(parameter.device)
-                    parameter.copy_(mixed(last, parameter, self.share))
+                    parameter.copy_(mix(last, parameter, self.share))
         self._start = [kernel.detach().clone() for kernel in kernels(self._network)]
 
     def kept(self) -> Mapping[str, NDArray[Any]]:
@@ -119,6 +119,6 @@ def own_share(scale: float, moved: float) -> float:
     return min(1.0, scale * moved)
 
 
-def mixed(local: Tensor, received: Tensor, share: float) -> Tensor:
+def mix(local: Tensor, received: Tensor, share: float) -> Tensor:
     """Return ``share * own + (1 - share) * received``."""
     return share * local + (1 - share) * received

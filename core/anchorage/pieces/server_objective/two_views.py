@@ -69,7 +69,7 @@ class TwoViewLearning(ServerLearning):
         import torch
         from torch.nn import functional
 
-        average = self._average = self._average or averaged(server_round, {})
+        average = self._average = self._average or restore_average(server_round, {})
         network, data, draws = server_round.network, server_round.needed, server_round.draws
         augmentation = draws.torch("augmentation")
         weight, decay = ramp(draws.round, self._slot.ramp_rounds), float(self._slot.decay)
@@ -89,7 +89,7 @@ class TwoViewLearning(ServerLearning):
 
     def restore(self, server_round: ServerRound, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
-        self._average = averaged(server_round, state)
+        self._average = restore_average(server_round, state)
 
 
 def ramp(round_number: int, rounds: int) -> float:
@@ -117,7 +117,7 @@ def divergence(views: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
     ) / 2
 
 
-def averaged(server_round: ServerRound, previous_state: Mapping[str, NDArray[Any]]) -> MovingAverage:
+def restore_average(server_round: ServerRound, previous_state: Mapping[str, NDArray[Any]]) -> MovingAverage:
     """Return the moving average that was kept, else one that starts at the network; it goes by each batch's own statistics."""
     from anchorage.algorithms.moving_average import MovingAverage
 

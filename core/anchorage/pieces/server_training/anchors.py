@@ -134,7 +134,7 @@ class AnchorTrainer(ServerTrainer):
             self._take_steps(network, optimiser, self.losses(server_round, batching), steps)
         further = self._objective.further_losses(server_round, epochs, before_rounds=True)
         if further is not None:
-            losses = server_round.checked(objective, "further_losses", further[1])
+            losses = server_round.check_losses(objective, "further_losses", further[1])
             self._take_steps(network, self._optimiser.build(network), losses, further[2])
 
     def train(self, server_round: ServerRound) -> Mapping[str, float]:
@@ -155,7 +155,7 @@ class AnchorTrainer(ServerTrainer):
         if further is None:
             return {"server_loss": loss}
         metric, more, steps = further
-        more = server_round.checked(objective, "further_losses", more)
+        more = server_round.check_losses(objective, "further_losses", more)
         return {"server_loss": loss, metric: self._take_steps(network, optimiser, more, steps)}
 
     def _take_steps(
@@ -174,10 +174,10 @@ class AnchorTrainer(ServerTrainer):
         pseudo_labels = server_round.method.pseudo_labels
         pseudo_label_losses = pseudo_labels.server_losses(server_round, batching)
         if pseudo_label_losses is not None:
-            return server_round.checked(pseudo_labels, "server_losses", pseudo_label_losses)
+            return server_round.check_losses(pseudo_labels, "server_losses", pseudo_label_losses)
         pseudo_label_losses = self._objective.losses(server_round, batching)
         if pseudo_label_losses is not None:
-            return server_round.checked(self._objective_piece, "losses", pseudo_label_losses)
+            return server_round.check_losses(self._objective_piece, "losses", pseudo_label_losses)
         losses = weak_losses if self._slot.views == "Weak" else strong_losses
         return losses(server_round.network, server_round.needed, server_round.task.loss, batching, server_round.draws)
 

@@ -132,7 +132,7 @@ class ClosedForm(ServerTrainer):
         features: Tensor | None = server_round.computed.get(VALIDATION)
         if features is None:
             views = images.views
-            features = views.mapped(images.indices, lambda i: network.represent(views.plain(i)))
+            features = views.map_batches(images.indices, lambda i: network.represent(views.plain(i)))
             server_round.computed[VALIDATION] = features
         return features, torch.from_numpy(images.labels)
 

@@ -85,10 +85,10 @@ def silo_moments(slot: ClassMoments, silo_round: SiloRound) -> Work:
         "unlabelled": int((used & (labels < 0)).sum()),
         "smallest_group": int(smallest),
     }
-    arrays = summed(slot, silo_round, every, used) if used.any() else None
+    arrays = sum_moments(slot, silo_round, every, used) if used.any() else None
     labelled = np.bincount(labels[labels >= 0], minlength=silo_round.run.model.num_outputs)
     metrics = {"withheld_classes": float(((labelled > 0) & (groups[0][:-1].numpy() == 0)).sum())}
-    chosen = every[slot.chosen(silo_round.network)]
+    chosen = every[slot.chosen_recipe(silo_round.network)]
     pseudo_labelled = np.flatnonzero((labels < 0) & chosen.members[:, :-1].any(1).numpy())
     accepted = images.train[pseudo_labelled], chosen.members[pseudo_labelled, :-1].argmax(1).numpy()
     return Work(
@@ -109,7 +109,7 @@ def counted_by(slot: ClassMoments, silo_round: SiloRound) -> Sequence[Counted]:
     """
     import torch
 
-    from anchorage.algorithms.guesses import corrected, members
+    from anchorage.algorithms.guesses import correct_logits, members
 
     images, network = silo_round.images, silo_round.network
     labels = torch.from_numpy(images.labels[images.train])
@@ -117,7 +117,7 @@ def counted_by(slot: ClassMoments, silo_round: SiloRound) -> Sequence[Counted]:
     guessing = [recipe for recipe in slot.recipes if recipe.shares and _can_guess(recipe, silo_round)]
     if not guessing or not len(images.unlabelled) or not slot.has_guessers(network, silo_round.draws.round):
         return [Counted(recipe, known) for recipe in slot.recipes]
-    scores = images.views.mapped(images.train, lambda i: slot.guessed(network, images.views.plain(i)).movedim(0, 1))
+    scores = images.views.map_batches(images.train, lambda i: slot.guess(network, images.views.plain(i)).movedim(0, 1))
     unlabelled = (labels < 0).to(scores.device)
     counted, place = [], 0
     for recipe in slot.recipes:
@@ -128,7 +128,7 @@ def counted_by(slot: ClassMoments, silo_round: SiloRound) -> Sequence[Counted]:
         shares = _shares(recipe, silo_round, place, densities[unlabelled])
         place += 1
         guesses = densities / recipe.temperature
-        guesses[unlabelled] = corrected(densities[unlabelled], recipe.temperature, shares)
+        guesses[unlabelled] = correct_logits(densities[unlabelled], recipe.temperature, shares)
         counts = members(guesses, labels.to(densities.device), slot.minimum_count, slot.counting).cpu()
         counted.append(Counted(recipe, torch.cat([counts, counts.new_zeros(len(counts), 1)], 1)))
     return counted
@@ -163,7 +163,7 @@ def _of_labels(slot: ClassMoments, labels: Tensor, classes: int) -> Tensor:
     return members
 
 
-def summed(
+def sum_moments(
     slot: ClassMoments, silo_round: SiloRound, every: Sequence[Counted], used: NDArray[np.bool_]
 ) -> Mapping[str, NDArray[np.float64]]:
     """Return the moments of a silo's images by the names of their tensors.

@@ -188,13 +188,13 @@ class ClassMoments(SumsOfFeatures):
         """Return whether a classifier came by which silos can guess; to the first round comes none."""
         return round_number > 1 if network.guessers is None else network.guessers.made
 
-    def guessed(self, network: Network, images: Tensor) -> Tensor:
+    def guess(self, network: Network, images: Tensor) -> Tensor:
         """Return the scores of images by every recipe that guesses, [K, n, C]."""
         z = network.represent(images)
         scores: Tensor = network.classifier(z)[None] if network.guessers is None else network.guessers(z)
         return scores
 
-    def chosen(self, network: Network) -> int:
+    def chosen_recipe(self, network: Network) -> int:
         """Return which recipe made the model's classifier."""
         return int(network.guessers.chosen) if network.guessers is not None else 0
 

@@ -108,14 +108,14 @@ class FindComponents(SumsOfFeatures):
             "unlabelled": int((labels < 0).sum()),
             "smallest_group": len(labels),
         }
-        return Work(iter(()), 0, samples, untrained=_summed(images, silo_round.network) if enough else None)
+        return Work(iter(()), 0, samples, untrained=_sum_features(images, silo_round.network) if enough else None)
 
     def trainer(self, method: TrainingMethod) -> ServerTrainer:
         """Return what finds the components."""
         return ComponentsFinder()
 
 
-def _summed(images: LocalImages, network: Network) -> Mapping[str, NDArray[np.float64]]:
+def _sum_features(images: LocalImages, network: Network) -> Mapping[str, NDArray[np.float64]]:
     """Return the sums over a silo's images by the names of their tensors."""
     from anchorage.pieces.server_training.closed_form import pooled_moments
 

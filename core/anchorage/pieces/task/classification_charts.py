@@ -42,22 +42,22 @@ def assessment_charts(scored: Assessment) -> Iterator[Chart]:
 
 def confusion_chart(counts: NDArray[Any], classes: Sequence[str]) -> Chart:
     """Return the picture of a confusion matrix, shape [C, C], rows are true classes."""
-    from anchorage.engine.tracking.figures import shortened
+    from anchorage.engine.tracking.figures import shorten
 
     share = counts.diagonal() / np.maximum(counts.sum(1), 1)
-    right = ", ".join(f"{shortened(name)} {in_percent(value)}%" for name, value in zip(classes, share, strict=True))
+    right = ", ".join(f"{shorten(name)} {in_percent(value)}%" for name, value in zip(classes, share, strict=True))
     says = f"Share of each true class that was predicted rightly: {right}."
     return Chart("confusion", "Confusion matrix", says, partial(draw_confusion, counts=counts, classes=classes))
 
 
 def draw_confusion(axes: Axes, counts: NDArray[Any], classes: Sequence[str]) -> None:
     """Draw a confusion matrix: shade is the share of the row, text the count; names and counts are left out of many classes."""
-    from anchorage.engine.tracking.figures import MOST_NAMED, shortened, slant
+    from anchorage.engine.tracking.figures import MOST_NAMED, shorten, slant
 
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
     if len(classes) <= MOST_NAMED:
-        names = [shortened(name) for name in classes]
+        names = [shorten(name) for name in classes]
         axes.set_xticks(range(len(names)), names, rotation=slant(names), ha="right" if slant(names) else "center")
         axes.set_yticks(range(len(names)), names)
         for (row, column), count in np.ndenumerate(counts):
@@ -90,14 +90,14 @@ def draw_roc(axes: Axes, classes: Sequence[ClassScores | FindingScores | Curve])
     """Draw the ROC curve of each class against the rest, or of each finding."""
     from matplotlib import colormaps
 
-    from anchorage.engine.tracking.figures import LEGEND_NAME, MOST_NAMED, legend_below, line_style, shortened
+    from anchorage.engine.tracking.figures import LEGEND_NAME, MOST_NAMED, legend_below, line_style, shorten
 
     known = [scores for scores in classes if scores.roc]
     named = len(known) <= MOST_NAMED
     axes.plot([0, 1], [0, 1], color="grey", linestyle="--")
     for place, scores in enumerate(known):
         area = f" {scores.auroc.value:.3f}" if scores.auroc else ""
-        label = f"{shortened(scores.name, LEGEND_NAME)}{area}" if named else None
+        label = f"{shorten(scores.name, LEGEND_NAME)}{area}" if named else None
         colour = colormaps["tab10" if len(known) <= 10 else "turbo"](place if len(known) <= 10 else place / len(known))
         axes.plot(*zip(*scores.roc, strict=True), color=colour, label=label, **line_style(place, len(known)))
     axes.set(xlabel="1 - specificity", ylabel="recall (sensitivity)", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))

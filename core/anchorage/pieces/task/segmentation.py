@@ -165,9 +165,9 @@ class Segmentation(ImageTask):
 
     def tally(self, labels: NDArray[np.uint8], activated: NDArray[np.float64]) -> Tally:
         """Sum the scores of images of which `compared` returned `activated`."""
-        from anchorage.pieces.task.segmentation_scores import Overlaps, summed
+        from anchorage.pieces.task.segmentation_scores import Overlaps, tally_overlaps
 
-        return summed(Overlaps.of(activated))
+        return tally_overlaps(Overlaps.of(activated))
 
     def assessment(self, scored: Scored, rng: np.random.Generator, validation: Scored | None = None) -> Assessment:
         """Score each foreground class, with distances between borders, and intervals by patient."""

@@ -38,12 +38,12 @@ def assessment_charts(scored: Assessment) -> Iterator[Chart]:
 
 def draw_dice(axes: Axes, intervals: Mapping[str, Interval]) -> None:
     """Draw a point with its interval for each class."""
-    from anchorage.engine.tracking.figures import shortened
+    from anchorage.engine.tracking.figures import shorten
 
     for place, each in enumerate(intervals.values()):
         axes.plot([each.low, each.high], [place, place], color="tab:blue", linewidth=2)
         axes.plot([each.value], [place], "o", color="tab:blue")
-    axes.set_yticks(range(len(intervals)), [shortened(name) for name in intervals])
+    axes.set_yticks(range(len(intervals)), [shorten(name) for name in intervals])
     axes.set(xlabel="mean Dice over the images that have the class", xlim=(0, 1), ylim=(len(intervals) - 0.5, -0.5))
 
 
@@ -61,12 +61,12 @@ def example_picture(
     """
     colours = np.broadcast_to(pixels, (len(pixels), 3, *pixels.shape[2:])).transpose(0, 2, 3, 1)
     times = -(-_LEAST_SIDE // pixels.shape[2])
-    rows = [colours, *(_coloured(colours, classes) for classes in (masks, predicted))]
+    rows = [colours, *(_overlay(colours, classes) for classes in (masks, predicted))]
     tiles = [np.pad(row.repeat(times, 1).repeat(times, 2), _BORDER, constant_values=255) for row in rows]
     return np.concatenate([np.concatenate(list(row), 1) for row in tiles], 0)
 
 
-def _coloured(images: NDArray[np.uint8], classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _overlay(images: NDArray[np.uint8], classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Lay the colour of each foreground class over images [k, H, W, 3], half transparent within it and opaque on its border."""
     shown = images.copy()
     for value in np.unique(classes[(classes > 0) & (classes != UNKNOWN_PIXEL)]):

@@ -105,7 +105,7 @@ def _borders(
     return np.nan, 0.0 if truth.any() else np.nan
 
 
-def summed(overlaps: Overlaps) -> Tally:
+def tally_overlaps(overlaps: Overlaps) -> Tally:
     """Return the tally of some images."""
     has, painted = overlaps.has, overlaps.painted
     dice = np.where(has, overlaps.dice, 0.0)
@@ -151,7 +151,7 @@ def assess_masks(
         Draws the resamples: patients with replacement, each with all of its images.
     """
     overlaps = Overlaps.of(scored.activated)
-    tally = summed(overlaps)
+    tally = tally_overlaps(overlaps)
     metrics = dict(task.scores(tally))
     distances, surface = np.moveaxis(scored.activated[:, 1:, 3:], 2, 0)
     apart = (overlaps.has != overlaps.painted).sum(0)

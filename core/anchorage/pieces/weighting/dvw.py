@@ -167,7 +167,7 @@ class OwnScore(RoundPart):
 class ValidationWeigher(BaseWeigher):
     """Weight is the model's score on the validation images of all silos together: DVW (KAT-E1 to E5).
 
-    Pools every `Evaluation.tally` of an update with the silo's own ``validation``, `bounded`; a score below 0 counts as 0.
+    Pools every `Evaluation.tally` of an update with the silo's own ``validation``, `bound_counts`; a score below 0 counts as 0.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class ValidationWeigher(BaseWeigher):
                 count_tables.insert(0, validation_counts)
             if len(self._shape) == _PARTS:  # sums that are not whole numbers differ by their order
                 count_tables.sort(key=lambda counts: counts.tobytes())
-            tallies = bounded([counts for counts in count_tables if self._counts(counts)])
+            tallies = bound_counts([counts for counts in count_tables if self._counts(counts)])
             pooled = sum(tallies, np.zeros(self._shape, np.int64))
             weights[silo] = max(0.0, self._score(pooled)) ** self._sharpening
         return weights
@@ -245,7 +245,7 @@ def mean_area(counts: Counts) -> float:
 _SCORES: Mapping[str, Callable[[Counts], float]] = {**SCORES, "MacroAUROC": mean_area, "Dice": mean_dice}
 
 
-def bounded(tallies: Sequence[Counts]) -> Sequence[Counts]:
+def bound_counts(tallies: Sequence[Counts]) -> Sequence[Counts]:
     """Shorten the counts of an evaluator that has more than `MOST_OF_OTHERS` times the images of all others together; of two there is none.
 
     Otherwise one silo that claims to have scored a hundred million images would decide on everybody's weight.

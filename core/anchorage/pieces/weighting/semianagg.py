@@ -112,7 +112,7 @@ class SemiAnAgg(TwoHalves):
             digest = fingerprint(encoder)
             to_device(encoder, images.views.device)
             everything = np.arange(len(images.views))
-            units = unit_rows(images.views.mapped(everything, lambda i: encoder(images.views.pixels(i))))
+            units = unit_rows(images.views.map_batches(everything, lambda i: encoder(images.views.pixels(i))))
             images.computed[_COMPUTED] = digest, units
         digest, features = images.computed[_COMPUTED]
         sent = silo_round.auxiliary_data.get("random_anchor")

@@ -28,15 +28,19 @@ UPLOAD_WINDOW_BYTES = 2 * CHUNK_BYTES
 """What a silo may send before the server has read it: bounds the server's memory per silo, and an upload's speed to this per round trip."""
 
 STILL_SECONDS = 600.0
-"""Time without another chunk after which a transfer is tried again: the window and two chunks pass a line of 10 kB/s. Pings notice who is dead."""
+"""Time without another chunk after which a transfer is tried again: the window and two chunks pass a line of 10 kB/s; a dead line ends before."""
 
 PING_SECONDS = 7
-"""Silence after which a peer is asked for a sign of life, and time that it has for it: one that is dead is noticed within 15 s."""
+"""Silence after which a peer is asked for a sign of life, and time for its kernel to acknowledge anything (TCP_USER_TIMEOUT, of
+``grpc.keepalive_timeout_ms``): a line or machine that is dead is noticed within 15 s."""
+ANSWER_SECONDS = 60
+"""Time for the sign of life itself, which on a slow line waits behind what is sent before: a process that hangs, or is dead behind a proxy that still
+answers, is noticed within 70 s."""
 
 _PINGS = [
     ("grpc.keepalive_time_ms", PING_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", PING_SECONDS * 1000),
-    ("grpc.http2.ping_timeout_ms", PING_SECONDS * 1000),  # else a minute, whatever the line above says
+    ("grpc.http2.ping_timeout_ms", ANSWER_SECONDS * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]

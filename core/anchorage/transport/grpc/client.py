@@ -148,11 +148,11 @@ class GrpcServerLink:
             return connection in assigned_on
 
         def fetch(connection: Connection, progressed: Callable[[], None]) -> None:
-            def received(nbytes: int) -> None:
-                self._contact.received(nbytes)
+            def count_received(nbytes: int) -> None:
+                self._contact.count_received(nbytes)
                 progressed()
 
-            receive_chunks(connection, sink, self._transfers, received)
+            receive_chunks(connection, sink, self._transfers, count_received)
 
         if sink.manifest != manifest:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
@@ -190,11 +190,11 @@ class GrpcServerLink:
             return self._permitted[task] is connection
 
         def push(connection: Connection, progressed: Callable[[], None]) -> None:
-            def sent(nbytes: int) -> None:
-                self._contact.sent(nbytes)
+            def count_sent(nbytes: int) -> None:
+                self._contact.count_sent(nbytes)
                 progressed()
 
-            send_chunks(connection, task, update, self._transfers, ANSWER_SECONDS, sent)
+            send_chunks(connection, task, update, self._transfers, ANSWER_SECONDS, count_sent)
 
         self._transfer_with_retries("Push", BUFFERED_CHUNKS, is_granted, push)
 
@@ -249,14 +249,14 @@ class GrpcServerLink:
                 with self._changed:
                     self._changed.wait_for(lambda: self._over, 0 if self._over else backoff.next())
         finally:
-            self._contact.ended(planned=self._over)
+            self._contact.record_ended(planned=self._over)
 
     def _note_loss(self, error: grpc.RpcError) -> None:
         """Record why there is no session; logs a repeated reason only once."""
         refusal = refusal_of(error, self._server)
         why = refusal.message if refusal else f"no connection to {self._server}: {error.details()}"
         is_repeated = why == self._contact.lost
-        self._contact.closed(why)
+        self._contact.record_closed(why)
         if refusal is not None:
             self._give_up(refusal)
         elif not self._over:
@@ -280,7 +280,7 @@ class GrpcServerLink:
                 connection.session, self._run = welcome.session, welcome.run
                 self._connection = connection
                 self._changed.notify_all()
-            self._contact.opened()
+            self._contact.record_opened()
             log.info("connected to %s", self._server)
             backoff.reset()
             self._resend()
@@ -290,7 +290,7 @@ class GrpcServerLink:
             with self._changed:
                 self._connection = None
             if self._contact.connected:
-                self._contact.closed(f"the session with {self._server} ended")
+                self._contact.record_closed(f"the session with {self._server} ended")
             connection.close()
 
     def _handle_order(self, order: messages.Order, connection: Connection) -> None:
@@ -372,11 +372,11 @@ class GrpcServerLink:
             try:
                 with self._route.watch(call, pieces) as moved:
 
-                    def progressed(moved: Callable[[], None] = moved) -> None:
+                    def note_progress(moved: Callable[[], None] = moved) -> None:
                         backoff.reset()
                         moved()
 
-                    return transfer_on(connection, progressed)
+                    return transfer_on(connection, note_progress)
             except grpc.RpcError as error:
                 refusal = refusal_of(error, self._server)
                 if refusal is not None and refusal.failure is not transfer.STALE_SESSION:

@@ -46,7 +46,7 @@ class Contact:
         self.clock = PeerClock(now)
         """Whether the clocks of both ends agree."""
         self.connected = False
-        """Whether a session is open. A dead connection is noticed within two pings (`anchorage.transport.grpc.calls.PING_SECONDS`)."""
+        """Whether a session is open. A dead line is noticed within two pings (`anchorage.transport.grpc.calls.PING_SECONDS`)."""
         self.lost = ""
         """Why no session is open, one line; empty before the first failed attempt."""
 
@@ -78,27 +78,27 @@ class Contact:
         """Record that an attempt to open a session ends within `seconds`."""
         self._liveness.expect(PART, seconds)
 
-    def opened(self) -> None:
+    def record_opened(self) -> None:
         """Record that a session is open."""
         self.connected, self.lost = True, ""
         self._liveness.rest(PART)
 
-    def closed(self, why: str) -> None:
+    def record_closed(self, why: str) -> None:
         """Record that no session is open, and why."""
         if self.connected:
             self._last_contact_time = self._now()
         self.connected, self.lost = False, why
 
-    def ended(self, *, planned: bool) -> None:
+    def record_ended(self, *, planned: bool) -> None:
         """Record that no further session will be opened; if that was not planned, the liveness probe fails."""
         self._liveness.rest(PART) if planned else self._liveness.expect(PART, 0.0)
 
-    def received(self, nbytes: int) -> None:
+    def count_received(self, nbytes: int) -> None:
         """Count bytes of a model."""
         with self._lock:
             self._received += nbytes
 
-    def sent(self, nbytes: int) -> None:
+    def count_sent(self, nbytes: int) -> None:
         """Count bytes of an update."""
         with self._lock:
             self._sent += nbytes

@@ -113,14 +113,14 @@ class Route:
         """
         narrow, began, count = self.narrow, self._now(), 0
 
-        def moved() -> None:
+        def note_progress() -> None:
             nonlocal count
             count += 1
             if count == pieces:
                 self._came_through(call, narrow)
 
         try:
-            yield moved
+            yield note_progress
         except grpc.RpcError as error:
             seconds = self._now() - began
             if error.code() in _SILENCE and count < pieces and seconds >= PING_SECONDS and narrow == self.narrow:

@@ -174,7 +174,7 @@ class GrpcSiloLink(Exchange):
     def _trust(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with refusing(context):
             self._silo(context)
-            authorities, endorsements = self._credentials.trusted()
+            authorities, endorsements = self._credentials.read_trusted()
         return pb.Authorities(certificates=authorities, endorsements=endorsements).SerializeToString()
 
     def _orders(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:

@@ -34,7 +34,7 @@ def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.Server
         key, certificate, authority = known
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority if mutual else None)
 
-    def changed() -> Any:  # None for no change, which the type stubs do not know
+    def reload() -> Any:  # None for no change, which the type stubs do not know
         nonlocal known
         try:
             contents = _contents(credentials)
@@ -45,7 +45,7 @@ def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.Server
         known = contents
         return configuration()
 
-    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=mutual)
+    return grpc.dynamic_ssl_server_credentials(configuration(), reload, require_client_authentication=mutual)
 
 
 def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:

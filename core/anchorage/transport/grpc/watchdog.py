@@ -27,13 +27,13 @@ class Watchdog:
     def watch(self, cancel: Callable[[], object]) -> Iterator[Callable[[], None]]:
         """Watch a transfer within the block; the block calls the yielded function whenever it makes progress."""
 
-        def moved() -> None:
+        def note_progress() -> None:
             self._moved[cancel] = time.monotonic()
 
         with self._lock:
-            moved()
+            note_progress()
         try:
-            yield moved
+            yield note_progress
         finally:
             with self._lock:
                 del self._moved[cancel]

@@ -68,7 +68,7 @@ class Credentials:
         over_it = (each for each in held if each.public_key() == key.public_key())
         return key, next(over_it, held[0]), read_certificates(self.authority)
 
-    def trusted(self) -> tuple[bytes, bytes]:
+    def read_trusted(self) -> tuple[bytes, bytes]:
         """Return the authorities' certificates and their endorsements (``endorsements.pem`` beside them; empty without), PEM.
 
         Raises

@@ -41,7 +41,7 @@ class Registrar:
         authority = self._authority.former()
         certificate = authority.issue_silo(csr_pem, silo)
         self._tokens.consume(token, silo, public_bytes(SigningRequest.parse(csr_pem).public_key))
-        self._keys.enrolled(silo, key_fingerprint(csr_pem), key_fingerprint(authority.certificate_pem))
+        self._keys.set_key(silo, key_fingerprint(csr_pem), key_fingerprint(authority.certificate_pem))
         return certificate
 
     def renew(self, csr_pem: bytes, silo: str) -> bytes:

@@ -26,7 +26,7 @@ class SiloKeys:
         self._folder = authority / "keys"
         self._lock = Lock()
 
-    def enrolled(self, silo: str, key: str, authority: str = "") -> None:
+    def set_key(self, silo: str, key: str, authority: str = "") -> None:
         """Know a silo by this key alone, which the authority of this key has signed last.
 
         Raises
@@ -38,20 +38,20 @@ class SiloKeys:
             self._write(silo, key, "", authority)
 
     def offer(self, silo: str, key: str, authority: str = "") -> None:
-        """Let another key take the place of a silo's as soon as it is shown; `authority` as of `enrolled`, which it raises as."""
+        """Let another key take the place of a silo's as soon as it is shown; `authority` as of `set_key`, which it raises as."""
         with self._lock:
             known, _, signed = self._read(silo)
             if key != known or authority != signed:
                 self._write(silo, known, "" if key == known else key, authority)
 
     def not_signed_by(self, authority: str, silos: Iterable[str]) -> list[str]:
-        """Return the silos whose last certificate the authority of this key did not sign. Raises as `enrolled`."""
+        """Return the silos whose last certificate the authority of this key did not sign. Raises as `set_key`."""
         return [silo for silo in silos if self._read(silo)[2] != authority]
 
     def admits(self, silo: str, key: str) -> bool:
         """Return whether this is the silo's key; one that is shown for the first time takes the place of the one before.
 
-        A silo that enrolled with an earlier version, which kept no keys, may show any that the authority signed. Raises as `enrolled`.
+        A silo that enrolled with an earlier version, which kept no keys, may show any that the authority signed. Raises as `set_key`.
         """
         with self._lock:
             known, following, signed = self._read(silo)

@@ -57,7 +57,7 @@ class Keys:
     signature: bytes = b""
     """With the certificate's key, over the other fields, the round and the silo."""
 
-    def signed(self, federation: str, task: str, silo: str) -> bytes:
+    def signed_bytes(self, federation: str, task: str, silo: str) -> bytes:
         """Return the bytes that are signed."""
         content = [_CONTEXT, "keys", federation, task, silo, self.mask.hex(), self.seal.hex(), self.most]
         return json.dumps(content).encode()
@@ -75,7 +75,7 @@ class Keys:
             if issuer_of(certificate, authorities) is None:
                 raise InvalidSignature
             uris, valid = uris_of(certificate), (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
-            _verify(self.certificate, self.signature, self.signed(federation, task, silo))
+            _verify(self.certificate, self.signature, self.signed_bytes(federation, task, silo))
         except (ValueError, TypeError, InvalidSignature) as error:
             raise ProtocolError(f"the keys of {silo} are not signed by it") from error
         if uris != [silo_uri(federation, silo)] or not valid[0].timestamp() <= now <= valid[1].timestamp():
@@ -136,7 +136,7 @@ class Member:
         )
         mask, seal = (half.public_key().public_bytes_raw() for half in (self._mask, self._seal))
         unsigned = Keys(mask, seal, most, certificate)
-        signature = self._sign(unsigned.signed(federation, task, silo))
+        signature = self._sign(unsigned.signed_bytes(federation, task, silo))
         self.keys = Keys(mask, seal, most, certificate, signature)
         self._roster: dict[str, Keys] = {}
         self._digest = b""

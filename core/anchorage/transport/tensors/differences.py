@@ -42,7 +42,7 @@ class Differences:
 class Restored(Shortened):
     """Where an update's chunks arrive as `Differences` sends them."""
 
-    def restored(self, index: int, data: bytes, model: bytes) -> bytes:
+    def restore(self, index: int, data: bytes, model: bytes) -> bytes:
         """Return the chunk that differences tell."""
         try:
             changes = zlib.decompressobj(_RAW).decompress(data, len(model))

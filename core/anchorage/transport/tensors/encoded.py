@@ -207,6 +207,6 @@ class Decoded(Shortened):
         super().__init__(update, base)
         self._encoding = encoding
 
-    def restored(self, index: int, data: bytes, model: bytes) -> bytes:
+    def restore(self, index: int, data: bytes, model: bytes) -> bytes:
         """Return the chunk that encoded bytes stand for."""
         return self._encoding.decode(index, data, model)

@@ -36,7 +36,7 @@ class ModelEncoding:
         self._layout, trainable = layout, layout.trainable
         self._encoding = Encoding(coding, trainable, trainable)
 
-    def rounded(self, model: ModelBytes) -> "RoundedModel":
+    def round_model(self, model: ModelBytes) -> "RoundedModel":
         """Return a model as silos get it; a chunk with a number that is not finite, or too large, stays as it is."""
         fixed = model.manifest.fixed
         plain, sent = list(model.chunks[: len(fixed)]), list(model.chunks[: len(fixed)])
@@ -55,7 +55,7 @@ class ModelEncoding:
         mean : ModelBytes
             What updates of the received model were aggregated to, some or all of its trained tensors.
         exact, received : ModelBytes
-            The global model at the server, and as `rounded` made it.
+            The global model at the server, and as `round_model` made it.
         """
         arrays, exact_arrays, start = mean.arrays(), exact.trainable.arrays(), received.trainable.arrays()
         for name in arrays.keys() & self._encoding.names:
@@ -98,7 +98,7 @@ class _DecodedModel(Shortened):
         super().__init__(model, _Zeros(model.manifest))
         self._encoding = encoding
 
-    def restored(self, index: int, data: bytes, model: bytes) -> bytes:
+    def restore(self, index: int, data: bytes, model: bytes) -> bytes:
         """Return the chunk that encoded bytes stand for."""
         place = index - len(self.manifest.fixed)
         if place < 0:

@@ -83,7 +83,7 @@ class ModelBytes:
         write_arrays(layout, buffer, arrays)
         return cls.of(layout, buffer)
 
-    def replaced(self, part: "ModelBytes") -> "ModelBytes":
+    def with_tensors(self, part: "ModelBytes") -> "ModelBytes":
         """Return this model with the tensors that `part` has taken from it; `part` itself where it has them all.
 
         Raises
@@ -97,7 +97,7 @@ class ModelBytes:
         if unknown := part.layout.by_name.keys() - trainable.layout.by_name.keys():
             raise ValueError(f"the model has no tensor {sorted(unknown)[0]} that changes")
         if trainable is not self:
-            new, fixed = trainable.replaced(part), self.manifest.fixed
+            new, fixed = trainable.with_tensors(part), self.manifest.fixed
             return ModelBytes(self.layout, (*self.chunks[: len(fixed)], *new.chunks), (*fixed, *new.manifest.digests))
         return ModelBytes.from_arrays(self.layout, {**self.arrays(), **part.arrays()})
 

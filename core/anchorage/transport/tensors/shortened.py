@@ -41,14 +41,14 @@ class Shortened(ABC):
         start, stop = self.manifest.span(index)
         if len(data) < stop - start:
             try:
-                data = self.restored(index, data, self._model.chunk(index)[: stop - start])
+                data = self.restore(index, data, self._model.chunk(index)[: stop - start])
             except ValueError as error:
                 detail = f"chunk {index} of {self.manifest.digest[:16]}: {error}"
                 raise AnchorageError(CHUNK_MISMATCH, detail) from error
         self._update.write(index, data)
 
     @abstractmethod
-    def restored(self, index: int, data: bytes, model: bytes) -> bytes:
+    def restore(self, index: int, data: bytes, model: bytes) -> bytes:
         """Return the chunk that shorter bytes stand for.
 
         Parameters

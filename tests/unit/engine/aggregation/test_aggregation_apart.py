@@ -24,7 +24,7 @@ def update(encoder: float, classifier: float) -> ModelBytes:
 def test_the_classifier_of_silos_without_labels_does_not_count(labelled: list[int], expected: float) -> None:
     updates, weights = [update(1, 1), update(2, 2), update(6, 9)], [4.0, 4.0, 2.0]
     mean = weighted_mean(updates, weights, LAYOUT)
-    found = average_apart(mean, updates, labelled, "classifier.").arrays()
-    np.testing.assert_allclose(found["classifier.weight"], expected, rtol=1e-6)
-    np.testing.assert_allclose(found["encoder.weight"], 2.4, rtol=1e-6)
-    assert found["steps"] == 3
+    arrays = average_apart(mean, updates, labelled, "classifier.").arrays()
+    np.testing.assert_allclose(arrays["classifier.weight"], expected, rtol=1e-6)
+    np.testing.assert_allclose(arrays["encoder.weight"], 2.4, rtol=1e-6)
+    assert arrays["steps"] == 3

@@ -29,10 +29,10 @@ def values(model: ModelBytes) -> list[float]:
 )
 def test_the_first_models_count_alike_and_then_each_by_what_the_decay_leaves(decay, wanted):
     average = ModelAverage(decay)
-    found = [average.follow(model_of(value, count)) for count, value in enumerate((2, 4, 7))]
-    assert [model.arrays()["w"][-1] for model in found] == pytest.approx(wanted)
-    assert all(len(set(model.arrays()["w"])) == 1 for model in found)
-    for count, model in enumerate(found):
+    averages = [average.follow(model_of(value, count)) for count, value in enumerate((2, 4, 7))]
+    assert [model.arrays()["w"][-1] for model in averages] == pytest.approx(wanted)
+    assert all(len(set(model.arrays()["w"])) == 1 for model in averages)
+    for count, model in enumerate(averages):
         arrays = model.arrays()
         assert arrays["n.running_mean"][0] == arrays["w"][0] and int(arrays["n"]) == count
         assert arrays["still"].tolist() == [7, 8] and model.manifest.fixed == model_of(0).manifest.fixed
@@ -40,7 +40,7 @@ def test_the_first_models_count_alike_and_then_each_by_what_the_decay_leaves(dec
 
 def test_before_the_first_round_there_is_nothing():
     average, model = ModelAverage(0.9), model_of(1)
-    assert average.state() == {} and average.applied(model) is model and average.resume(model) is model
+    assert average.state() == {} and average.apply(model) is model and average.resume(model) is model
 
 
 def test_an_average_goes_on_from_what_was_committed():

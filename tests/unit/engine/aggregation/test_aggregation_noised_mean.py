@@ -11,7 +11,7 @@ from mixed_models import MIXED, random_model, with_value
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import load_federation
-from anchorage.api.mistakes import dotted
+from anchorage.api.mistakes import format_path
 from anchorage.engine.aggregation import NonFiniteUpdate
 from anchorage.engine.aggregation.noised_mean import NoisedMean
 from anchorage.engine.strategy import Strategy
@@ -40,11 +40,11 @@ def wide(value: float) -> ModelBytes:
 
 def test_changes_are_shortened_over_all_floats_together_and_their_sum_is_divided_by_their_number():
     updates = [flat(3.0, count=7), flat(1.5, count=8), flat(1.0, variance=1 + 8.0)]
-    found = NoisedMean(2.0, ALMOST_NONE, 1e-5).aggregate(updates, [1 / 3] * 3, FLAT, flat(1.0)).arrays()
+    arrays = NoisedMean(2.0, ALMOST_NONE, 1e-5).aggregate(updates, [1 / 3] * 3, FLAT, flat(1.0)).arrays()
     # changes of norms 4, 1 and 8 sqrt(2): halved, whole, and by sqrt(2) / 8
-    np.testing.assert_allclose(found["w"], 1 + (1 + 0.5 + 0) / 3, atol=1e-6)
-    np.testing.assert_allclose(found["norm.running_var"], 1 + np.sqrt(2) / 3, atol=1e-6)
-    assert found["count"] == 3, "an integer of a silo would tell of it"
+    np.testing.assert_allclose(arrays["w"], 1 + (1 + 0.5 + 0) / 3, atol=1e-6)
+    np.testing.assert_allclose(arrays["norm.running_var"], 1 + np.sqrt(2) / 3, atol=1e-6)
+    assert arrays["count"] == 3, "an integer of a silo would tell of it"
 
 
 def test_one_silo_moves_the_sum_by_the_norm_whatever_it_sends():
@@ -60,9 +60,9 @@ def test_one_silo_moves_the_sum_by_the_norm_whatever_it_sends():
 
 def test_noise_in_each_number_is_that_of_the_sum_divided_by_the_number_of_updates():
     noised, updates = NoisedMean(0.5, 3.0, 1e-5), [wide(1e-6)] * 4
-    found = noised.aggregate(updates, [0.25] * 4, WIDE, wide(0.0)).arrays()["w"]
-    assert found.std() == pytest.approx(0.5 * 3.0 / 4, rel=0.01) and abs(found.mean()) < 0.003
-    halves = np.array_split(found, 16)
+    values = noised.aggregate(updates, [0.25] * 4, WIDE, wide(0.0)).arrays()["w"]
+    assert values.std() == pytest.approx(0.5 * 3.0 / 4, rel=0.01) and abs(values.mean()) < 0.003
+    halves = np.array_split(values, 16)
     assert all(abs(np.corrcoef(one, other)[0, 1]) < 0.03 for one, other in pairwise(halves))
 
 
@@ -85,8 +85,8 @@ def test_noise_is_the_same_for_the_same_updates_of_a_run_and_for_nothing_else():
 
 
 def test_variances_stay_usable_and_what_is_not_finite_is_named():
-    found = NoisedMean(1.0, 50.0, 1e-5).aggregate([flat(0.0)], [1.0], FLAT, flat(0.0, variance=0.0)).arrays()
-    assert (found["norm.running_var"] >= 0).all() and np.abs(found["w"]).max() > 1
+    arrays = NoisedMean(1.0, 50.0, 1e-5).aggregate([flat(0.0)], [1.0], FLAT, flat(0.0, variance=0.0)).arrays()
+    assert (arrays["norm.running_var"] >= 0).all() and np.abs(arrays["w"]).max() > 1
     models = [random_model(seed) for seed in range(3)]
     models[2] = with_value(models[2], "more", np.nan)
     with pytest.raises(NonFiniteUpdate) as raised:
@@ -117,9 +117,9 @@ def test_a_silo_scales_its_update_itself():
 def test_a_run_waits_for_the_commit_and_compares_no_norms():
     strategy = Strategy.of(resolve(study().federation.spec.method), of_classes(10), 1)
     assert not strategy.ahead and not strategy.compares_norms and strategy.metrics()["epsilon"] == 0
-    again = Strategy.of(resolve(study().federation.spec.method), of_classes(10), 1)
-    again.restore(strategy.state())
-    assert {name: array.tolist() for name, array in again.state().items()} == {
+    restarted = Strategy.of(resolve(study().federation.spec.method), of_classes(10), 1)
+    restarted.restore(strategy.state())
+    assert {name: array.tolist() for name, array in restarted.state().items()} == {
         name: array.tolist() for name, array in strategy.state().items()
     }
     assert {"noise/key", "noise/rounds"} <= strategy.state().keys()
@@ -153,14 +153,16 @@ def study(*overrides: str) -> Any:
     ],
 )
 def test_what_reaches_others_past_the_noise_is_refused_with_the_reason(override: str, field: str, reason: str):
-    found = study(override)
-    told = [m.message for m in check(found.federation, found.silos) if dotted(m.path) == f"spec.{field}"]
-    assert len(told) == 1 and reason in told[0]
+    documents = study(override)
+    messages = [
+        m.message for m in check(documents.federation, documents.silos) if format_path(m.path) == f"spec.{field}"
+    ]
+    assert len(messages) == 1 and reason in messages[0]
 
 
 @pytest.mark.parametrize(
     "override", ["spec.rounds=5", "spec.method.serverStep={adam: {}}", "spec.method.encoding={int8: {}}"]
 )
 def test_what_is_a_function_of_the_noised_sum_is_allowed(override: str):
-    found = study(override)
-    assert check(found.federation, found.silos) == []
+    documents = study(override)
+    assert check(documents.federation, documents.silos) == []

@@ -34,14 +34,16 @@ def model_of(seed: int) -> ModelBytes:
     return ModelBytes.from_arrays(LAYOUT, {"w": draws.normal(size=5), "n": np.array(seed)})
 
 
-def announced(said: list[tuple[int, int, list[float], bool]]) -> dict[str, Announcement]:
-    found = {}
-    for index, (labelled, selected, similarity, sends) in enumerate(said):
+def announced(announcements_drawn: list[tuple[int, int, list[float], bool]]) -> dict[str, Announcement]:
+    announcements = {}
+    for index, (labelled, selected, similarity, sends) in enumerate(announcements_drawn):
         samples = {"train": labelled + selected, "labelled": labelled, "selected": selected, "steps": selected}
         auxiliary = {"similarity": np.array(similarity), "validation": np.array([labelled, labelled + selected])}
         auxiliary["uncertainty"] = np.array([selected / 500])
-        found[str(index)] = Announcement("t", samples, auxiliary, {}, model_of(index).manifest if sends else None)
-    return found
+        announcements[str(index)] = Announcement(
+            "t", samples, auxiliary, {}, model_of(index).manifest if sends else None
+        )
+    return announcements
 
 
 def weights_of(weigher: BaseWeigher, announcements: dict[str, Announcement], order: list[str]) -> dict[str, float]:
@@ -53,10 +55,12 @@ def weights_of(weigher: BaseWeigher, announcements: dict[str, Announcement], ord
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.name + getattr(w, "order", ""))
 @settings(max_examples=25)
-@given(said=silos, draw=st.randoms(use_true_random=False))
-def test_shares_sum_to_one_and_the_order_of_silos_is_nothing(weighting: Weighting, said: Any, draw: Any) -> None:
+@given(announcements_drawn=silos, draw=st.randoms(use_true_random=False))
+def test_shares_sum_to_one_and_the_order_of_silos_is_nothing(
+    weighting: Weighting, announcements_drawn: Any, draw: Any
+) -> None:
     weigher = weighting.weigher(of_classes(CLASSES))
-    announcements = announced(said)
+    announcements = announced(announcements_drawn)
     names = list(announcements)
     weigher.choose(names, 1, 1)
     weights = weights_of(weigher, announcements, names)
@@ -71,8 +75,8 @@ def test_shares_sum_to_one_and_the_order_of_silos_is_nothing(weighting: Weightin
     parts = {s: sum(weight for silo, _, weight in terms if silo == s) for s in updates}
     assert parts == pytest.approx({s: weights[s] for s in updates}), "an update of several models weighs no more"
     shuffled = draw.sample(names, len(names))
-    again = weights_of(weigher, announcements, shuffled)
-    assert again == pytest.approx(weights, rel=1e-9, abs=1e-12)
+    reordered = weights_of(weigher, announcements, shuffled)
+    assert reordered == pytest.approx(weights, rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=25)
@@ -90,8 +94,8 @@ def test_a_mean_is_streamed_in_any_order_and_of_deltas_too(weights: list[float],
     assert streamed is not None
     base = model_of(99).arrays()["w"]
     deltas = [ModelBytes.from_arrays(LAYOUT, {"w": m.arrays()["w"] - base, "n": np.array(0)}) for m in models]
-    for found in (mean, shuffled, streamed.arrays()["w"], base + weighted_mean(deltas, weights, LAYOUT).arrays()["w"]):
-        np.testing.assert_allclose(found, plain, rtol=1e-9, atol=1e-12)
+    for result in (mean, shuffled, streamed.arrays()["w"], base + weighted_mean(deltas, weights, LAYOUT).arrays()["w"]):
+        np.testing.assert_allclose(result, plain, rtol=1e-9, atol=1e-12)
 
 
 @settings(max_examples=25)

@@ -50,32 +50,32 @@ class Counted:
         return self.model.chunk(index)
 
 
-def averaged(weighting: Weighting, said: list[tuple[dict[str, int], dict[str, Any]]]) -> tuple[np.ndarray, list[Any]]:
+def averaged(weighting: Weighting, facts: list[tuple[dict[str, int], dict[str, Any]]]) -> tuple[np.ndarray, list[Any]]:
     """The mean as the engine makes it, and the updates, of silos that say samples and auxiliary data."""
-    updates = [model_of(index) for index in range(len(said))]
+    updates = [model_of(index) for index in range(len(facts))]
     announcements = {
         str(index): Announcement("t", samples, auxiliary, {}, updates[index].manifest)
-        for index, (samples, auxiliary) in enumerate(said)
+        for index, (samples, auxiliary) in enumerate(facts)
     }
     weights = normalised(np.array(list(weighting.weigher(of_classes(CLASSES)).weigh(announcements, {}).values())))
     return flat(weighted_mean(updates, weights.tolist(), LAYOUT)), [flat(update) for update in updates]
 
 
 @few
-@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=6).filter(lambda said: any(map(any, said))))
-def test_11_one_sum_is_as_good_as_two_accumulators(said: list[tuple[int, int]]) -> None:
+@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=6).filter(lambda facts: any(map(any, facts))))
+def test_11_one_sum_is_as_good_as_two_accumulators(facts: list[tuple[int, int]]) -> None:
     """FedAvg-Semi: the labelled and the unlabelled mean, each over its own sum, put together at the end."""
-    found, updates = averaged(
+    mean, updates = averaged(
         FedAvgSemi(labelled_share="0.3"),
-        [({"labelled": labelled, "selected": selected}, {}) for labelled, selected in said],
+        [({"labelled": labelled, "selected": selected}, {}) for labelled, selected in facts],
     )
     sums, totals = np.zeros((2, 8)), np.zeros(2)
-    for update, pair in zip(updates, said, strict=True):
+    for update, pair in zip(updates, facts, strict=True):
         sums += np.outer(pair, update)
         totals += pair
     share = 1.0 if not totals[1] else 0.0 if not totals[0] else 0.3
     means = sums / np.where(totals, totals, 1)[:, None]
-    np.testing.assert_allclose(found, share * means[0] + (1 - share) * means[1], rtol=1e-12)
+    np.testing.assert_allclose(mean, share * means[0] + (1 - share) * means[1], rtol=1e-12)
 
 
 similarities = st.lists(st.floats(-1, 0.999) | st.just(np.nan), min_size=CLASSES, max_size=CLASSES)
@@ -83,16 +83,18 @@ similarities = st.lists(st.floats(-1, 0.999) | st.just(np.nan), min_size=CLASSES
 
 @few
 @given(st.lists(similarities, min_size=1, max_size=6))
-def test_12_13_scalars_first_are_as_good_as_an_accumulator_per_class(said: list[list[float]]) -> None:
+def test_12_13_scalars_first_are_as_good_as_an_accumulator_per_class(similarities_drawn: list[list[float]]) -> None:
     """SemiAnAgg, paper's order: C sums of ``r_kc theta_k``, each divided by its ``R_c``, and their mean."""
-    found, updates = averaged(SemiAnAgg(), [({"selected": 1}, {"similarity": np.array(row)}) for row in said])
+    mean, updates = averaged(
+        SemiAnAgg(), [({"selected": 1}, {"similarity": np.array(row)}) for row in similarities_drawn]
+    )
     accumulators, totals = np.zeros((CLASSES, 8)), np.zeros(CLASSES)
-    for update, row in zip(updates, said, strict=True):
+    for update, row in zip(updates, similarities_drawn, strict=True):
         r = np.array([0.0 if np.isnan(w) else 1 - w for w in row])
         accumulators += np.outer(r, update)
         totals += r
     plain = (accumulators[totals > 0] / totals[totals > 0, None]).mean(0) if totals.any() else np.mean(updates, 0)
-    np.testing.assert_allclose(found, plain, rtol=1e-9)
+    np.testing.assert_allclose(mean, plain, rtol=1e-9)
 
 
 @pytest.mark.parametrize("silos", [1, 9, 20])
@@ -133,8 +135,8 @@ def test_15_distances_of_updates_that_are_almost_the_same(seed: int, silos: int,
         mean = weights @ rows / weights.sum()
         apart += np.linalg.norm(rows - mean, axis=1)
         expanded += np.sqrt(np.maximum(0, (rows**2).sum(1) - 2 * rows @ mean + mean @ mean))
-    found = distances(models, weights, LAYOUT)
-    np.testing.assert_allclose(found, apart, rtol=1e-6)
+    distances_measured = distances(models, weights, LAYOUT)
+    np.testing.assert_allclose(distances_measured, apart, rtol=1e-6)
     assert np.allclose(expanded, apart, rtol=1e-2, atol=0) == (spread == 1.0)
 
 

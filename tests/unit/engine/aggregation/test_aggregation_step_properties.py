@@ -50,10 +50,10 @@ def model_of(seed: int, layout: Layout = LAYOUT) -> ModelBytes:
     return ModelBytes.from_arrays(layout, {n: np.abs(a) if n.endswith("var") else a for n, a in arrays.items()})
 
 
-def assert_close(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    assert found.keys() == wanted.keys()
+def assert_close(arrays: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    assert arrays.keys() == wanted.keys()
     for name in wanted:
-        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-9, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(arrays[name], wanted[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def slot_of(kind: str, momentum: str) -> ServerStep:
@@ -102,7 +102,7 @@ def test_mixing_one_by_one_is_a_mean_of_all(slot: MixStep, ages: list[int], seed
     for age, update in zip(ages, updates[1:], strict=True):
         share = mixing.share(age)
         assert 0 < share <= mixing.share(0) < 1
-        model = mixing.mixed(model, update, NARROW, share)
+        model = mixing.mix(model, update, NARROW, share)
         shares = [*((1 - share) * s for s in shares), share]
     assert sum(shares) == pytest.approx(1)
     assert_close(model.arrays(), weighted_mean(updates, shares, NARROW).arrays())
@@ -125,9 +125,9 @@ def test_parts_of_a_mean_know_no_order_and_are_the_plain_sums(shares: list[float
         (updates, shares, labelled),
         (shuffled, moved, [labelled[i] for i in order]),
     ):
-        found = average_apart(pool_variances(mean, sources, given_weights), sources, given_labels, "classifier.")
+        mean_apart = average_apart(pool_variances(mean, sources, given_weights), sources, given_labels, "classifier.")
         expected = {**mean.arrays(), "n.running_var": pooled}
-        assert_close(found.arrays(), expected if apart is None else {**expected, "classifier.w": apart})
+        assert_close(mean_apart.arrays(), expected if apart is None else {**expected, "classifier.w": apart})
 
 
 def test_pooled_centroids_know_no_order() -> None:
@@ -136,10 +136,10 @@ def test_pooled_centroids_know_no_order() -> None:
     start = torch.from_numpy(np.random.default_rng(2).normal(size=(5, 6)))
     units, shuffled = (rows / rows.norm(dim=1, keepdim=True) for rows in (pooled, pooled.flip(0)))
     start = start / start.norm(dim=1, keepdim=True)
-    found, again = (global_centroids(start, rows, 3) for rows in (units, shuffled))
-    torch.testing.assert_close(again, found)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(5, dtype=torch.float64))
-    assert not torch.equal(found, start)
+    centroids, reordered = (global_centroids(start, rows, 3) for rows in (units, shuffled))
+    torch.testing.assert_close(reordered, centroids)
+    torch.testing.assert_close(centroids.norm(dim=1), torch.ones(5, dtype=torch.float64))
+    assert not torch.equal(centroids, start)
 
 
 def pieces_with_memories() -> dict[str, EngineHooks]:
@@ -178,10 +178,10 @@ def large(memory: RoundMemory, silo: str, seed: int) -> LargeArrays:
     return LargeArrays(layout, ModelBytes.from_arrays(layout, sent))
 
 
-def conclude(memory: RoundMemory, said: Mapping[str, Announcement], seed: int) -> None:
-    for silo in said if memory.takes else ():
+def conclude(memory: RoundMemory, announcements: Mapping[str, Announcement], seed: int) -> None:
+    for silo in announcements if memory.takes else ():
         memory.receive(silo, large(memory, silo, seed))
-    memory.conclude(said)
+    memory.conclude(announcements)
 
 
 def told(memory: RoundMemory, silo: str) -> AuxiliaryData:
@@ -203,13 +203,13 @@ def test_a_memory_knows_no_order_of_silos_and_no_interruption(
     assert straight is not None and broken is not None
     straight.large, broken.large = HeldLarge(), HeldLarge()
     for number, silos in enumerate(rounds):
-        said = {silo: announced(silo, seed + number) for silo in sorted(silos)}
-        conclude(straight, said, seed + number)
-        conclude(broken, {silo: said[silo] for silo in draw.sample(sorted(silos), len(silos))}, seed + number)
-        state, kept = {k: v.copy() for k, v in broken.state().items()}, broken.large
+        announcements = {silo: announced(silo, seed + number) for silo in sorted(silos)}
+        conclude(straight, announcements, seed + number)
+        conclude(broken, {silo: announcements[silo] for silo in draw.sample(sorted(silos), len(silos))}, seed + number)
+        state, large_before = {k: v.copy() for k, v in broken.state().items()}, broken.large
         broken = MEMORIES[kind].memory(of_classes(CLASSES), 0)
         assert broken is not None
-        broken.large = kept
+        broken.large = large_before
         broken.restore(state)
         for silo in "abcdefg":
             assert_close(told(broken, silo), told(straight, silo))

@@ -65,9 +65,9 @@ def colours_of(lines: int, points: int) -> set[tuple[int, ...]]:
 @pytest.mark.parametrize("points", [5, 200])
 @pytest.mark.parametrize("lines", [2, 3])
 def test_lines_that_coincide_are_all_seen(lines: int, points: int) -> None:
-    seen = colours_of(lines, points)
+    colours = colours_of(lines, points)
     for number in range(lines):
-        assert tuple(round(255 * part) for part in to_rgb(f"C{number}")) in seen
+        assert tuple(round(255 * part) for part in to_rgb(f"C{number}")) in colours
 
 
 def limits_of(*values: float) -> tuple[float, float]:

@@ -42,8 +42,8 @@ def test_what_an_earlier_version_wrote_down_is_sent(tmp_path, uri):
     outbox.append("run", {**run, "parameters": {"seed": "1"}, "document": "kind: Federation"})
     outbox.append("round", {"round": 1, "time": 2.0, "digest": "d", "metrics": {"accuracy": 0.5}})
     Sending(tmp_path / "outbox", uri).send_all()
-    found = only_run(uri)
-    assert (found.info.run_name, found.data.metrics["accuracy"]) == ("derm", 0.5)
+    mlflow_run = only_run(uri)
+    assert (mlflow_run.info.run_name, mlflow_run.data.metrics["accuracy"]) == ("derm", 0.5)
 
 
 def test_embeddings_of_a_layer_are_drawn_by_their_projection(tmp_path, uri, monkeypatch):
@@ -70,11 +70,11 @@ def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
     run.finish("", write_models(tmp_path / "model"))
     sent = sender.finish()
     assert sent.missing is None
-    found = only_run(uri)
-    assert found.info.run_id == sent.run_id
-    assert found.info.status == "FINISHED"
-    assert found.data.params["method.name"] == "FedAvg"
-    assert len(found.data.params["long"]) == 6000
+    mlflow_run = only_run(uri)
+    assert mlflow_run.info.run_id == sent.run_id
+    assert mlflow_run.info.status == "FINISHED"
+    assert mlflow_run.data.params["method.name"] == "FedAvg"
+    assert len(mlflow_run.data.params["long"]) == 6000
     client = MlflowClient(uri)
     history = client.get_metric_history(sent.run_id, "silo/a/loss")
     assert [(m.step, m.value) for m in history] == [(n, 1.0 / (1 + n)) for n in range(4)]
@@ -114,8 +114,8 @@ def check_answers(uri: str) -> None:
     answers = [mlflow.pyfunc.load_model(f"models:/derm-model@{role}").predict(images) for role in ("final", "best")]
     for answer in answers:
         assert list(answer.columns) == ["class", "probabilities"] and len(answer) == 5
-        for told, probabilities in zip(answer["class"], answer["probabilities"], strict=True):
-            assert list(probabilities) == ["a", "b", "c"] and told == max(probabilities, key=probabilities.get)
+        for label, probabilities in zip(answer["class"], answer["probabilities"], strict=True):
+            assert list(probabilities) == ["a", "b", "c"] and label == max(probabilities, key=probabilities.get)
             np.testing.assert_allclose(sum(probabilities.values()), 1, rtol=1e-5)
     assert not answers[0].equals(answers[1])
     info = mlflow.models.get_model_info("models:/derm-model@final")
@@ -132,10 +132,10 @@ def test_a_sender_that_stops_anywhere_sends_nothing_twice(tmp_path, uri):
     Sending(folder, uri).send_all()  # another process
     (folder / "sender.json").unlink()  # killed before it could write down that it created the run
     Sending(folder, uri).send_all()
-    found = only_run(uri)
-    assert found.info.status == "RUNNING"
-    assert found.data.metrics["accuracy"] == 0.1
-    assert found.data.tags[KEY_TAG]
+    mlflow_run = only_run(uri)
+    assert mlflow_run.info.status == "RUNNING"
+    assert mlflow_run.data.metrics["accuracy"] == 0.1
+    assert mlflow_run.data.tags[KEY_TAG]
 
 
 def test_a_failed_run_says_why_and_can_go_on(tmp_path, uri):
@@ -143,10 +143,10 @@ def test_a_failed_run_says_why_and_can_go_on(tmp_path, uri):
     run = start(folder)
     run.finish("ANC-3001", None)
     Sending(folder, uri).send_all()
-    found = only_run(uri)
-    assert (found.info.status, found.data.tags["anchorage.code"]) == ("FAILED", "ANC-3001")
-    again = start(folder)
-    again(RoundCommitted(record_of(1), NOTHING, None))
+    mlflow_run = only_run(uri)
+    assert (mlflow_run.info.status, mlflow_run.data.tags["anchorage.code"]) == ("FAILED", "ANC-3001")
+    restarted = start(folder)
+    restarted(RoundCommitted(record_of(1), NOTHING, None))
     sending = Sending(folder, uri)
     sending.send_all()
     assert not sending.ended
@@ -166,10 +166,10 @@ def test_an_event_that_mlflow_refuses_does_not_hold_up_the_rest(tmp_path, uri, c
 
 @pytest.mark.integration
 def test_events_are_kept_while_the_tracking_server_is_down(tmp_path, uri):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         run = start(tmp_path / "outbox")
-        sender = Sender(tmp_path / "outbox", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        sender = Sender(tmp_path / "outbox", f"http://127.0.0.1:{occupied.getsockname()[1]}")
         run(RoundCommitted(record_of(1), NOTHING, REPORT))
         run.finish("", None)
         missing = sender.finish().missing
@@ -200,11 +200,11 @@ def test_a_model_that_cannot_be_registered_is_told_and_made_up_for(tmp_path, uri
     run = start(folder)
     run.finish("", tmp_path / "model")
     Sending(folder, uri).send_all()
-    found = what_is_sent(folder, "").missing
-    assert found is not None
-    assert found.failure is TRACKING_INCOMPLETE
-    assert found.message.startswith("MLflow does not have the final model: ")
-    assert found.message.endswith("(and 1 more)")
+    missing = what_is_sent(folder, "").missing
+    assert missing is not None
+    assert missing.failure is TRACKING_INCOMPLETE
+    assert missing.message.startswith("MLflow does not have the final model: ")
+    assert missing.message.endswith("(and 1 more)")
     assert only_run(uri).info.status == "FINISHED"
     write_models(tmp_path / "model")
     run.finish("", tmp_path / "model")
@@ -232,8 +232,11 @@ def test_models_of_a_run_are_registered_once(tmp_path, uri):
     sent, described = what_is_sent(folder, ""), json.loads((models / "model.json").read_text())
     assert (sent.model_version, sent.best_model_version) == ("1", "2")
     for role, version in (("final", "1"), ("best", "2")):
-        found = client.get_model_version_by_alias("derm-model", role)
-        assert (str(found.version), found.tags["anchorage.digest"]) == (version, described[role]["digest"])
+        model_version = client.get_model_version_by_alias("derm-model", role)
+        assert (str(model_version.version), model_version.tags["anchorage.digest"]) == (
+            version,
+            described[role]["digest"],
+        )
 
 
 class Throttle(threading.Thread):
@@ -319,6 +322,6 @@ def test_a_sender_is_modest_until_the_run_is_over():
         "gone = threading.Event(); sender.watch_input(gone); print(gone.is_set(), sender.AUTOGROUP.read_text())"
     )
     done = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=True)
-    told = re.fullmatch(r"(\S+) nice (\d+)\s+(\w+) (\S+) nice (\d+)\s+", done.stdout)
-    assert told is not None and told[1] == told[4], done.stdout
-    assert (told[2], told[3], told[5]) == ("10", "True", "0")
+    match = re.fullmatch(r"(\S+) nice (\d+)\s+(\w+) (\S+) nice (\d+)\s+", done.stdout)
+    assert match is not None and match[1] == match[4], done.stdout
+    assert (match[2], match[3], match[5]) == ("10", "True", "0")

@@ -99,10 +99,10 @@ def test_the_sender_has_the_exception(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("subprocess.Popen", lambda command, env, **more: seen.append(env))
-    seen: list[dict[str, str]] = []
+    monkeypatch.setattr("subprocess.Popen", lambda command, env, **more: requests.append(env))
+    requests: list[dict[str, str]] = []
     Sender(tmp_path, "http://mlflow.ns.svc:5000")
-    assert [env["no_proxy"] for env in seen] == ["mlflow.ns.svc"]
+    assert [env["no_proxy"] for env in requests] == ["mlflow.ns.svc"]
 
 
 def test_another_address_s_trouble_names_the_proxy_s_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +110,11 @@ def test_another_address_s_trouble_names_the_proxy_s_variable(tmp_path: Path, mo
     for name in ("http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
-    said = Sending(tmp_path, uri).explain(MlflowException("API request failed"))
+    explanation = Sending(tmp_path, uri).explain(MlflowException("API request failed"))
     assert (
-        said.startswith("API request failed; ")
-        and "HTTP_PROXY" in said
-        and "add mlflow.example.org to NO_PROXY" in said
+        explanation.startswith("API request failed; ")
+        and "HTTP_PROXY" in explanation
+        and "add mlflow.example.org to NO_PROXY" in explanation
     )
     monkeypatch.setenv("NO_PROXY", "example.org")
     assert Sending(tmp_path, uri).explain(MlflowException("API request failed")) == "API request failed"
@@ -138,10 +138,10 @@ def test_a_model_beyond_an_ingress_s_limit_is_named_with_what_to_do(
     run.finish("", write_models(tmp_path / "models"))
     monkeypatch.setattr(MlflowRun, "_log_model", too_large(ingress, tmp_path / "model.pt2"))
     Sending(folder, uri).send_all()
-    found = what_is_sent(folder, "").missing
-    assert found is not None and found.failure is TRACKING_INCOMPLETE
-    assert "the final model: HTTP status 413 for a file of 5.0 MB; raise the body limit" in found.message
-    assert "proxy-body-size" in found.message
+    missing = what_is_sent(folder, "").missing
+    assert missing is not None and missing.failure is TRACKING_INCOMPLETE
+    assert "the final model: HTTP status 413 for a file of 5.0 MB; raise the body limit" in missing.message
+    assert "proxy-body-size" in missing.message
     assert only_run(uri).info.status == "FINISHED" and only_run(uri).data.metrics["accuracy"] == 0.1
 
 
@@ -167,8 +167,8 @@ def test_an_event_beyond_the_limit_does_not_hold_up_the_rest(
 
     monkeypatch.setattr(MlflowRun, "log_round", refuse)
     Sending(folder, uri).send_all()
-    found = what_is_sent(folder, "").missing
-    assert found is not None and "round 1" in found.message and "raise the body limit" in found.message
+    missing = what_is_sent(folder, "").missing
+    assert missing is not None and "round 1" in missing.message and "raise the body limit" in missing.message
     assert only_run(uri).info.status == "FINISHED"
 
 
@@ -203,9 +203,9 @@ def test_while_another_process_holds_the_store_nothing_is_lost_or_sent_twice(tmp
     assert missing is not None and "another process holds the file" in missing.message
     other.close()
     sending.send_all()
-    found = only_run(uri)
-    history = MlflowClient(uri).get_metric_history(found.info.run_id, "accuracy")
-    assert [metric.step for metric in history] == [1, 2] and found.info.status == "FINISHED"
+    mlflow_run = only_run(uri)
+    history = MlflowClient(uri).get_metric_history(mlflow_run.info.run_id, "accuracy")
+    assert [metric.step for metric in history] == [1, 2] and mlflow_run.info.status == "FINISHED"
     assert what_is_sent(folder, "").missing is None
 
 
@@ -231,11 +231,11 @@ def test_a_run_that_is_over_waits_longer_for_a_store_that_is_held(
 ) -> None:
     folder, slept = tmp_path / "outbox", []
     start(folder)
-    sending, left = Sending(folder, uri), [error] * failures
+    sending, failing = Sending(folder, uri), [error] * failures
 
     def send_all() -> None:
-        if left:
-            raise left.pop()
+        if failing:
+            raise failing.pop()
 
     monkeypatch.setattr(sending, "send_all", send_all)
     monkeypatch.setattr(sender.time, "sleep", slept.append)

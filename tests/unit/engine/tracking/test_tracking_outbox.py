@@ -61,8 +61,8 @@ def test_the_last_round_has_what_the_test_images_said(tmp_path):
     run(RoundCommitted(replace(record_of(2), test=scores), MODEL, REPORT, {"final": REPORT, "best": other}))
     _, first, last = events(tmp_path)
     assert not [name for name in first["metrics"] if name.startswith("test/")]
-    told = {name: value for name, value in last["metrics"].items() if name.startswith("test/")}
-    assert told == {
+    test_metrics = {name: value for name, value in last["metrics"].items() if name.startswith("test/")}
+    assert test_metrics == {
         "test/final/accuracy": 0.5,
         "test/final/recall/MEL": 1.0,
         "test/final/recall/nævus _B__": 1.0,
@@ -144,10 +144,10 @@ def test_a_restarted_server_keeps_the_key_and_notes_what_it_could_not(tmp_path):
     second = tracked(tmp_path)
     second.catch_up([record_of(n) for n in range(4)])
     second.finish("", tmp_path / "model")
-    found = events(tmp_path)
-    assert [e["round"] for e in found if e["kind"] == "round"] == [0, 1, 2, 3]
-    assert len({e["key"] for e in found if e["kind"] == "run"}) == 1
-    assert found[-1] == {"kind": "end", "code": "", "models": str(tmp_path / "model"), "arrays": {}}
+    event_list = events(tmp_path)
+    assert [e["round"] for e in event_list if e["kind"] == "round"] == [0, 1, 2, 3]
+    assert len({e["key"] for e in event_list if e["kind"] == "run"}) == 1
+    assert event_list[-1] == {"kind": "end", "code": "", "models": str(tmp_path / "model"), "arrays": {}}
 
 
 def test_reading_goes_on_behind_an_offset_and_waits_for_whole_lines(tmp_path):
@@ -220,7 +220,7 @@ def test_a_line_for_which_there_is_no_room_leaves_the_file_as_it_was(tmp_path, m
 
 
 @pytest.mark.parametrize(
-    ("progress", "told"),
+    ("progress", "expected"),
     [
         ({}, "ANC-4001 TrackingUnreachable: 1 record is not in MLflow yet: why"),
         ({"trouble": "down"}, "ANC-4001 TrackingUnreachable: 1 record is not in MLflow yet: down"),
@@ -231,10 +231,10 @@ def test_a_line_for_which_there_is_no_room_leaves_the_file_as_it_was(tmp_path, m
         ),
     ],
 )
-def test_what_mlflow_does_not_have_is_told(tmp_path, progress, told):
+def test_what_mlflow_does_not_have_is_told(tmp_path, progress, expected):
     Outbox(tmp_path).append("run", {})
     Progress(**progress).write(tmp_path)
-    assert str(what_is_sent(tmp_path, "why").missing) == told
+    assert str(what_is_sent(tmp_path, "why").missing) == expected
 
 
 def test_what_is_noted_while_the_sender_ends_is_sent_by_another(tmp_path, monkeypatch):
@@ -274,11 +274,18 @@ def test_parameters_are_what_preset_and_documents_say(tmp_path):
     study = validate_study(Path(__file__).parents[4] / "examples" / "digits.yaml")
     TrackedRun.of(Outbox(tmp_path), study.federation, resolve(study.federation.spec.method), "kind: Federation\n")
     (event,) = events(tmp_path)
-    said = event["parameters"]
-    assert said["method.name"] == "FedAnchor" and said["method.pseudoLabels.anchorSimilarity.threshold"] == "0.8"
-    assert (said["method.weighting"], said["seed"], said["outputs"][:4]) == ("sampleCount", "1", "0, 1")
+    parameters = event["parameters"]
+    assert (
+        parameters["method.name"] == "FedAnchor"
+        and parameters["method.pseudoLabels.anchorSimilarity.threshold"] == "0.8"
+    )
+    assert (parameters["method.weighting"], parameters["seed"], parameters["outputs"][:4]) == (
+        "sampleCount",
+        "1",
+        "0, 1",
+    )
     unused = ("warmUpEpochs", "nesterov", "tracking", "deletionPolicy", "storage", "secondHead", "onBadImage")
-    assert not [name for name in said if any(word in name for word in unused)]
+    assert not [name for name in parameters if any(word in name for word in unused)]
     assert event["name"] == "digits FedAnchor seed 1" and event["tags"]["anchorage.network"] == "SmallCnn"
 
 

@@ -112,13 +112,19 @@ def test_an_alias_is_the_version_that_it_was_when_pulled(tmp_path: Path, uri: st
         if value == 1.0:
             assert pull(tmp_path, uri, "models:/own@best")["source"] == "models:/own/1 in mlflow.db"
     folder = WeightsFolder(tmp_path)
-    kept = folder.find("SmallCnn", "models:/own@best")
-    assert kept.source == "models:/own/1 in mlflow.db" and load_file(folder.checked(kept))["encoder.x"][0] == 1
-    first, again = pull(tmp_path, uri, "models:/own/1"), pull(tmp_path, uri, "models:/own@best")
-    assert first["digest"] == kept.digest != again["digest"] and again["source"] == "models:/own/2 in mlflow.db"
-    assert sorted(entry.name for entry in folder.listed()) == ["models:/own/1", "models:/own@best"]
+    by_alias_entry = folder.find("SmallCnn", "models:/own@best")
+    assert (
+        by_alias_entry.source == "models:/own/1 in mlflow.db"
+        and load_file(folder.verify(by_alias_entry))["encoder.x"][0] == 1
+    )
+    first, by_alias = pull(tmp_path, uri, "models:/own/1"), pull(tmp_path, uri, "models:/own@best")
+    assert (
+        first["digest"] == by_alias_entry.digest != by_alias["digest"]
+        and by_alias["source"] == "models:/own/2 in mlflow.db"
+    )
+    assert sorted(entry.name for entry in folder.entries()) == ["models:/own/1", "models:/own@best"]
     listed = json.loads(fedctl("weights", "list", "--data-root", tmp_path, "-o", "json").stdout)
-    assert {entry["source"] for entry in listed} == {first["source"], again["source"]}
+    assert {entry["source"] for entry in listed} == {first["source"], by_alias["source"]}
     assert len(list(folder.folder.glob("*.safetensors"))) == 2
 
 
@@ -138,8 +144,8 @@ def test_a_librarys_weights_that_were_registered_are_a_start_too(tmp_path: Path,
     learner = build_server_learner(
         model=spec.model_description, method=resolve(spec.method), seed=1, initial=initial_of(spec, tmp_path)
     )
-    own = learner.initialise().arrays()["encoder.network.features.0.0.weight"]
-    assert torch.equal(torch.from_numpy(own.copy()), state["features.0.0.weight"])
+    weights = learner.initialise().arrays()["encoder.network.features.0.0.weight"]
+    assert torch.equal(torch.from_numpy(weights.copy()), state["features.0.0.weight"])
     assert initial_source(spec, tmp_path).startswith(f"{name} of {network} from models:/own/1 in mlflow.db (SHA-256 ")
 
 
@@ -173,7 +179,7 @@ def write_held(kind: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "expected"),
     [
         (
             "pickle",
@@ -187,10 +193,10 @@ def write_held(kind: str, folder: Path) -> None:
         ("other bytes", "model.safetensors is not as model.json says"),
     ],
 )
-def test_what_is_no_start_is_refused_and_leaves_nothing(tmp_path: Path, uri: str, kind: str, said: str) -> None:
+def test_what_is_no_start_is_refused_and_leaves_nothing(tmp_path: Path, uri: str, kind: str, expected: str) -> None:
     write_held(kind, tmp_path / "held")
     version_of(uri, tmp_path / "held")
-    with pytest.raises(AnchorageError, match=said) as caught:
+    with pytest.raises(AnchorageError, match=expected) as caught:
         pull(tmp_path, uri, "models:/own/1")
     assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "weights").exists()
@@ -212,7 +218,7 @@ def test_a_model_that_mlflow_pickled_is_refused(tmp_path: Path, uri: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("models:/own/7", "models:/own/7 in mlflow.db cannot be fetched: Model Version .* not found"),
         ("models:/own@none", "models:/own@none in mlflow.db cannot be fetched: Registered model alias none not found"),
@@ -222,9 +228,9 @@ def test_a_model_that_mlflow_pickled_is_refused(tmp_path: Path, uri: str) -> Non
         ("models:/../own/1", "expected a name such as"),
     ],
 )
-def test_what_mlflow_has_not_is_said(tmp_path: Path, uri: str, name: str, said: str) -> None:
+def test_what_mlflow_has_not_is_said(tmp_path: Path, uri: str, name: str, expected: str) -> None:
     MlflowClient(uri).create_registered_model("own")
-    with pytest.raises(AnchorageError, match=said) as caught:
+    with pytest.raises(AnchorageError, match=expected) as caught:
         pull(tmp_path, uri, name)
     assert caught.value.failure is WEIGHTS_UNUSABLE and not (tmp_path / "weights").exists()
 
@@ -236,9 +242,9 @@ def test_an_mlflow_that_is_not_there_is_said_and_none_is_made(tmp_path: Path, mo
         raise result.exception or AssertionError(result.output)
     with pytest.raises(AnchorageError, match=r"there is no store .*none\.db"):
         pull(tmp_path, f"sqlite:///{tmp_path / 'none.db'}")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        address = f"127.0.0.1:{occupied.getsockname()[1]}"
         with pytest.raises(
             AnchorageError, match=f"{NAME} in http://…@{address} cannot be fetched: API request"
         ) as caught:
@@ -267,12 +273,12 @@ def test_a_simulation_begins_anew_from_other_weights_of_the_same_name(tmp_path: 
     folder.add(GOLDEN / "model.safetensors", "SmallCnn", "v", "first")
     first = Simulation(study, tmp_path, tmp_path / "state", resume=True).play()
     same = Simulation(study, tmp_path, tmp_path / "state", resume=True)
-    kept = same.store.latest()
-    assert kept is not None and kept.record.digest == first.digest
+    latest = same.store.latest()
+    assert latest is not None and latest.record.digest == first.digest
     same.store.close()
     arrays = load_file(GOLDEN / "model.safetensors")
     save_file({**arrays, "classifier.bias": arrays["classifier.bias"] + 1}, tmp_path / "other.safetensors")
     folder.add(tmp_path / "other.safetensors", "SmallCnn", "v", "second")
-    again = Simulation(study, tmp_path, tmp_path / "state", resume=True)
-    assert again.store.latest() is None
-    again.store.close()
+    resumed = Simulation(study, tmp_path, tmp_path / "state", resume=True)
+    assert resumed.store.latest() is None
+    resumed.store.close()

@@ -31,20 +31,20 @@ def test_a_run_says_what_it_is_and_then_its_scores(tmp_path, uri):
     folder = tmp_path / "outbox"
     run = start(folder)
     Sending(folder, uri).send_all()
-    found = only_run(uri)
-    assert (found.info.run_name, found.data.tags["anchorage.method"]) == ("derm FedAvg seed 1", "FedAvg")
-    assert note(found) == "FedAvg on SmallCnn: 3 rounds, 3 classes, seed 1."
+    mlflow_run = only_run(uri)
+    assert (mlflow_run.info.run_name, mlflow_run.data.tags["anchorage.method"]) == ("derm FedAvg seed 1", "FedAvg")
+    assert note(mlflow_run) == "FedAvg on SmallCnn: 3 rounds, 3 classes, seed 1."
     experiment = MlflowClient(uri).get_experiment_by_name("study")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     assert "figures/final" in experiment.tags["mlflow.note.content"]
     run(RoundCommitted(record_of(3), NOTHING, None))
     run.finish("", None)
     Sending(folder, uri).send_all()
-    found = only_run(uri)
-    assert "| federation | 0.3000 |" in note(found) and "| a, own images | 0.2500 |" in note(found)
-    assert "anchorage.code" not in found.data.tags
-    place = mlflow.artifacts.download_artifacts(f"runs:/{found.info.run_id}/{RESULTS}", tracking_uri=uri)
-    assert note(found) in Path(place).read_text()
+    mlflow_run = only_run(uri)
+    assert "| federation | 0.3000 |" in note(mlflow_run) and "| a, own images | 0.2500 |" in note(mlflow_run)
+    assert "anchorage.code" not in mlflow_run.data.tags
+    place = mlflow.artifacts.download_artifacts(f"runs:/{mlflow_run.info.run_id}/{RESULTS}", tracking_uri=uri)
+    assert note(mlflow_run) in Path(place).read_text()
 
 
 def test_what_people_wrote_stays(tmp_path, uri):
@@ -70,10 +70,12 @@ def test_datasets_have_digests_and_counts_once(tmp_path, uri):
     (folder / "sender.json").unlink()
     Sending(folder, uri).send_all()
     inputs = only_run(uri).inputs.dataset_inputs
-    told = {i.dataset.name: (i.dataset.digest, json.loads(i.dataset.profile), i.tags[0].value) for i in inputs}
+    inputs_by_name = {
+        i.dataset.name: (i.dataset.digest, json.loads(i.dataset.profile), i.tags[0].value) for i in inputs
+    }
     assert len(inputs) == 2
-    assert told["anchors"] == ("a" * 16, {"images": {"a": 2, "b": 1, "without label": 4}}, "anchors")
-    assert told["a"] == ("f" * 16, {"images": {"train": 30}}, "silo")
+    assert inputs_by_name["anchors"] == ("a" * 16, {"images": {"a": 2, "b": 1, "without label": 4}}, "anchors")
+    assert inputs_by_name["a"] == ("f" * 16, {"images": {"train": 30}}, "silo")
     assert {i.dataset.source for i in inputs} == {'{"federation": "derm"}'}
 
 
@@ -92,20 +94,21 @@ def test_a_card_completed_after_the_end_is_sent_with_its_scores(tmp_path, uri):
         sending = Sending(folder, uri)
         sending.send_all()
         assert sending.ended
-    found = only_run(uri)
-    assert found.info.status == "FINISHED" and "| labels alone |  | 0.1250 |" in note(found)
-    first, problems, _ = note(found).split("\n\n", 2)
+    mlflow_run = only_run(uri)
+    assert mlflow_run.info.status == "FINISHED" and "| labels alone |  | 0.1250 |" in note(mlflow_run)
+    first, problems, _ = note(mlflow_run).split("\n\n", 2)
     assert first.startswith(
         "**The federation reaches a balanced accuracy of 0.750 on 4 validation images: 5.0 points below west"
     )
     assert (
         "- The federation is below what west reaches alone." in problems
-        and "| west alone | 0.8000 | 0.5000 |" in note(found)
+        and "| west alone | 0.8000 | 0.5000 |" in note(mlflow_run)
     )
     assert (
-        MlflowClient(uri).get_metric_history(found.info.run_id, "validation/site_alone/west/accuracy")[-1].value == 0.5
+        MlflowClient(uri).get_metric_history(mlflow_run.info.run_id, "validation/site_alone/west/accuracy")[-1].value
+        == 0.5
     )
-    history = MlflowClient(uri).get_metric_history(found.info.run_id, "validation/labels_alone/accuracy")
+    history = MlflowClient(uri).get_metric_history(mlflow_run.info.run_id, "validation/labels_alone/accuracy")
     assert {(m.step, m.value) for m in history} == {(3, 0.125)}
 
 

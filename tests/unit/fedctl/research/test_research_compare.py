@@ -194,9 +194,9 @@ def test_wide_output_has_every_metric(tmp_path: Path) -> None:
         "worst silo accuracy",
     ]
     assert "METRIC" not in compare(sim, other).stdout
-    (found,) = json.loads(compare(sim, "--metric", "loss", "-o", "json").stdout)
-    assert list(found["metrics"]) == ["accuracy", "loss"]
-    assert found["metrics"]["loss"]["best"] == found["best"]
+    (row,) = json.loads(compare(sim, "--metric", "loss", "-o", "json").stdout)
+    assert list(row["metrics"]) == ["accuracy", "loss"]
+    assert row["metrics"]["loss"]["best"] == row["best"]
 
 
 def test_a_simulation_and_a_run_in_one_table(tmp_path: Path) -> None:
@@ -245,10 +245,10 @@ def test_other_tasks_and_other_images_are_not_compared(tmp_path: Path, override:
 
 def test_everything_for_programs(tmp_path: Path) -> None:
     sim = simulation(tmp_path / "sim")
-    (found,) = json.loads(compare(sim, "--metric", "loss", "-o", "json").stdout)
-    assert (found["folder"], found["method"], found["metric"], found["seeds"]) == (str(sim), "FedAvg", "loss", [1, 2])
-    assert found["bytes"] == 4500 and found["best"]["mean"] == pytest.approx(0.15)
-    assert [point["round"] for point in found["curve"]] == [0, 1, 2]
+    (row,) = json.loads(compare(sim, "--metric", "loss", "-o", "json").stdout)
+    assert (row["folder"], row["method"], row["metric"], row["seeds"]) == (str(sim), "FedAvg", "loss", [1, 2])
+    assert row["bytes"] == 4500 and row["best"]["mean"] == pytest.approx(0.15)
+    assert [point["round"] for point in row["curve"]] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("name", "head"), [("curves.png", b"\x89PNG"), ("curves.svg", b"<?xml")])
@@ -276,10 +276,10 @@ def test_a_plot_has_a_mean_and_a_band_in_both_panels(tmp_path: Path, monkeypatch
 def paper_seed(number: int, silos: int, planes: bool = True) -> SeedResult:
     """Leave pseudo-labels of some silos over five rounds, and embeddings of every other round."""
     plane = EmbeddingPlane("encoder", "PCA", tuple((row % 3, row % 2, float(row), -float(row)) for row in range(12)))
-    found = seed(number, "accuracy", (0.1, 0.2, 0.3))
-    rounds = [replace(entry, embeddings=plane if planes and entry.round % 2 == 0 else None) for entry in found.rounds]
+    result = seed(number, "accuracy", (0.1, 0.2, 0.3))
+    rounds = [replace(entry, embeddings=plane if planes and entry.round % 2 == 0 else None) for entry in result.rounds]
     shares = {f"silo-{silo}": ((1, 0.5), (2, 0.5 + number / 10)) for silo in range(silos)}
-    return replace(found, rounds=tuple(rounds), pseudo_labels=shares)
+    return replace(result, rounds=tuple(rounds), pseudo_labels=shares)
 
 
 def paper_simulation(folder: Path, silos: int, planes: bool = True) -> Path:
@@ -333,17 +333,17 @@ def test_methods_stand_beside_what_their_papers_report(tmp_path: Path) -> None:
     table = rows(compare(sim, *options, "-o", "wide"))
     assert "BEST ACCURACY PUBLISHED MOVED PAPER'S SETTING SOURCE" in table[0]
     assert " 0.7224 4.5 kB differs: network, silos, images; unknown: rounds SemiAnAgg Table 1 " in table[1]
-    (found,) = json.loads(compare(sim, *options, "-o", "json").stdout)
+    (row,) = json.loads(compare(sim, *options, "-o", "json").stdout)
     comparison = {"differs": ["network", "silos", "images"], "unknown": ["rounds"]}
-    assert found["published"] == {"value": 0.7224, "source": "SemiAnAgg Table 1", **comparison}
+    assert row["published"] == {"value": 0.7224, "source": "SemiAnAgg Table 1", **comparison}
     setting = "source=MOON Table 1", "dataset=CIFAR-10"
     table = rows(compare(sim, other, "--published", setting[0], "--published", setting[1]))
     assert "±" in table[1].split("0.8500 ± 0.0707")[1] and table[2].startswith("FedProx")
     assert compare(sim, "--published", "dataset=CIFAR-10").exit_code == 2
-    told = published_beside(
+    printed_text = published_beside(
         {"source": "SemiAnAgg Table 3"}, "FedAvgSemi", "accuracy"
     )  # which the paper calls FedAvg-Semi
-    assert told is not None and told.value == "0.6779"
+    assert printed_text is not None and printed_text.value == "0.6779"
     assert compare(sim, "--published", "dataset=CIFAR-11").exit_code == 2
     assert compare(sim, "--published", "paper=1").exit_code == 2 == compare(sim, "--published", "x").exit_code
 

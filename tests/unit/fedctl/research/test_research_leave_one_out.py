@@ -40,11 +40,11 @@ def write(folder: Path, labels: str = "All All All", **spec: object) -> Path:
             "metadata": {"name": name},
             "spec": {
                 "federation": "tiny",
-                "labels": given,
+                "labels": kind,
                 "managed": {"data": {**PART, "partition": {**PART["partition"], "part": part}}},
             },
         }
-        for part, (name, given) in enumerate(zip("abc", labels.split(), strict=False))
+        for part, (name, kind) in enumerate(zip("abc", labels.split(), strict=False))
     ]
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump_all([{**FEDERATION, "spec": {**FEDERATION["spec"], **spec}}, *silos]))
@@ -75,10 +75,10 @@ def leave_one_out(file: Path, *arguments: object) -> Result:
 
 def test_every_silo_is_left_out_the_first_one_too(tmp_path: Path, played: list[tuple[str, ...]]) -> None:
     file = write(tmp_path)
-    found = json.loads(leave_one_out(file, "--seeds", 2, "-o", "json").stdout)
+    report = json.loads(leave_one_out(file, "--seeds", 2, "-o", "json").stdout)
     assert played == [("a", "b", "c")] * 2 + [("b", "c")] * 2 + [("a", "c")] * 2 + [("a", "b")] * 2
-    assert {silo["name"]: silo["errorIncrease"]["mean"] for silo in found["silos"]} == pytest.approx(WORTH)
-    assert found["accuracy"]["values"] == pytest.approx([0.51, 0.52])
+    assert {silo["name"]: silo["errorIncrease"]["mean"] for silo in report["silos"]} == pytest.approx(WORTH)
+    assert report["accuracy"]["values"] == pytest.approx([0.51, 0.52])
     table = leave_one_out(file, "--seeds", 2).stdout
     assert "nobody" in table and "0.2500 ± 0.0000" in table and len(played) == 8, "finished runs are not played again"
 
@@ -87,15 +87,15 @@ def test_the_quorum_is_what_the_others_can_reach(tmp_path: Path) -> None:
     study = without_silo(validate_study(write(tmp_path)), 0)
     assert [silo.metadata.name for silo in study.silos] == ["b", "c"]
     assert study.federation.spec.protocol.min_silos == 2
-    assert "name: a\n" not in study.written()
+    assert "name: a\n" not in study.to_yaml()
 
 
 def test_a_silo_that_the_others_need_is_said_to_be_so(tmp_path: Path, played: list[tuple[str, ...]]) -> None:
-    found = json.loads(
+    report = json.loads(
         leave_one_out(write(tmp_path, "All None None", method={"name": "FedAvgSemi"}), "-o", "json").stdout
     )
     assert ("b", "c") not in played and len(played) == 3
-    first = found["silos"][0]
+    first = report["silos"][0]
     assert first["errorIncrease"] is None and "every silo has labels: None" in first["reason"]
 
 

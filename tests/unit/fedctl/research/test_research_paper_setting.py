@@ -98,8 +98,8 @@ def test_silos_and_rounds_are_those_of_the_run(tmp_path: Path) -> None:
     ],
 )
 def test_silos_and_rounds_are_read_from_a_paper_s_setting(setting: str, silos: int | None, rounds: int | None) -> None:
-    found = paper(setting=setting)
-    assert (found.silos, found.rounds) == (silos, rounds)
+    setting_found = paper(setting=setting)
+    assert (setting_found.silos, setting_found.rounds) == (silos, rounds)
 
 
 def test_every_network_of_the_papers_has_a_name_here() -> None:

@@ -48,20 +48,20 @@ TO_3 = ("--set", "spec.rounds=3")
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [(PERSIST[:2], ["1/3", "2/3", "3/3"]), (HELPED, ["1/3", "2/3", "3/3"]), (COSINE, None), (ASYNCHRONOUS, None)],
 )
 def test_more_rounds_prolong_a_finished_simulation(
-    options: tuple[object, ...], told: list[str] | None, file: Path
+    options: tuple[object, ...], expected: list[str] | None, file: Path
 ) -> None:
     """To the very model of one that had as many from the start; where rounds depend on how many there are, they begin anew."""
-    whole = json.loads(simulate(file, *options, *TO_3, "--workdir", file.parent / "whole", "-o", "json").stdout)
+    uncut = json.loads(simulate(file, *options, *TO_3, "--workdir", file.parent / "whole", "-o", "json").stdout)
     assert simulate(file, *options).exit_code == 0
     longer = simulate(file, *options, *TO_3, "-o", "json")
     (seed,) = json.loads(longer.stdout)["seeds"]
-    assert seed["digest"] == whole["seeds"][0]["digest"] and len(seed["rounds"]) == 4
+    assert seed["digest"] == uncut["seeds"][0]["digest"] and len(seed["rounds"]) == 4
     shown = [line.split()[1] for line in longer.stderr.splitlines() if "committed" in line]
-    assert shown == (told or ["0/3", "1/3", "2/3", "3/3"])
+    assert shown == (expected or ["0/3", "1/3", "2/3", "3/3"])
     assert "finished before" in simulate(file, *options, *TO_3).stdout
     shorter = simulate(file, *options, "--set", "spec.rounds=2")
     assert refused(shorter) is commands.WORKDIR_TAKEN
@@ -69,10 +69,10 @@ def test_more_rounds_prolong_a_finished_simulation(
 
 
 def test_a_seed_without_its_checkpoints_is_prolonged_from_the_start(file: Path) -> None:
-    whole = json.loads(simulate(file, *TO_3, "--workdir", file.parent / "whole", "-o", "json").stdout)
+    uncut = json.loads(simulate(file, *TO_3, "--workdir", file.parent / "whole", "-o", "json").stdout)
     simulate(file)
     rmtree(file.parent / "work" / "seed-5")
-    assert json.loads(simulate(file, *TO_3, "-o", "json").stdout)["seeds"][0]["digest"] == whole["seeds"][0]["digest"]
+    assert json.loads(simulate(file, *TO_3, "-o", "json").stdout)["seeds"][0]["digest"] == uncut["seeds"][0]["digest"]
 
 
 def test_seeds_of_several_lengths_are_not_compared(file: Path) -> None:

@@ -114,12 +114,12 @@ def check(folder: Path, name: str) -> None:
     expected = set()
     for row, label in enumerate(LABELS):
         part, number = ("train", row) if row < 10 else ("test", row - 10)
-        own, pooled = (
+        own_rows, pooled = (
             f"{part}/{NAMES[name][label]}/{number:05d}.png",
             f"all/{NAMES[name][label]}/{part}-{number:05d}.png",
         )
-        expected |= {own, pooled}
-        for file in (own, pooled):
+        expected |= {own_rows, pooled}
+        for file in (own_rows, pooled):
             with Image.open(folder / file) as image:
                 assert np.array_equal(np.asarray(image), PIXELS[row]), file
     assert files == expected
@@ -129,8 +129,8 @@ def check(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_archive_becomes_a_folder_per_class(name: str, archives: Path, tmp_path: Path) -> None:
     out = tmp_path / "data"
-    said = json.loads(fetch(name, "--out", out, "--archive", archives, "-o", "json"))
-    assert said == {"path": str(out / name), "train": 10, "test": 2}
+    report = json.loads(fetch(name, "--out", out, "--archive", archives, "-o", "json"))
+    assert report == {"path": str(out / name), "train": 10, "test": 2}
     check(out / name, name)
     assert sorted(path.name for path in archives.iterdir()) == [
         "cifar-10-python.tar.gz", "cifar-100-python.tar.gz", "test_32x32.mat", "train_32x32.mat",

@@ -93,43 +93,43 @@ def test_a_seed_reaches_what_the_simulation_alone_reaches_and_is_kept(file: Path
     from anchorage.simulation.run import simulate as simulate_alone
 
     result = simulate(file, "--seeds", 2, "-o", "json")
-    found = json.loads(result.stdout)
-    assert [seed["seed"] for seed in found["seeds"]] == [5, 6]
+    report = json.loads(result.stdout)
+    assert [seed["seed"] for seed in report["seeds"]] == [5, 6]
     record, store = simulate_alone(validate_study(file, ["spec.seed=6"]), file.parent, file.parent / "alone")
-    kept = SeedResult.read(SimulationFolder(file.parent / "work").result(6))
-    assert kept.digest == record.digest == found["seeds"][1]["digest"] != found["seeds"][0]["digest"]
-    assert [dict(entry.metrics) for entry in kept.rounds] == [dict(entry.metrics) for entry in store.history()]
-    assert kept.nbytes == sum(entry.bytes_up + entry.bytes_down for entry in store.history()) > 0
-    assert found["last"]["accuracy"]["values"][1] == record.metrics["accuracy"] and kept.seconds > 0
+    seed_result = SeedResult.read(SimulationFolder(file.parent / "work").result(6))
+    assert seed_result.digest == record.digest == report["seeds"][1]["digest"] != report["seeds"][0]["digest"]
+    assert [dict(entry.metrics) for entry in seed_result.rounds] == [dict(entry.metrics) for entry in store.history()]
+    assert seed_result.nbytes == sum(entry.bytes_up + entry.bytes_down for entry in store.history()) > 0
+    assert report["last"]["accuracy"]["values"][1] == record.metrics["accuracy"] and seed_result.seconds > 0
     assert "round 1/1 committed, balanced accuracy" in result.stderr and "waiting" not in result.stderr
-    assert sorted(path.name for path in (file.parent / "work").iterdir()) == sorted([*KEPT, "seed-6"])
+    assert sorted(path.name for path in (file.parent / "work").iterdir()) == sorted([*FILES, "seed-6"])
 
 
 def test_accepted_pseudo_labels_and_how_many_are_right(file: Path) -> None:
     method = "spec.method={name: FedAvgFixMatch, local: {epochs: 1}, pseudoLabels: {fixMatch: {threshold: 0.1}}}"
     half = ("--set", "silo.spec.labels=Partial", "--set", "silo.spec.managed.data.labelledPercent=50")
     options = ("--set", method, *half, "--seeds", 2)
-    found = json.loads(simulate(file, *options, "-o", "json").stdout)
-    known = found["silos"]["a"]
-    shares = [seed["rounds"][1]["silos"][0]["metrics"]["pseudo_label_accuracy"] for seed in found["seeds"]]
+    report = json.loads(simulate(file, *options, "-o", "json").stdout)
+    known = report["silos"]["a"]
+    shares = [seed["rounds"][1]["silos"][0]["metrics"]["pseudo_label_accuracy"] for seed in report["seeds"]]
     assert known["pseudo_label_accuracy"]["values"] == shares and 0 < min(shares) < 0.95
     assert known["acceptance"]["values"] == [1.0, 1.0]
-    kept = [SeedResult.read(SimulationFolder(file.parent / "work").result(seed)) for seed in (5, 6)]
-    assert [result.pseudo_labels["a"] for result in kept] == [((1, share),) for share in shares]
+    results_kept = [SeedResult.read(SimulationFolder(file.parent / "work").result(seed)) for seed in (5, 6)]
+    assert [result.pseudo_labels["a"] for result in results_kept] == [((1, share),) for share in shares]
     shown = [" ".join(line.split()) for line in simulate(file, *options).stdout.splitlines()]
     row = shown[shown.index("PSEUDO-LABELS ACCEPTED OF THESE RIGHT") + 1]
     assert row.startswith(f"a 100.0 ± 0.0 % {100 * known['pseudo_label_accuracy']['mean']:.1f} ±")
-    told = "every silo accepts all its pseudo-labels, of which"
-    assert sum(line.startswith((f"seed 5: {told}", f"seed 6: {told}")) for line in shown) == 2
+    sentence = "every silo accepts all its pseudo-labels, of which"
+    assert sum(line.startswith((f"seed 5: {sentence}", f"seed 6: {sentence}")) for line in shown) == 2
 
 
 def test_finished_seeds_are_not_run_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played = Scripted(monkeypatch)
     first = simulate(file, "--seeds", 2).stdout
     assert played.seeds == [5, 6] and "2 seeds, 1 round, finished in" in first and "0.5500 ± 0.0707" in first
-    again = simulate(file, "--seeds", 3, "-o", "wide").stdout
-    assert played.seeds == [5, 6, 7] and again.count("was finished before on cpu, it is not run again") == 2
-    assert "0.6000 ± 0.1000" in again and "digest-7" in again
+    second_output = simulate(file, "--seeds", 3, "-o", "wide").stdout
+    assert played.seeds == [5, 6, 7] and second_output.count("was finished before on cpu, it is not run again") == 2
+    assert "0.6000 ± 0.1000" in second_output and "digest-7" in second_output
     assert "1 seed, 1 round, finished before" in simulate(file).stdout and len(played.seeds) == 3
     assert len(json.loads(simulate(file, "--seeds", 2, "-o", "json").stdout)["seeds"]) == 2
 
@@ -145,7 +145,7 @@ def test_an_interrupted_simulation_goes_on_at_its_seed(file: Path, monkeypatch: 
     assert simulate(file, "--seeds", 3).exit_code == 0 and played.seeds == [6, 7]
 
 
-KEPT = ["lock", "models", "seed-5", "seeds", "simulation.yaml"]
+FILES = ["lock", "models", "seed-5", "seeds", "simulation.yaml"]
 PERSIST = ("--set", "spec.method.local.optimiser.sgd.state=Persist", "--set", "spec.rounds=3")
 
 
@@ -154,7 +154,7 @@ def test_a_seed_goes_on_at_its_last_committed_round(
     file: Path, end: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models and what silos keep between rounds are those of a simulation that was never stopped."""
-    whole = json.loads(simulate(file, *PERSIST, "--workdir", file.parent / "whole", "-o", "json").stdout)
+    uncut = json.loads(simulate(file, *PERSIST, "--workdir", file.parent / "whole", "-o", "json").stdout)
     committed = SeedWatcher.show_round
 
     def stop(watcher: SeedWatcher, record: RoundRecord) -> None:
@@ -167,24 +167,24 @@ def test_a_seed_goes_on_at_its_last_committed_round(
         simulate(file, *PERSIST, catch=False)
     assert (file.parent / "work" / "seed-5" / "rounds" / "checkpoints" / "round-000001.safetensors").exists()
     monkeypatch.setattr(SeedWatcher, "show_round", committed)
-    again = simulate(file, *PERSIST, "-o", "json")
-    assert [line.split()[1] for line in again.stderr.splitlines() if "committed" in line] == ["1/3", "2/3", "3/3"]
-    (seed,) = json.loads(again.stdout)["seeds"]
-    assert seed["digest"] == whole["seeds"][0]["digest"] and len(seed["rounds"]) == 4
-    assert [entry["bytesUp"] for entry in seed["rounds"]] == [e["bytesUp"] for e in whole["seeds"][0]["rounds"]]
-    assert sorted(path.name for path in (file.parent / "work").iterdir()) == KEPT
+    second = simulate(file, *PERSIST, "-o", "json")
+    assert [line.split()[1] for line in second.stderr.splitlines() if "committed" in line] == ["1/3", "2/3", "3/3"]
+    (seed,) = json.loads(second.stdout)["seeds"]
+    assert seed["digest"] == uncut["seeds"][0]["digest"] and len(seed["rounds"]) == 4
+    assert [entry["bytesUp"] for entry in seed["rounds"]] == [e["bytesUp"] for e in uncut["seeds"][0]["rounds"]]
+    assert sorted(path.name for path in (file.parent / "work").iterdir()) == FILES
 
 
 def test_many_silos_of_one_document(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Learners that are given up and built again change nothing; the folder knows how many silos there are."""
     many = ("--silos", 12, "--set", "spec.protocol.silosPerRound=3", "-o", "json")
-    kept = json.loads(simulate(file, *many).stdout)["seeds"]
+    first_seeds = json.loads(simulate(file, *many).stdout)["seeds"]
     monkeypatch.setattr("anchorage.simulation.silos.KEPT_BYTES", 0)
-    again = json.loads(simulate(file, *many, "--workdir", file.parent / "again").stdout)["seeds"]
-    assert again[0]["digest"] == kept[0]["digest"] and kept[0]["rounds"][1]["bytesUp"] > 0
+    resumed = json.loads(simulate(file, *many, "--workdir", file.parent / "again").stdout)["seeds"]
+    assert resumed[0]["digest"] == first_seeds[0]["digest"] and first_seeds[0]["rounds"][1]["bytesUp"] > 0
     study = SimulationFolder(file.parent / "work").study()
     assert [silo.metadata.name for silo in study.silos][::11] == ["a-00", "a-11"]
-    assert json.loads(simulate(file, *many).stdout)["seeds"] == kept
+    assert json.loads(simulate(file, *many).stdout)["seeds"] == first_seeds
     fewer = simulate(file, "--silos", 11, *many[2:])
     assert refused(fewer) is commands.WORKDIR_TAKEN and "silo a-00, silo a-01" in str(fewer.exception)
 
@@ -331,8 +331,8 @@ def test_rounds_in_which_no_silo_learns_are_told_once(file: Path) -> None:
     watcher = SeedWatcher(validate_study(file).federation, "seed 5 (1 of 1) on cpu", LineView(stream), 0)
     for number, state in enumerate(["Inactive", "Inactive", "Counted", "Inactive"], 1):
         watcher(RoundCommitted(RoundRecord(number, "d", 1.0, {}, (SiloRecord("a", state),)), MODEL, None))
-    told = [line.split(",")[0] for line in stream.getvalue().splitlines() if line.startswith("from ")]
-    assert told == [f"from round {number} on no silo had anything to learn from" for number in (1, 4)]
+    seeds = [line.split(",")[0] for line in stream.getvalue().splitlines() if line.startswith("from ")]
+    assert seeds == [f"from round {number} on no silo had anything to learn from" for number in (1, 4)]
     quiet = io.StringIO()
     orchestra = validate_study(file, ["spec.method={name: Orchestra}", "spec.evaluation=null"]).federation
     watcher = SeedWatcher(orchestra, "seed 5 (1 of 1) on cpu", LineView(quiet), 0)

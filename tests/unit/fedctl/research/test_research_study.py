@@ -40,19 +40,19 @@ STUDY = {
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Write the study; let a seed reach its number and its setting at once. Returns what was played."""
     (tmp_path / "base.yaml").write_text(DOCUMENTS.replace("{format: Digits}", PART))
-    seen: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
 
     def play(simulator: Simulator, study: Study, title: str) -> None:
         number, method = study.federation.spec.seed, study.federation.spec.method.name
         partition = study.silos[3].spec.managed and study.silos[3].spec.managed.data.partition
         assert partition and (partition.part, partition.parts, len(study.silos)) == (3, 4, 4)
         assert study.federation.spec.rounds == 1
-        seen.append((f"{method} {partition.recipe}", number))
+        calls.append((f"{method} {partition.recipe}", number))
         values = (0.1, 0.2 + (method == "FedProx") / 2 + number / 100)
         write_result(simulator.folder.result(number), seed(number, "accuracy", values), study)
 
     monkeypatch.setattr(Simulator, "play", play)
-    return seen
+    return calls
 
 
 def study(folder: Path, *arguments: object, **changes: object) -> Result:
@@ -72,11 +72,11 @@ def test_one_table_beside_the_published_numbers(tmp_path: Path, played: list[tup
     assert table[2].startswith("250, IID ours 2 1 0.7150 ± 0.0071 0.7150 ± 0.0071 0.8036 ± 0.0018")
     assert table[2].endswith(" differs: network, silos, images, anchors, partition; unknown: rounds")
     assert len(table) == 6 and table[4].startswith("500, uneven ours")
-    found = json.loads(study(tmp_path, "-o", "json").stdout)
-    assert [row["setting"] for row in found] == ["250, IID"] * 2 + ["500, uneven"] * 2 and len(played) == 8
-    assert found[1]["published"]["value"] == 0.8036 and "published" not in found[0]
-    assert found[1]["published"]["differs"] == ["network", "silos", "images", "anchors", "partition"]
-    assert found[1]["published"]["unknown"] == ["rounds"]
+    report = json.loads(study(tmp_path, "-o", "json").stdout)
+    assert [row["setting"] for row in report] == ["250, IID"] * 2 + ["500, uneven"] * 2 and len(played) == 8
+    assert report[1]["published"]["value"] == 0.8036 and "published" not in report[0]
+    assert report[1]["published"]["differs"] == ["network", "silos", "images", "anchors", "partition"]
+    assert report[1]["published"]["unknown"] == ["rounds"]
 
 
 def test_wide_output_has_every_metric_of_every_cell(tmp_path: Path, played: list[tuple[str, int]]) -> None:

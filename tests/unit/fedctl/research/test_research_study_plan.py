@@ -37,35 +37,35 @@ def planned(folder: Path, *arguments: object, **changes: Any) -> Any:
 
 
 def test_a_study_costs_its_cells_times_their_seeds(tmp_path: Path, played: list[tuple[str, int]]) -> None:
-    found = planned(tmp_path, "--set", "spec.method.encoding={int8: {}}", "--method", "ours")
-    assert [(cell["setting"], cell["method"], cell["seeds"]) for cell in found["cells"]] == [
+    plan = planned(tmp_path, "--set", "spec.method.encoding={int8: {}}", "--method", "ours")
+    assert [(cell["setting"], cell["method"], cell["seeds"]) for cell in plan["cells"]] == [
         ("250, IID", "ours", 2),
         ("500, uneven", "ours", 2),
     ]
     file = tmp_path / "grid.yaml"
     first, _ = cells_of(read_document(file, StudyFile), file, tmp_path, None, "cpu", Selection(methods=("ours",)))
     of_one = forecasts.forecast(first.wanted.studies()[0], tmp_path, tmp_path / "plain", trial=False)
-    for row in found["cells"]:
+    for row in plan["cells"]:
         assert row["down"] == 2 * of_one.bytes_down and row["left"]["down"] == row["down"]
         assert row["up"] < 0.5 * 2 * of_one.bytes_up, "the override's encoding"
         assert (row["silos"], row["rounds"], row["seconds"], row["memory"]) == (4, 1, None, None)
-    assert (found["seeds"], found["finishedSeeds"]) == (4, 0)
-    assert found["down"] == sum(row["down"] for row in found["cells"]) == found["left"]["down"]
+    assert (plan["seeds"], plan["finishedSeeds"]) == (4, 0)
+    assert plan["down"] == sum(row["down"] for row in plan["cells"]) == plan["left"]["down"]
     assert played == [] and not (tmp_path / "work").exists(), "a plan begins nothing"
 
 
 def test_what_is_finished_is_marked_and_left_out_of_what_is_left(tmp_path: Path, played: list[tuple[str, int]]) -> None:
     study(tmp_path, "--setting", "250, IID", "--method", "FedAvg")
     study(tmp_path, "--setting", "250, IID", "--method", "ours", "--seeds", 1)
-    found = planned(tmp_path, "--setting", "250, IID")
-    whole, half = found["cells"]
+    small_plan = planned(tmp_path, "--setting", "250, IID")
+    full, half = small_plan["cells"]
     file = tmp_path / "work" / "250-IID-FedAvg" / "seeds" / "1.json"
     took = SeedResult.read(file)
-    assert (whole["finishedSeeds"], half["finishedSeeds"]) == (2, 1)
-    assert whole["seconds"] == 2 * took.seconds and whole["left"] == {"seconds": 0.0, "up": 0, "down": 0}
-    assert whole["up"] + whole["down"] == 2 * took.nbytes
+    assert (full["finishedSeeds"], half["finishedSeeds"]) == (2, 1)
+    assert full["seconds"] == 2 * took.seconds and full["left"] == {"seconds": 0.0, "up": 0, "down": 0}
+    assert full["up"] + full["down"] == 2 * took.nbytes
     assert half["down"] - half["left"]["down"] == sum(entry.bytes_down for entry in took.rounds)
-    assert found["left"]["down"] == half["left"]["down"] > 0
+    assert small_plan["left"]["down"] == half["left"]["down"] > 0
     table = rows(plan(tmp_path, "--setting", "250, IID"))
     head = table.index("SETTING METHOD SEEDS DONE ROUNDS SILOS TIME UP DOWN MEMORY")
     assert table[head + 1].startswith("250, IID FedAvg 2 all 1 4 6.0 s ")
@@ -97,10 +97,10 @@ def test_a_trial_sums_time_and_takes_the_largest_memory(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(study_plan, "forecast_simulation", forecast)
     monkeypatch.setattr(study_plan, "silos_at_once", lambda _: 2)
-    found = planned(tmp_path, trial=True, settings={"": {}}, set=[])
+    trial_plan = planned(tmp_path, trial=True, settings={"": {}}, set=[])
     a_seed = 7.0 + 2.0 + 3 * (1.0 + max(4.0, 12.0 / 2))
-    assert [(row["seconds"], row["memory"]) for row in found["cells"]] == [(2 * a_seed, 500), (2 * a_seed, 700)]
-    assert (found["seconds"], found["memory"], found["left"]["up"]) == (4 * a_seed, 700, 4 * 3 * 10)
+    assert [(row["seconds"], row["memory"]) for row in trial_plan["cells"]] == [(2 * a_seed, 500), (2 * a_seed, 700)]
+    assert (trial_plan["seconds"], trial_plan["memory"], trial_plan["left"]["up"]) == (4 * a_seed, 700, 4 * 3 * 10)
     assert tried == [("FedAvg", 20.0, 2), ("FedProx", 20.0, 2)]
     result = plan(tmp_path, trial=True, settings={"": {}}, set=[])
     assert "FedAvg 2 0 2 4 1 min 00 s 60 B 120 B 500 B" in rows(result)
@@ -133,8 +133,8 @@ def test_a_federation_is_planned_with_the_silos_that_simulate_makes(tmp_path: Pa
     )
     assert refused(CliRunner().invoke(app, ["plan", str(file), "--no-trial"])) is documents.QUORUM_UNREACHABLE
     result = CliRunner().invoke(app, ["plan", str(file), "--no-trial", "--silos", "9", "-o", "json"])
-    found = json.loads(result.stdout)
-    assert found["silos"] == 9 == len(validate_study(file, silos=9).silos) == len(found["leaves"])
+    plan = json.loads(result.stdout)
+    assert plan["silos"] == 9 == len(validate_study(file, silos=9).silos) == len(plan["leaves"])
     shown = CliRunner().invoke(app, ["plan", str(file), "--no-trial", "--silos", "9"]).stdout
     names = [silo.metadata.name for silo in validate_study(file, silos=9).silos]
     assert f"What leaves {', '.join(names[:5])} and 4 more:" in shown

@@ -207,13 +207,13 @@ def test_trials_are_means_over_seeds(tmp_path: Path, played: Played) -> None:
 
 @pytest.mark.parametrize("at", [0, 5, 12])
 def test_an_interrupted_search_goes_on_as_if_it_had_not_been(tmp_path: Path, played: Played, at: int) -> None:
-    whole = found(tune(tmp_path, "-o", "json", work="whole"))
+    uncut = found(tune(tmp_path, "-o", "json", work="whole"))
     played.studies.clear()
     played.fails = lambda number, study: InterruptError(signal.SIGINT) if number == at else None
     with pytest.raises(InterruptError, match=f"^ended by SIGINT; {at} finished trials are kept; the same command"):
         tune(tmp_path, "-o", "json")
     played.fails = lambda number, study: None
-    assert found(tune(tmp_path, "-o", "json"))["trials"] == whole["trials"]
+    assert found(tune(tmp_path, "-o", "json"))["trials"] == uncut["trials"]
     assert len(played.studies) == 14 + 1 and played.studies[at] == played.studies[at + 1]
 
 
@@ -256,11 +256,11 @@ def test_settings_that_diverge_are_refused_and_other_failures_end_the_search(tmp
 
 
 def test_a_whole_method_is_a_choice_and_what_is_inside_it_a_condition(tmp_path: Path, played: Played) -> None:
-    whole = {"path": "spec.method", "choice": [{"name": "FedAvg"}, {"name": "FedProx", "local": {"epochs": 2}}]}
-    answer = found(tune(tmp_path, "-o", "json", parameters=[whole, RATES, MU]))
+    choice = {"path": "spec.method", "choice": [{"name": "FedAvg"}, {"name": "FedProx", "local": {"epochs": 2}}]}
+    answer = found(tune(tmp_path, "-o", "json", parameters=[choice, RATES, MU]))
     for trial in answer["trials"][1:]:
         assert (settings(trial)["spec.method"]["name"] == "FedProx") == (MU["path"] in settings(trial))
-    shown = tune(tmp_path, parameters=[whole, RATES, MU]).stdout
+    shown = tune(tmp_path, parameters=[choice, RATES, MU]).stdout
     assert " FedProx … " in shown
 
 

@@ -31,11 +31,11 @@ def test_views_keep_their_shape_and_follow_their_generator(name, channels, side)
         lambda images, drawn: augmentation.barlow(images, drawn)[1],
     )
     for view in views:
-        once, again, other = view(images, generator()), view(images, generator()), view(images, generator(2))
+        once, repeated, other = view(images, generator()), view(images, generator()), view(images, generator(2))
         assert once.shape == augmentation.plain(images).shape == (12, channels, *2 * [augmentation.side(side)])
         assert once.dtype == torch.float32
         assert torch.isfinite(once).all()
-        assert torch.equal(once, again)
+        assert torch.equal(once, repeated)
         assert not torch.equal(once, other)
     assert torch.equal(images, before)
 

@@ -12,7 +12,7 @@ from nibabel.processing import resample_from_to
 
 from anchorage.learning.data.cases import case_of, levels_of, read_mask, read_scan
 from anchorage.learning.data.decoding import RefusedImageError
-from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, on_own_grid, spaced
+from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, on_own_grid, respace
 from anchorage.learning.data.intensity import intensity_of
 from anchorage.learning.data.listing import REASONS, Series
 from anchorage.learning.data.masks import MaskReader
@@ -45,9 +45,9 @@ def case(source, mask=None, spacing=(1.0, 1.0, 1.0), intensity=Z_SCORE, channels
     return case_of(source, mask, channels, spacing, intensity, TABLE, CLASSES, nan)
 
 
-def refused(reason, function, *given, **options):
+def refused(reason, function, *arguments, **options):
     with pytest.raises(RefusedImageError) as raised:
-        function(*given, **options)
+        function(*arguments, **options)
     assert raised.value.reason == reason and reason in REASONS
     return raised.value.detail
 
@@ -67,14 +67,14 @@ def test_the_same_volume_gives_the_same_input_however_it_is_stored(tmp_path, axe
     floats = nibabel.Nifti1Image(np.asarray(stored.dataobj, np.float32), stored.affine)
     for name, image in (("int16.nii.gz", stored), ("slope.nii", scaled), ("float32.nii.gz", floats)):
         nibabel.save(image, tmp_path / name)
-        found = case(tmp_path / name, tmp_path / "turned_mask.nii.gz", spacing)
-        np.testing.assert_allclose(found.values / 65535, plain.values / 65535, atol=1e-4)
-        np.testing.assert_array_equal(found.mask, plain.mask)
-        np.testing.assert_allclose(found.model_grid.affine, plain.model_grid.affine, atol=1e-5)
-        assert found.counts.tolist() == plain.counts.tolist() == np.bincount(classes.ravel()).tolist()
-        own = on_own_grid(found.mask, found.model_grid, found.grid)
-        assert own.shape == stored.shape
-        there = nibabel.Nifti1Image(own, found.grid.affine)
+        turned_case = case(tmp_path / name, tmp_path / "turned_mask.nii.gz", spacing)
+        np.testing.assert_allclose(turned_case.values / 65535, plain.values / 65535, atol=1e-4)
+        np.testing.assert_array_equal(turned_case.mask, plain.mask)
+        np.testing.assert_allclose(turned_case.model_grid.affine, plain.model_grid.affine, atol=1e-5)
+        assert turned_case.counts.tolist() == plain.counts.tolist() == np.bincount(classes.ravel()).tolist()
+        own_mask = on_own_grid(turned_case.mask, turned_case.model_grid, turned_case.grid)
+        assert own_mask.shape == stored.shape
+        there = nibabel.Nifti1Image(own_mask, turned_case.grid.affine)
         back = np.asarray(nibabel.as_closest_canonical(there).dataobj)
         np.testing.assert_array_equal(back, on_own_grid(plain.mask, plain.model_grid, plain.grid))
 
@@ -92,28 +92,28 @@ def test_a_series_gives_the_input_of_its_conversion(tmp_path):
     mask = write_nifti(tmp_path / "m.nii", classes, AFFINE)
     plain = case(write_nifti(tmp_path / "x.nii", values, AFFINE), mask, intensity=WINDOW)
     for other in (mask, masks):
-        found = case(series, other, intensity=WINDOW)
-        np.testing.assert_allclose(found.values / 65535, plain.values / 65535, atol=1e-4)
-        np.testing.assert_array_equal(found.mask, plain.mask)
+        series_case = case(series, other, intensity=WINDOW)
+        np.testing.assert_allclose(series_case.values / 65535, plain.values / 65535, atol=1e-4)
+        np.testing.assert_array_equal(series_case.mask, plain.mask)
 
 
 def test_between_voxels_values_are_linear():
     places = np.stack(np.meshgrid(*(np.arange(n) for n in (9, 8, 7)), indexing="ij"))
     grid = Grid((9, 8, 7), AFFINE)
     ramp = np.tensordot(AFFINE[:3, :3], places, 1)[:, ...] + AFFINE[:3, 3].reshape(3, 1, 1, 1)  # positions, mm
-    wanted = spaced(grid, (0.6, 1.7, 1.9))
-    found = on_grid_of_model(ramp.astype(np.float32), grid, wanted)
-    assert wanted.shape == (14, 5, 9) and found.shape == (3, 14, 5, 9) and found.flags.c_contiguous
+    wanted = respace(grid, (0.6, 1.7, 1.9))
+    resampled = on_grid_of_model(ramp.astype(np.float32), grid, wanted)
+    assert wanted.shape == (14, 5, 9) and resampled.shape == (3, 14, 5, 9) and resampled.flags.c_contiguous
     inner = (slice(None), slice(1, -1), slice(1, -1), slice(1, -1))
     there = np.stack(np.meshgrid(*(np.arange(n) for n in wanted.shape), indexing="ij"))
     expected = np.tensordot(wanted.affine[:3, :3], there, 1) + wanted.affine[:3, 3].reshape(3, 1, 1, 1)
-    np.testing.assert_allclose(found[inner], expected[inner], atol=1e-4)
+    np.testing.assert_allclose(resampled[inner], expected[inner], atol=1e-4)
 
 
 def test_the_own_spacing_changes_no_value():
     values = drawn()[0].astype(np.float32)[None]
     grid = Grid(values.shape[1:], AFFINE)
-    wanted = spaced(grid, grid.spacing)
+    wanted = respace(grid, grid.spacing)
     np.testing.assert_array_equal(on_grid_of_model(values, grid, wanted), values)
     np.testing.assert_allclose(wanted.affine, AFFINE)
 
@@ -123,7 +123,7 @@ def test_oblique_axes_are_kept():
         nibabel.eulerangles.euler2mat(0.3, 0.2, -0.25) @ np.diag([-1.0, 2, 3]), [1, 2, 3]
     )
     grid = Grid((8, 9, 10), turn)
-    wanted = spaced(grid, (2.0, 2.0, 2.0))
+    wanted = respace(grid, (2.0, 2.0, 2.0))
     assert wanted.spacing == pytest.approx((2, 2, 2)) and wanted.orientation == "RAS"
     directions = turn[:3, :3] / np.linalg.norm(turn[:3, :3], axis=0)
     np.testing.assert_allclose(wanted.affine[:3, :3] / 2, directions * [-1, 1, 1], atol=1e-9)
@@ -143,7 +143,7 @@ def test_orientations_are_those_of_nibabel():
         canonical = nibabel.as_closest_canonical(
             nibabel.Nifti1Image(np.arange(120, dtype=np.int16).reshape(4, 5, 6), affine)
         )
-        np.testing.assert_allclose(grid.turned().affine, canonical.affine, atol=1e-5)
+        np.testing.assert_allclose(grid.turn().affine, canonical.affine, atol=1e-5)
         values = np.arange(120, dtype=np.int16).reshape(4, 5, 6)
         np.testing.assert_array_equal(grid.upright(values), np.asarray(canonical.dataobj))
         np.testing.assert_array_equal(grid.as_stored(grid.upright(values)), values)
@@ -164,7 +164,7 @@ def test_a_prediction_is_written_on_the_grid_of_its_image(tmp_path):
     values, classes = drawn()
     nibabel.save(turned(values, AFFINE, "LPI"), tmp_path / "x.nii")
     scan = read_scan(tmp_path / "x.nii")
-    wanted = spaced(scan.grid, (0.9, 1.1, 2.5))
+    wanted = respace(scan.grid, (0.9, 1.1, 2.5))
     write_classes(tmp_path / "p.nii.gz", on_own_grid(classes, wanted, scan.grid), scan.grid)
     image, written = nibabel.load(tmp_path / "x.nii"), nibabel.load(tmp_path / "p.nii.gz")
     np.testing.assert_allclose(written.affine, image.affine, atol=1e-5)
@@ -198,11 +198,11 @@ def test_padding_counts_in_no_statistic_and_darkens_no_border(tmp_path):
     outside[:3] = True
     padded = np.where(outside, -2000, values).astype(np.int16)
     series = Series(write_series(tmp_path, padded, PixelPaddingValue=-2000))
-    found = case(series, spacing=(1.0, 1.0, 1.0)).values[0, ::-1, ::-1]  # to the right and the front again
+    resampled = case(series, spacing=(1.0, 1.0, 1.0)).values[0, ::-1, ::-1]  # to the right and the front again
     inside = values[3:].astype(np.float64)
     expected = ((inside - inside.mean()) / (10 * inside.std()) + 0.5) * 65535
-    np.testing.assert_allclose(found[3:], expected, atol=1)
-    assert (found[:3] == 0).all()
+    np.testing.assert_allclose(resampled[3:], expected, atol=1)
+    assert (resampled[:3] == 0).all()
     finer = case(
         series, spacing=(0.5, 1.0, 1.0), intensity=intensity_of({"window": {"low": "0", "high": "2000"}})
     ).values[0, ::-1]
@@ -216,9 +216,9 @@ def test_a_last_axis_of_one_is_no_channel_and_others_are_channels(tmp_path):
     one = case(write_nifti(tmp_path / "one.nii", values[..., None], AFFINE))
     np.testing.assert_array_equal(one.values, case(write_nifti(tmp_path / "x.nii", values, AFFINE)).values)
     three = write_nifti(tmp_path / "three.nii", np.stack([values, values * 2, -values], 3), AFFINE)
-    found = case(three, channels=3).values
-    assert found.shape[0] == 3
-    np.testing.assert_array_equal(found[0], one.values[0])
+    case_values = case(three, channels=3).values
+    assert case_values.shape[0] == 3
+    np.testing.assert_array_equal(case_values[0], one.values[0])
     assert "3 channels, but 1" in refused("Unsupported", case, three)
     assert "1 channels, but 3" in refused("Unsupported", case, tmp_path / "x.nii", channels=3)
     five = write_nifti(tmp_path / "five.nii", np.zeros((4, 4, 4, 1, 2), np.int16))
@@ -308,8 +308,8 @@ def test_values_of_masks_are_classes(tmp_path):
 def test_an_empty_mask_is_a_mask(tmp_path):
     values, classes = drawn()
     image = write_nifti(tmp_path / "x.nii", values)
-    found = case(image, write_nifti(tmp_path / "m.nii", classes * 0))
-    assert not found.mask.any() and found.counts.tolist() == [classes.size, 0, 0]
+    empty_case = case(image, write_nifti(tmp_path / "m.nii", classes * 0))
+    assert not empty_case.mask.any() and empty_case.counts.tolist() == [classes.size, 0, 0]
     assert case(image).mask is None and case(image).counts.tolist() == [0, 0, 0]
 
 
@@ -317,9 +317,9 @@ def test_masks_at_another_spacing_keep_their_classes(tmp_path):
     classes = drawn()[1]
     grid = Grid(classes.shape, AFFINE)
     for spacing in ((2.0, 2.0, 2.0), (0.5, 0.6, 0.7)):
-        placed = nearest_on_grid_of_model(classes, grid, spaced(grid, spacing))
+        placed = nearest_on_grid_of_model(classes, grid, respace(grid, spacing))
         assert set(np.unique(placed)) == {0, 1, 2}
-    finer = spaced(grid, (0.45, 0.55, 1.25))
+    finer = respace(grid, (0.45, 0.55, 1.25))
     np.testing.assert_array_equal(on_own_grid(nearest_on_grid_of_model(classes, grid, finer), finer, grid), classes)
 
 
@@ -378,13 +378,13 @@ def test_real_volumes_of_three_scales_give_alike_inputs():
     whites, moved = [], []
     for file in sorted((HIPPOCAMPUS / "images").glob("*.nii.gz"))[:12]:
         mask = HIPPOCAMPUS / "labels" / file.name
-        found = case(file, mask, intensity=intensity_of({"zScore": {"over": "Foreground"}}))
+        masked_case = case(file, mask, intensity=intensity_of({"zScore": {"over": "Foreground"}}))
         truth = np.asarray(nibabel.load(mask).dataobj).astype(np.uint8)
-        np.testing.assert_array_equal(found.mask, truth)  # 1 mm, right, front and head: as it is stored
-        assert found.counts.tolist() == np.bincount(truth.ravel(), minlength=3).tolist()
-        assert found.values.shape[1:] == truth.shape
+        np.testing.assert_array_equal(masked_case.mask, truth)  # 1 mm, right, front and head: as it is stored
+        assert masked_case.counts.tolist() == np.bincount(truth.ravel(), minlength=3).tolist()
+        assert masked_case.values.shape[1:] == truth.shape
         whites.append(float(np.asarray(nibabel.load(file).dataobj).max()))
-        assert 0.25 < found.values.mean() / 65535 < 0.45
+        assert 0.25 < masked_case.values.mean() / 65535 < 0.45
         moved.append(_centre(on_own_grid(*_coarse(file, mask))) - _centre(truth))
     assert np.abs(moved).max() < 0.6 and np.abs(np.mean(moved, axis=0)).max() < 0.1  # voxels: nothing moves on average
     assert max(whites) > 10 * min(whites)
@@ -392,8 +392,8 @@ def test_real_volumes_of_three_scales_give_alike_inputs():
 
 def _coarse(file, mask):
     """Return classes at 1.5 mm, their grid and that of the file."""
-    found = case(file, mask, spacing=(1.5, 1.5, 1.5))
-    return found.mask, found.model_grid, found.grid
+    masked_case = case(file, mask, spacing=(1.5, 1.5, 1.5))
+    return masked_case.mask, masked_case.model_grid, masked_case.grid
 
 
 def _centre(classes):
@@ -410,10 +410,10 @@ def test_resampling_is_that_of_nibabel(axes):
     values = np.asarray(image.dataobj, np.float32)
     grid = Grid(values.shape, image.affine)
     for spacing in ((0.75, 0.85, 1.15), (2.1, 2.05, 2.6)):  # none lies in the middle between two
-        wanted = spaced(grid, spacing)
+        wanted = respace(grid, spacing)
         there = (wanted.shape, wanted.affine)
-        whole = nibabel.Nifti1Image(values, image.affine)
-        expected = resample_from_to(whole, there, order=1, mode="nearest").get_fdata()
+        image_with_values = nibabel.Nifti1Image(values, image.affine)
+        expected = resample_from_to(image_with_values, there, order=1, mode="nearest").get_fdata()
         np.testing.assert_allclose(on_grid_of_model(values[None], grid, wanted)[0], expected, atol=2e-3)
         classes = nearest_on_grid_of_model((values > 100).astype(np.uint8), grid, wanted)
         back = resample_from_to(

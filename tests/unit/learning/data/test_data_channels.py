@@ -67,13 +67,13 @@ def test_files_of_a_folder_are_channels_by_the_endings_of_their_names(site, imag
         for ending, values in zip(endings, (T1, T2), strict=True):
             write_nifti(site / image.format(case, ending), values)
     write_nifti(site / mask.format("a"), MASK)
-    found = listed(site, channel_files=endings)
+    listing = listed(site, channel_files=endings)
     names = {case: [image.format(case, ending).rpartition("/")[2] for ending in endings] for case in ("a", "b")}
-    assert parts(found) == {
+    assert parts(listing) == {
         image.format("a", endings[0]): (names["a"], mask.format("a").rpartition("/")[2]),
         image.format("b", endings[0]): (names["b"], None),
     }
-    assert not found.bad and found.labels.tolist() == [0, -1] and not found.left_out
+    assert not listing.bad and listing.labels.tolist() == [0, -1] and not listing.left_out
 
 
 def test_a_volume_without_a_channel_is_bad_and_files_of_no_channel_are_left_out(site):
@@ -81,13 +81,13 @@ def test_a_volume_without_a_channel_is_bad_and_files_of_no_channel_are_left_out(
         for ending in endings.split():
             write_nifti(site / case / f"{case}_{ending}.nii.gz", T1)
     write_nifti(site / "c" / "c_T2.nii", T2)
-    found = listed(site, channel_files=("_t1", "_t2"))
-    assert parts(found)["a/a_t1.nii.gz"][0] == ["a_t1.nii.gz", "a_t2.nii.gz"]
-    assert reasons(found) == {
+    listing = listed(site, channel_files=("_t1", "_t2"))
+    assert parts(listing)["a/a_t1.nii.gz"][0] == ["a_t1.nii.gz", "a_t2.nii.gz"]
+    assert reasons(listing) == {
         "b/b_t2.nii.gz": ("ChannelMissing", "no file of its name ends in _t1"),
         "c/c_t1.nii.gz": ("Ambiguous", "several files: c/c_T2.nii, c/c_t2.nii.gz"),
     }
-    assert found.left_out == {"none of the channels": ("c/c_flair.nii.gz",)}
+    assert listing.left_out == {"none of the channels": ("c/c_flair.nii.gz",)}
 
 
 def test_a_table_names_the_channels_by_columns(site):
@@ -103,25 +103,25 @@ def test_a_table_names_the_channels_by_columns(site):
         ("a/t1.nii.gz", "a/t9.nii", ""),
     ]
     write_table(site / "table.csv", ["first", "second", "mask"], rows)
-    found = listed(site, "CsvManifest", channel_files=("first", "second"))
-    assert found.ids == ("a/t1.nii.gz", "b/t1", "b/t1", "a/t1.nii.gz")
-    assert [source and [type(part).__name__ for part in source.parts] for source in found.sources] == [
+    listing = listed(site, "CsvManifest", channel_files=("first", "second"))
+    assert listing.ids == ("a/t1.nii.gz", "b/t1", "b/t1", "a/t1.nii.gz")
+    assert [source and [type(part).__name__ for part in source.parts] for source in listing.sources] == [
         ["PosixPath", "Series"],
         ["Series", "PosixPath"],
         None,
         None,
     ]
-    assert {row: bad.reason for row, bad in found.bad.items()} == {2: "ChannelMissing", 3: "Missing"}
-    assert found.groups[1] == "p2" and found.labels.tolist() == [0, -1, -1, -1] and not found.not_listed
+    assert {row: bad.reason for row, bad in listing.bad.items()} == {2: "ChannelMissing", 3: "Missing"}
+    assert listing.groups[1] == "p2" and listing.labels.tolist() == [0, -1, -1, -1] and not listing.not_listed
 
 
 def test_a_table_names_the_channels_by_series(site):
     write_series(site / "x", T1, uid="1.2.3")
     write_series(site / "y", T2, uid="1.2.4")
     write_table(site / "table.csv", ["t1", "t2"], [("1.2.3", "1.2.4"), ("1.2.3", "1.2.9")])
-    found = listed(site, "CsvManifest", channel_files=("t1", "t2"), match="SeriesInstanceUID")
-    assert [source and [len(part.files) for part in source.parts] for source in found.sources] == [[4, 4], None]
-    assert [bad.reason for bad in found.bad.values()] == ["Missing"]
+    listing = listed(site, "CsvManifest", channel_files=("t1", "t2"), match="SeriesInstanceUID")
+    assert [source and [len(part.files) for part in source.parts] for source in listing.sources] == [[4, 4], None]
+    assert [bad.reason for bad in listing.bad.values()] == ["Missing"]
 
 
 def test_a_column_that_is_not_there_is_named(site):

@@ -67,9 +67,9 @@ def test_an_npy_file_gives_the_pixels_of_its_array(npy, shape, dtype, end, chann
     )
     for written in (array, np.asfortranarray(array)):
         for version in ((1, 0), (2, 0)):
-            found = decode_content(saved(written, version=version), "x.npy", Input(16, channels))
-            np.testing.assert_array_equal(found.pixels, expected.pixels)
-            assert (found.size, found.mode, found.white, found.decoder) == (
+            decoded_image = decode_content(saved(written, version=version), "x.npy", Input(16, channels))
+            np.testing.assert_array_equal(decoded_image.pixels, expected.pixels)
+            assert (decoded_image.size, decoded_image.mode, decoded_image.white, decoded_image.decoder) == (
                 (33, 20),
                 expected.mode,
                 expected.white,
@@ -80,8 +80,11 @@ def test_an_npy_file_gives_the_pixels_of_its_array(npy, shape, dtype, end, chann
 def test_levels_of_colour_of_16_bits_are_kept_while_it_is_resized(npy):
     tiles = np.tile(np.array([[8, 8], [8, 9]], np.uint16), (32, 32))
     tiles[-1, -1] = 4095
-    found = decode_content(saved(np.stack([tiles, tiles // 2, tiles * 0], 2)), "x.npy", Input(8, 3))
-    assert found.pixels[:, 0, 0].tolist() == [132, 64, 0] and (found.mode, found.white) == ("RGB;16", 4095)
+    decoded_image = decode_content(saved(np.stack([tiles, tiles // 2, tiles * 0], 2)), "x.npy", Input(8, 3))
+    assert decoded_image.pixels[:, 0, 0].tolist() == [132, 64, 0] and (decoded_image.mode, decoded_image.white) == (
+        "RGB;16",
+        4095,
+    )
 
 
 HUGE = saved(np.zeros((1, 1), np.uint8)).replace(b"(1, 1), }      ", b"(60000, 60000)}")
@@ -108,9 +111,9 @@ def test_npy_files_that_are_no_picture_are_refused(npy, kind):
 
 
 def test_flipped_bytes_of_an_npy_file_never_raise(npy):
-    rng, whole = np.random.default_rng(7), saved(np.zeros((30, 40, 3), np.uint8))
+    rng, content = np.random.default_rng(7), saved(np.zeros((30, 40, 3), np.uint8))
     for _ in range(300):
-        broken = np.frombuffer(whole, np.uint8).copy()
+        broken = np.frombuffer(content, np.uint8).copy()
         broken[rng.integers(6, 128, 3)] = rng.integers(0, 256, 3)
         try:
             assert decode_content(broken.tobytes(), "x.npy", Input(8, 3)).pixels.shape == (3, 8, 8)
@@ -191,12 +194,12 @@ def test_a_decoder_that_returns_no_picture_is_named(npy, monkeypatch, returned):
 def test_every_format_of_pillow_is_recognised(kind):
     content = io.BytesIO()
     draw(size=(40, 30)).save(content, kind)
-    found, expected = (
+    decoded_pair, expected = (
         decode_content(content.getvalue(), "x", Input(16, 3)),
         decode_bytes(content.getvalue(), Input(16, 3)),
     )
-    np.testing.assert_array_equal(found.pixels, expected.pixels)
-    assert found.decoder == expected.decoder and found.digest == expected.digest
+    np.testing.assert_array_equal(decoded_pair.pixels, expected.pixels)
+    assert decoded_pair.decoder == expected.decoder and decoded_pair.digest == expected.digest
 
 
 def test_formats_that_pillow_reads_beside_these_are_not_recognised():

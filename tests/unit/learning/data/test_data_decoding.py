@@ -285,9 +285,9 @@ def test_an_array_gives_the_pixels_of_its_file(kind, channels):
     array = np.random.default_rng(0).integers(0, end, shape, dtype)
     content = io.BytesIO()
     Image.fromarray(array).save(content, "png")
-    read, given = decode_bytes(content.getvalue(), Input(16, channels)), decode_array(array, Input(16, channels))
-    np.testing.assert_array_equal(given.pixels, read.pixels)
-    assert (given.size, given.white) == (read.size, read.white) == ((33, 20), given.white)
+    read, from_array = decode_bytes(content.getvalue(), Input(16, channels)), decode_array(array, Input(16, channels))
+    np.testing.assert_array_equal(from_array.pixels, read.pixels)
+    assert (from_array.size, from_array.white) == (read.size, read.white) == ((33, 20), from_array.white)
 
 
 @pytest.mark.parametrize(

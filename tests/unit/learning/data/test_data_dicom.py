@@ -19,7 +19,7 @@ from pydicom.sequence import Sequence
 
 from anchorage.learning.data.decoders import decode_content
 from anchorage.learning.data.decoding import Input, RefusedImageError
-from anchorage.learning.data.dicom import header_of, picture_of, windowed
+from anchorage.learning.data.dicom import apply_window, header_of, picture_of
 from anchorage.learning.data.dicom_pixels import MOST_FRAMES, check_bounds, pixel_data_of, stored_values
 from anchorage.learning.data.headers import Caution
 from anchorage.learning.data.intensity import intensity_of
@@ -116,9 +116,9 @@ def test_files_that_pydicom_brings_have_its_values(name):
     file = get_testdata_file(name)
     content = Path(file).read_bytes()
     expected = pixel_array(file, raw=True)
-    found = stored(content)
-    np.testing.assert_array_equal(found, expected if expected.shape == found.shape else expected[0])
-    assert picture_of(content, 0).pixels.shape[:2] == found.shape[:2]
+    pixels = stored(content)
+    np.testing.assert_array_equal(pixels, expected if expected.shape == pixels.shape else expected[0])
+    assert picture_of(content, 0).pixels.shape[:2] == pixels.shape[:2]
 
 
 def test_files_that_are_deflated_as_a_whole_are_read():
@@ -135,9 +135,9 @@ def test_jpegs_of_12_bits_are_read(name):
 @pytest.mark.parametrize("name", ["CT_small.dcm", "MR_small_implicit.dcm", "MR_small_bigendian.dcm"])
 def test_files_without_a_file_header_are_recognised_and_read(name):
     content = Path(get_testdata_file(name)).read_bytes()
-    found = decode_content(without_file_header(content), "IM1", Input(16, 1, DICOM_WINDOW))
-    np.testing.assert_array_equal(found.pixels, decode_content(content, "IM1", Input(16, 1, DICOM_WINDOW)).pixels)
-    assert found.decoder.startswith("Dicom")
+    pixels = decode_content(without_file_header(content), "IM1", Input(16, 1, DICOM_WINDOW))
+    np.testing.assert_array_equal(pixels.pixels, decode_content(content, "IM1", Input(16, 1, DICOM_WINDOW)).pixels)
+    assert pixels.decoder.startswith("Dicom")
 
 
 def test_other_files_are_not_taken_for_dicom():
@@ -154,8 +154,8 @@ def test_a_compressed_file_is_the_picture_of_the_one_it_was_made_of():
         "MR_small_jp2klossless.dcm",
         "MR_small_jpeg_ls_lossless.dcm",
     )
-    found = [shades(Path(get_testdata_file(name)).read_bytes(), side=64) for name in names]
-    assert all((each == found[0]).all() for each in found) and len(np.unique(found[0])) > 100
+    shades_by_name = [shades(Path(get_testdata_file(name)).read_bytes(), side=64) for name in names]
+    assert all((each == shades_by_name[0]).all() for each in shades_by_name) and len(np.unique(shades_by_name[0])) > 100
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_compressed_file_is_the_picture_of_the_one_it_was_made_of():
 )
 def test_windows_follow_the_standard(function, centre, width, expected):
     values = np.arange(8, dtype=np.float32)
-    np.testing.assert_allclose(windowed(values, centre, width, function), expected, atol=1e-6)
+    np.testing.assert_allclose(apply_window(values, centre, width, function), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_windows_of_no_width_are_refused(width, function):
     content = content_of(RAMP, WindowCenter=3, WindowWidth=1)
     assert shades(content) is not None
     with pytest.raises(RefusedImageError, match="window of width"):
-        windowed(RAMP.astype(np.float32), 3, width, function)
+        apply_window(RAMP.astype(np.float32), 3, width, function)
 
 
 def test_values_are_rescaled_before_the_window():
@@ -241,8 +241,8 @@ def test_a_range_of_padding_is_padding():
 
 
 def test_by_its_bits_white_is_what_they_can_hold():
-    found = decode_content(content_of(RAMP * 60, bits=12), "x", Input(8, 1))
-    assert found.white == 4095 and np.allclose(found.pixels[0] / 65535, RAMP * 60 / 4095, atol=1e-4)
+    pixels = decode_content(content_of(RAMP * 60, bits=12), "x", Input(8, 1))
+    assert pixels.white == 4095 and np.allclose(pixels.pixels[0] / 65535, RAMP * 60 / 4095, atol=1e-4)
     eight = decode_content(content_of((RAMP * 4).astype(np.uint8), bits=8), "x", Input(8, 1))
     assert eight.pixels.dtype == np.uint8 and (eight.pixels[0] == RAMP * 4).all() and eight.white is None
 

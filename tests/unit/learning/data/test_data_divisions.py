@@ -11,9 +11,9 @@ from anchorage.learning.data import digits as digit_images
 
 def test_digits_are_divided_without_overlap_and_the_same_everywhere(tmp_path):
     partition = {"recipe": "PerClient", "parts": 3, "alpha": "0.3"}
-    own = {"validation_percent": 10}
-    sections = [digits(use, **own) for use in ("Test", "Anchors", "Validation")]
-    sections += [digits("Part", **own, partition=Partition(**partition, part=part)) for part in range(3)]
+    settings = {"validation_percent": 10}
+    sections = [digits(use, **settings) for use in ("Test", "Anchors", "Validation")]
+    sections += [digits("Part", **settings, partition=Partition(**partition, part=part)) for part in range(3)]
     sets = [images_of(part, tmp_path, classes=DIGITS, channels=1, seed=5)[0] for part in sections]
     ids = [name for images in sets for name in images.ids]
     assert len(ids) == len(set(ids)) == 1797
@@ -32,7 +32,9 @@ def test_pools_are_listed_and_divided_once(tmp_path, monkeypatch):
     calls = []
     for module, name in ((digit_images, "list_digits"), (divisions, "divide")):
         plain = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, name=name, plain=plain: calls.append(name) or plain(*given))
+        monkeypatch.setattr(
+            module, name, lambda *arguments, name=name, plain=plain: calls.append(name) or plain(*arguments)
+        )
     pools = Pools()
     for part in range(4):
         section = digits("Part", partition=Partition(recipe="Iid", parts=4, part=part), labelled_percent=10 * part)
@@ -45,14 +47,14 @@ def test_pools_are_listed_and_divided_once(tmp_path, monkeypatch):
 
 def test_labelled_images_of_each_class_are_dealt_first(tmp_path):
     """FedMatch's labels at the clients: as many of each class at every client, whatever the others are like."""
-    seen = []
+    calls = []
     for part in range(6):
         partition = Partition(recipe="BatchNonIid", parts=6, part=part, labelled_per_class=5)
         images, _ = images_of(digits("Part", partition=partition), tmp_path, classes=DIGITS, channels=1)
         assert np.bincount(images.labels[images.labels >= 0]).tolist() == [5] * 10
         assert 150 < len(images) <= 50 + (1378 - 300) // 6
-        seen += images.ids
-    assert len(seen) == len(set(seen))
+        calls += images.ids
+    assert len(calls) == len(set(calls))
     partition = Partition(recipe="BatchIid", parts=6, part=0, labelled_per_class=50)
     words = ("labelledPerClass", "6 parts shall have 50")
     refused(digits("Part", partition=partition), tmp_path, failures.PARTITION_IMPOSSIBLE, *words, classes=DIGITS)

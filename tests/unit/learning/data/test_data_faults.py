@@ -132,8 +132,8 @@ def test_equal_images_are_told_where_they_are_trained_on(tmp_path, site, caplog)
         images_of(folder_section(), tmp_path)
     assert "same image, other label: 1 times" in caplog.text
     assert "image000" not in caplog.text, "names of files stay out of logs"
-    told = list(checked(folder_section(), tmp_path).all_remarks())
-    assert "same image, other label: 1 times, such as a/image000.png, b/image000.png" in told
+    remarks = list(checked(folder_section(), tmp_path).all_remarks())
+    assert "same image, other label: 1 times, such as a/image000.png, b/image000.png" in remarks
 
 
 def mask(size=(24, 18)):
@@ -205,11 +205,11 @@ def jpeg(size=(400, 300), **options):
     "options", [{}, {"progressive": True}, {"quality": 30}, {"optimize": True}, {"restart_marker_rows": 1}]
 )
 def test_jpegs_of_which_half_is_zero_are_damaged(options):
-    whole = jpeg(**options)
-    half = len(whole) // 2
-    assert decode_bytes(whole, Input(32, 3)).size == (400, 300)
+    content = jpeg(**options)
+    half = len(content) // 2
+    assert decode_bytes(content, Input(32, 3)).size == (400, 300)
     with pytest.raises(RefusedImageError) as raised:
-        decode_bytes(whole[:half] + bytes(len(whole) - half), Input(32, 3))
+        decode_bytes(content[:half] + bytes(len(content) - half), Input(32, 3))
     assert raised.value.reason == "Damaged"
 
 
@@ -317,8 +317,8 @@ def test_marks_and_padding_far_above_an_image_do_not_make_it_black(most, count, 
         pixels[40:, :32] = 29000
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, "PNG")
-    found = decode_bytes(content.getvalue(), Input(64, 1))
-    assert (found.white, found.above) == (white, share)
+    decoded_image = decode_bytes(content.getvalue(), Input(64, 1))
+    assert (decoded_image.white, decoded_image.above) == (white, share)
 
 
 def test_the_report_tells_what_share_of_an_image_lies_above_its_white(tmp_path, site):
@@ -408,11 +408,11 @@ def test_the_orientation_that_a_text_of_a_png_says_is_applied():
 def test_damage_of_a_png_is_seen_beside_its_texts():
     content = io.BytesIO()
     draw().save(content, "PNG")
-    whole = bytearray(content.getvalue())
-    whole[whole.index(b"IDAT") + 10] ^= 0xFF
-    assert zlib.crc32(whole)
+    content_bytes = bytearray(content.getvalue())
+    content_bytes[content_bytes.index(b"IDAT") + 10] ^= 0xFF
+    assert zlib.crc32(content_bytes)
     with pytest.raises(RefusedImageError):
-        decode_bytes(bytes(whole), Input(16, 3))
+        decode_bytes(bytes(content_bytes), Input(16, 3))
 
 
 @pytest.fixture

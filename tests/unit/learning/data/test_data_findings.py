@@ -36,72 +36,72 @@ def section(site: Path, columns: dict[str, Sequence[str]], **fields: object) -> 
     )
 
 
-def listing(found: SiloData, site: Path, *, labelled: bool = True) -> Listing:
-    return Pools().choose(found, site.parent, TASK, 1, labelled).given()
+def listing(data: SiloData, site: Path, *, labelled: bool = True) -> Listing:
+    return Pools().choose(data, site.parent, TASK, 1, labelled).labelled_listing()
 
 
-def labels(found: SiloData, site: Path, *, labelled: bool = True) -> list[list[int]]:
-    return listing(found, site, labelled=labelled).labels.tolist()
+def labels(data: SiloData, site: Path, *, labelled: bool = True) -> list[list[int]]:
+    return listing(data, site, labelled=labelled).labels.tolist()
 
 
 def test_a_column_per_finding_says_present_absent_uncertain_or_nothing(site: Path) -> None:
     columns = {"mass": ["1", "0.0", "-1", ""], "Effusion": ["0", "1.0", "", ""], "sex": ["0", "1", "1", "0"]}
-    found = section(site, columns)
-    assert labels(found, site) == [[0, 1, -1], [1, 0, -1], [-1, 2, -1], [-1, -1, -1]]
-    assert listing(found, site).labels.dtype == np.int8
-    negative = found.model_copy(update={"blank": "Negative"})
+    data = section(site, columns)
+    assert labels(data, site) == [[0, 1, -1], [1, 0, -1], [-1, 2, -1], [-1, -1, -1]]
+    assert listing(data, site).labels.dtype == np.int8
+    negative = data.model_copy(update={"blank": "Negative"})
     assert labels(negative, site) == [[0, 1, -1], [1, 0, -1], [0, 2, -1], [0, 0, -1]]
 
 
 def test_columns_are_named_or_mapped(site: Path) -> None:
     columns = {"fluid": ["1", "0"], "mass": ["0", "1"], "edema": ["1", "1"]}
-    found = section(site, columns, class_map={"fluid": "effusion"}, label_columns=("fluid", "mass"))
-    assert labels(found, site) == [[1, 0, -1], [0, 1, -1]]
+    data = section(site, columns, class_map={"fluid": "effusion"}, label_columns=("fluid", "mass"))
+    assert labels(data, site) == [[1, 0, -1], [0, 1, -1]]
     with pytest.raises(AnchorageError, match='no column "pleura"') as caught:
-        labels(found.model_copy(update={"label_columns": ("pleura",)}), site)
+        labels(data.model_copy(update={"label_columns": ("pleura",)}), site)
     assert caught.value.failure is MANIFEST_WRONG
     with pytest.raises(AnchorageError, match="labelColumns has fluid, which is no finding") as caught:
-        labels(found.model_copy(update={"class_map": {}}), site)
+        labels(data.model_copy(update={"class_map": {}}), site)
     assert caught.value.failure is CLASSES_DIFFER
     with pytest.raises(AnchorageError, match="has the columns mass and edema of the finding Mass"):
-        labels(found.model_copy(update={"class_map": {"edema": "Mass"}, "label_columns": ()}), site)
+        labels(data.model_copy(update={"class_map": {"edema": "Mass"}, "label_columns": ()}), site)
 
 
 @pytest.mark.parametrize("column", ["label", "Finding Labels"])
 def test_one_column_lists_findings_and_those_that_no_row_names_are_unknown(site: Path, column: str) -> None:
-    found = section(site, {column: ["Effusion|mass", "No Finding", "", "Mass"]})
-    assert labels(found, site) == [[1, 1, -1], [0, 0, -1], [-1, -1, -1], [0, 1, -1]]
-    told = found.model_copy(update={"label_column": column, "label_columns": ("Edema",)})
-    assert labels(told, site)[1] == [0, 0, 0]
-    assert labels(found.model_copy(update={"blank": "Negative"}), site)[2] == [0, 0, -1]
+    data = section(site, {column: ["Effusion|mass", "No Finding", "", "Mass"]})
+    assert labels(data, site) == [[1, 1, -1], [0, 0, -1], [-1, -1, -1], [0, 1, -1]]
+    renamed_column = data.model_copy(update={"label_column": column, "label_columns": ("Edema",)})
+    assert labels(renamed_column, site)[1] == [0, 0, 0]
+    assert labels(data.model_copy(update={"blank": "Negative"}), site)[2] == [0, 0, -1]
 
 
 def test_separator_and_words_that_do_not_count_are_the_sites(site: Path) -> None:
-    found = section(site, {"label": ["mass; effusion", "healthy", "hernia;edema"]}, label_separator=";")
-    found = found.model_copy(update={"no_finding": ("Healthy", "hernia")})
-    assert labels(found, site) == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    data = section(site, {"label": ["mass; effusion", "healthy", "hernia;edema"]}, label_separator=";")
+    data = data.model_copy(update={"no_finding": ("Healthy", "hernia")})
+    assert labels(data, site) == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
 
 
 def test_a_word_that_is_no_finding_is_refused_left_out_or_not_wanted(site: Path) -> None:
-    found = section(site, {"label": ["mass", "mass|efusion", "hernia"]})
+    data = section(site, {"label": ["mass", "mass|efusion", "hernia"]})
     with pytest.raises(AnchorageError) as caught:
-        labels(found, site)
+        labels(data, site)
     assert caught.value.failure is CLASSES_DIFFER
     assert (
         "classMap: {'efusion': Effusion, 'hernia': FINDING}" in caught.value.message
         and "noFinding" in caught.value.message
     )
-    report, _ = check(found, site.parent, TASK)
+    report, _ = check(data, site.parent, TASK)
     assert [(bad.reason, bad.detail[:37]) for bad in report.bad] == [
         ("LabelOutsideClasses", 'the label "mass|efusion" has "efusion'),
         ("LabelOutsideClasses", 'the label "hernia" has "hernia", whic'),
     ]
-    assert labels(found, site, labelled=False)[1:] == [[-1, -1, -1], [-1, -1, -1]]
+    assert labels(data, site, labelled=False)[1:] == [[-1, -1, -1], [-1, -1, -1]]
 
 
 def test_a_cell_that_says_nothing_that_is_read_makes_its_image_bad(site: Path) -> None:
-    found = section(site, {"Mass": ["1", "0", "maybe", "2"]})
-    report, _ = check(found, site.parent, TASK)
+    data = section(site, {"Mass": ["1", "0", "maybe", "2"]})
+    report, _ = check(data, site.parent, TASK)
     assert [bad.reason for bad in report.bad] == ["LabelUnreadable"] * 2
     assert report.bad[0].detail == 'the column "Mass" has "maybe": 1, 0, -1 for uncertain, or nothing is read'
 
@@ -111,8 +111,10 @@ def test_a_folders_name_is_read_as_a_list(site: Path) -> None:
         (site / name).mkdir()
         fill(site / name, 1)
     (site / "beside.png").write_bytes(next((site / "mass").iterdir()).read_bytes())
-    found = listing(SiloData(format="ImageFolder", claim_name="site"), site)
-    of = dict(zip((name.split("/")[0] for name in found.ids), found.labels.tolist(), strict=True))
+    listing_of_folder = listing(SiloData(format="ImageFolder", claim_name="site"), site)
+    of = dict(
+        zip((name.split("/")[0] for name in listing_of_folder.ids), listing_of_folder.labels.tolist(), strict=True)
+    )
     assert of == {"mass": [0, 1, -1], "Mass|Effusion": [1, 1, -1], "no finding": [0, 0, -1], "beside.png": [-1, -1, -1]}
 
 
@@ -142,19 +144,19 @@ def test_a_class_map_leads_to_findings_that_there_are() -> None:
 )
 def test_divisions_by_class_are_refused(site: Path, fields: dict[str, object], words: str) -> None:
     partition = {"part": 0, **fields}
-    found = section(site, {"Mass": ["1", "0"] * 4}, use="Part", partition=partition)
+    data = section(site, {"Mass": ["1", "0"] * 4}, use="Part", partition=partition)
     with pytest.raises(AnchorageError, match=words) as caught:
-        labels(found, site)
+        labels(data, site)
     assert caught.value.failure is PARTITION_IMPOSSIBLE and "multiLabel has no single class" in caught.value.message
 
 
 def test_anchors_are_drawn_at_random(site: Path) -> None:
-    found = section(
+    data = section(
         site, {"Mass": ["1", "0"] * 4}, anchors=2, use="Part", partition={"recipe": "Iid", "parts": 2, "part": 0}
     )
     with pytest.raises(AnchorageError, match="anchorDraw Balanced, which is by classes.*set anchorDraw: Random"):
-        labels(found, site)
-    assert len(labels(found.model_copy(update={"anchor_draw": "Random"}), site)) == 3
+        labels(data, site)
+    assert len(labels(data.model_copy(update={"anchor_draw": "Random"}), site)) == 3
 
 
 def test_random_parts_keep_patients_together(site: Path) -> None:

@@ -46,13 +46,13 @@ def refused(failure, call, *words):
 def test_a_silo_recognises_its_own_images_among_those_that_are_scored(treatment):
     scored = [images(7, 8, prefix="t"), images(9, prefix="v")]
     held_out = describe_held_out(scored, KEY, treatment)
-    own = images(1, 9, 2, 7)
+    training_images = images(1, 9, 2, 7)
     if treatment == "Refuse":
         words = ("silo x: 2 of 4 images", "i1, i3", "onLeakage")
-        refused(failures.HELD_OUT_TRAINED, lambda: without_held_out(own, held_out, KEY, "silo x"), *words)
+        refused(failures.HELD_OUT_TRAINED, lambda: without_held_out(training_images, held_out, KEY, "silo x"), *words)
     else:
-        kept = without_held_out(own, held_out, KEY, "silo x")
-        assert kept.ids == (("i0", "i2") if treatment == "Skip" else own.ids)
+        remaining = without_held_out(training_images, held_out, KEY, "silo x")
+        assert remaining.ids == (("i0", "i2") if treatment == "Skip" else training_images.ids)
     assert without_held_out(images(1, 2), held_out, KEY, "silo x").ids == ("i0", "i1")
 
 
@@ -81,9 +81,9 @@ def test_a_patient_on_both_sides_is_a_warning_and_file_names_are_no_patients(cap
 
 def test_of_the_server_s_parts_the_test_images_go_first():
     parts = {"anchors": images(1, 2, 3, prefix="a"), "validation": images(3, 4), "test": images(4, 5, prefix="t")}
-    kept, held_out = kept_apart(parts, "Skip", KEY)
-    assert held_out == describe_held_out([kept["test"], kept["validation"]], KEY, "Skip")
-    assert {name: found.digests.tolist() for name, found in kept.items()} == {
+    remaining, held_out = kept_apart(parts, "Skip", KEY)
+    assert held_out == describe_held_out([remaining["test"], remaining["validation"]], KEY, "Skip")
+    assert {name: set_of_images.digests.tolist() for name, set_of_images in remaining.items()} == {
         "test": [4, 5],
         "validation": [3],
         "anchors": [1, 2],
@@ -102,8 +102,8 @@ def test_one_folder_as_anchors_and_as_test_is_refused(tmp_path):
 
 def test_a_fingerprint_is_of_contents_and_labels_alone(tmp_path):
     one = images(1, 2, 3, 4)
-    again = one.select([3, 0, 2, 1])
-    assert Fingerprint.of(one, KEY) == Fingerprint.of(again, KEY)
+    reordered = one.select([3, 0, 2, 1])
+    assert Fingerprint.of(one, KEY) == Fingerprint.of(reordered, KEY)
     assert Fingerprint.of(one, KEY).digest != Fingerprint.of(one, OTHER).digest
     assert Fingerprint.of(one, KEY).digest != Fingerprint.of(one.without_labels(), KEY).digest
     assert Fingerprint.of(one, KEY).classes == {"a": 2, "b": 2}
@@ -156,11 +156,11 @@ def test_equal_files_and_copies_are_found_across_sections(tmp_path):
         check(kind(format="ImageFolder", claim_name=name), tmp_path, MODEL.task)
         for kind, name in ((SiloData, "train"), (ServerData, "test"))
     )
-    found = overlap(one, other)
-    assert found.identical == (("a/t0.png", "b/same.png"),)
-    assert sorted(found.near) == [("a/t1.png", "b/grey.png"), ("a/t2.png", "b/smaller.jpg")]
-    assert found.groups == () and found
-    assert json.dumps(found.as_document())
+    shared = overlap(one, other)
+    assert shared.identical == (("a/t0.png", "b/same.png"),)
+    assert sorted(shared.near) == [("a/t1.png", "b/grey.png"), ("a/t2.png", "b/smaller.jpg")]
+    assert shared.groups == () and shared
+    assert json.dumps(shared.as_document())
     assert not overlap(one, check(SiloData(format="Digits"), tmp_path, classes(10))[1])
 
 

@@ -101,8 +101,8 @@ def test_a_list_of_other_images_is_refused(tmp_path, site):
 def taken(root, file, use="Part", silo=None):
     """Return the numbers of the images of a part, and their labels."""
     part = listed(use, file, silo)
-    given = Pools().choose(part, root, model_of(("0", "1")).task, 0).given()
-    return [int(name[-3:]) for name in given.ids], given.labels.tolist()
+    listing = Pools().choose(part, root, model_of(("0", "1")).task, 0).labelled_listing()
+    return [int(name[-3:]) for name in listing.ids], listing.labels.tolist()
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_public_partition_files_have_the_known_sizes(site, known):
         ids = tuple(map(str, range(images)))
         labels = np.zeros(images, dtype=np.int64)
         pool = Listing(ids, ids, (None,) * images, labels, labels, ("a",), {})
-        found = MatchedIndex(read_index(site / "lists.json"), pool)
-        held = [found.rows(str(k))[0] for k in range(len(sizes))]
+        matched_index = MatchedIndex(read_index(site / "lists.json"), pool)
+        held = [matched_index.rows(str(k))[0] for k in range(len(sizes))]
         assert [len(rows) for rows in held] == sizes
         assert len(np.unique(np.concatenate(held))) == total
-        assert name != "ISIC2018" or len(found.rows("test")[0]) == 2003
+        assert name != "ISIC2018" or len(matched_index.rows("test")[0]) == 2003
         computed["totals"].append(total)
         computed["labelled_fraction"].append(len(held[0]) / total)
     known.check("M4_public_partition_sizes", computed)

@@ -11,7 +11,7 @@ from read_sections import model_of
 from anchorage.api.inference import FORMAT, FORMAT_WITH_INTENSITY, describe, parse_inference
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data.decoders import input_of
-from anchorage.learning.data.decoding import Input, Measured, Picture, decode_bytes, fitted
+from anchorage.learning.data.decoding import Input, Measured, Picture, decode_bytes, fit_picture
 from anchorage.learning.data.intensity import intensity_of
 
 VALUES = np.arange(-50, 14, dtype=np.float32).reshape(8, 8)
@@ -20,7 +20,7 @@ VALUES = np.arange(-50, 14, dtype=np.float32).reshape(8, 8)
 def shown(intensity, values=VALUES, **measured):
     """Return shades from 0 to 1 of values without a range."""
     picture = Picture(values, (8, 8), "int16", measured=Measured(-np.inf, np.inf, **measured))
-    return fitted(picture, Input(8, 1, intensity_of(intensity)), b"", "x").pixels[0] / 65535
+    return fit_picture(picture, Input(8, 1, intensity_of(intensity)), b"", "x").pixels[0] / 65535
 
 
 def test_a_window_is_the_same_for_every_image():
@@ -34,8 +34,8 @@ def test_percentiles_are_those_of_the_image_without_padding():
     values = np.where(padding, np.float32(-3000), VALUES)
     low, high = np.percentile(VALUES[4:], [10, 90])
     expected = np.where(padding, 0, ((VALUES - low) / (high - low)).clip(0, 1))
-    found = shown({"percentiles": {"low": "10", "high": "90"}}, values, padding=padding)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    shades = shown({"percentiles": {"low": "10", "high": "90"}}, values, padding=padding)
+    np.testing.assert_allclose(shades, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("over", ["All", "Foreground"])
@@ -55,9 +55,9 @@ def test_pictures_of_other_formats_have_intensities_too():
     content = io.BytesIO()
     Image.fromarray(grey).save(content, "png")
     wanted = Input(8, 1, intensity_of({"window": {"low": "1000", "high": "2000"}}))
-    found = decode_bytes(content.getvalue(), wanted)
-    np.testing.assert_allclose(found.pixels[0] / 65535, ((grey - 1000.0) / 1000).clip(0, 1), atol=1e-4)
-    assert found.white is None
+    decoded_image = decode_bytes(content.getvalue(), wanted)
+    np.testing.assert_allclose(decoded_image.pixels[0] / 65535, ((grey - 1000.0) / 1000).clip(0, 1), atol=1e-4)
+    assert decoded_image.white is None
     by_window = decode_bytes(content.getvalue(), Input(8, 1, intensity_of({"dicomWindow": {}})))
     np.testing.assert_array_equal(by_window.pixels, decode_bytes(content.getvalue(), Input(8, 1)).pixels)
 
@@ -74,9 +74,11 @@ def described(text):
 )
 def test_models_carry_it_and_their_format_says_so(text):
     model = described(text)
-    told = describe(model, "x", classifier_trained=True)
-    assert told["format"] == (FORMAT_WITH_INTENSITY if text else FORMAT) and ("intensity" in told) == bool(text)
-    read = parse_inference(json.dumps(told).encode(), "model.json")
+    description = describe(model, "x", classifier_trained=True)
+    assert description["format"] == (FORMAT_WITH_INTENSITY if text else FORMAT) and (
+        "intensity" in description
+    ) == bool(text)
+    read = parse_inference(json.dumps(description).encode(), "model.json")
     assert read.intensity == model.intensity
     assert (input_of(read).intensity is None) == (text in (None, '{"bits": {}}'))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from irregular_files import KINDS, SECONDS, TOLD, put
+from irregular_files import DESCRIPTIONS, KINDS, SECONDS, put
 from PIL import Image
 from read_sections import images_of, model_of
 
@@ -44,7 +44,7 @@ def test_a_reader_refuses_it_at_once(tmp_path: Path, kind: str, reader: str) -> 
     with pytest.raises(error) as raised:
         read(put(kind, tmp_path / "x.bin"))
     if isinstance(raised.value, AnchorageError):
-        assert TOLD[kind] in raised.value.message
+        assert DESCRIPTIONS[kind] in raised.value.message
         assert "\n" not in raised.value.message
         assert "x.bin" not in str(raised.value.redacted)
 
@@ -77,8 +77,8 @@ def test_in_a_folder_it_is_an_image_that_cannot_be_used(site: Path, kind: str) -
         images_of(section(), site)
     assert raised.value.failure is BAD_IMAGES
     assert "a/x.png" in raised.value.message
-    found, _ = images_of(section(onBadImage="Skip"), site)
-    assert len(found) == 6
+    images, _ = images_of(section(onBadImage="Skip"), site)
+    assert len(images) == 6
 
 
 def test_a_table_or_data_set_that_is_one_is_told_so(site: Path, kind: str) -> None:
@@ -89,10 +89,10 @@ def test_a_table_or_data_set_that_is_one_is_told_so(site: Path, kind: str) -> No
         if kind == "device":
             continue  # as a link out of the claim's folder it is not even looked at
         assert raised.value.failure is DATA_MISSING
-        assert TOLD[kind] in raised.value.message
+        assert DESCRIPTIONS[kind] in raised.value.message
 
 
 def test_an_image_that_is_named_is_not_waited_for(tmp_path: Path, kind: str) -> None:
     path, none = put(kind, tmp_path / "x.png"), np.full(1, -1)
-    (told,) = decode(Listing(("x.png",), ("x.png",), (path,), none, none, (), {}), input_of(model_of(("a", "b"))))
-    assert (told.reason, told.detail) == ("Unsupported", f"{TOLD[kind]}, not a regular file")
+    (remark,) = decode(Listing(("x.png",), ("x.png",), (path,), none, none, (), {}), input_of(model_of(("a", "b"))))
+    assert (remark.reason, remark.detail) == ("Unsupported", f"{DESCRIPTIONS[kind]}, not a regular file")

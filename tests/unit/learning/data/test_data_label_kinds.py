@@ -17,7 +17,7 @@ CLASSES = ("effusion", "mass", "edema")
 
 
 @pytest.mark.parametrize(
-    ("labels", "found"),
+    ("labels", "names"),
     [
         (["effusion|mass", "effusion", "mass"], ["effusion|mass"]),
         (["Effusion;Mass", "effusion", "mass"], ["Effusion;Mass"]),
@@ -32,8 +32,8 @@ CLASSES = ("effusion", "mass", "edema")
         (["grade 1", "grade 2"], []),
     ],
 )
-def test_labels_that_name_several_findings(labels: Sequence[str], found: Sequence[str]) -> None:
-    assert several_findings(labels, labels) == found
+def test_labels_that_name_several_findings(labels: Sequence[str], names: Sequence[str]) -> None:
+    assert several_findings(labels, labels) == names
 
 
 def test_parts_that_are_classes_of_the_federation_are_findings() -> None:
@@ -55,7 +55,7 @@ def table(site: Path, labels: Sequence[str], **fields: object) -> SiloData:
 
 
 def choose(section: SiloData, site: Path, *, labelled: bool = True) -> list[int]:
-    return Pools().choose(section, site.parent, model_of(CLASSES).task, 1, labelled).given().labels.tolist()
+    return Pools().choose(section, site.parent, model_of(CLASSES).task, 1, labelled).labelled_listing().labels.tolist()
 
 
 def test_a_run_does_not_begin_with_several_findings(site: Path) -> None:
@@ -95,7 +95,9 @@ def test_folders_that_are_classes_are_no_masks(site: Path) -> None:
     for name in ("image", "mask"):
         fill(site / name, 1)
     section = SiloData(format="ImageFolder", claim_name="site")
-    assert Pools().choose(section, site.parent, model_of(("mask", "image")).task, 1).given().labels.tolist() == [1, 0]
+    assert Pools().choose(
+        section, site.parent, model_of(("mask", "image")).task, 1
+    ).labelled_listing().labels.tolist() == [1, 0]
 
 
 def test_a_row_of_several_classes_is_told_so(site: Path) -> None:

@@ -21,9 +21,9 @@ def sizes(labels, classes, factor, seed=0):
 )
 def test_cifar_with_a_long_tail_has_as_many_images_as_the_papers_say(classes, factor, total):
     each = 50_000 // classes
-    found = sizes(np.repeat(np.arange(classes), each), classes, factor)
-    assert found[0] == each and found[-1] == each // factor and sum(found) == total
-    assert found == sorted(found, reverse=True)
+    counts = sizes(np.repeat(np.arange(classes), each), classes, factor)
+    assert counts[0] == each and counts[-1] == each // factor and sum(counts) == total
+    assert counts == sorted(counts, reverse=True)
 
 
 def test_classes_of_other_sizes_get_the_longest_profile_that_all_have_images_for():

@@ -36,10 +36,10 @@ def test_the_views_that_masks_can_follow_are_known():
 @pytest.mark.parametrize("name", MOVING)
 def test_images_views_and_later_draws_are_those_without_masks(name, strong):
     images, masks = discs()
-    views, alone, beside = augmentation_of(name), generator(), generator()
+    views, alone, other_generator = augmentation_of(name), generator(), generator()
     plain = (views.strong if strong else views.weak)(images, alone)
-    seen, moved = views.with_masks(images, masks, beside, strong=strong)
-    assert torch.equal(plain, seen) and torch.equal(alone.get_state(), beside.get_state())
+    moved_images, moved = views.with_masks(images, masks, other_generator, strong=strong)
+    assert torch.equal(plain, moved_images) and torch.equal(alone.get_state(), other_generator.get_state())
     assert moved.dtype == torch.uint8 and moved.shape == masks.shape
     assert set(moved.unique().tolist()) <= {0, 1, UNKNOWN_PIXEL}
 
@@ -48,9 +48,9 @@ def test_images_views_and_later_draws_are_those_without_masks(name, strong):
 def test_weak_views_show_the_disc_where_the_mask_says(name):
     images, masks = discs()
     views = augmentation_of(name)
-    seen, moved = views.with_masks(images, masks, generator(), strong=False)
+    moved_images, moved = views.with_masks(images, masks, generator(), strong=False)
     middle = views.normalise(torch.full((1, 3, 1, 1), 135, dtype=torch.uint8))
-    bright, known = (seen > middle)[:, 0], moved != UNKNOWN_PIXEL
+    bright, known = (moved_images > middle)[:, 0], moved != UNKNOWN_PIXEL
     wrong = (bright != (moved == 1)) & known
     assert known.float().mean() > 0.85 and moved.eq(1).any()
     # interpolated images may differ at the border of the disc, by half a pixel
@@ -61,8 +61,8 @@ def test_weak_views_show_the_disc_where_the_mask_says(name):
 def test_strong_views_turn_and_shear_masks_too(name):
     images, masks = discs(256)
     views = augmentation_of(name)
-    seen, moved = views.with_masks(images, masks, generator(), strong=True)
-    value = seen.mean(1)
+    moved_images, moved = views.with_masks(images, masks, generator(), strong=True)
+    value = moved_images.mean(1)
     inside = torch.stack(
         [v[m == 1].mean() for v, m in zip(value, moved, strict=True) if m.eq(1).sum() > 20 and m.eq(0).sum() > 20]
     )

@@ -125,11 +125,11 @@ def test_masks_that_say_something_else_are_bad_images(site):
         save(site / "masks" / f"{name}.png", pixels)
     (site / "masks" / "e.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     save(site / "masks" / "d_mask.png", grey_rgb)
-    found = bad(site)
-    assert sorted(reason for reason, _ in found) == [
+    report = bad(site)
+    assert sorted(reason for reason, _ in report) == [
         "MaskAmbiguous", "MaskDiffers", "MaskInColour", "MaskUnreadable", "MaskValues"
     ]  # fmt: skip
-    details = dict(found)
+    details = dict(report)
     assert "without JPEG or smooth edges" in details["MaskValues"]
     assert details["MaskDiffers"] == "the mask has 16×8 pixels, the image 16×16"
     (site / "masks" / "d_mask.png").unlink()
@@ -148,8 +148,8 @@ def test_an_image_that_a_camera_turned_has_its_mask_upright(site):
     upright[:8] = 1
     save(site / "masks" / "a.png", upright)
     images, _ = images_of(site)
-    seen = images.labels[0] != UNKNOWN_PIXEL
-    assert np.array_equal((images.images[0, 0] > 100)[seen], (images.labels[0] == 1)[seen])
+    known_pixels = images.labels[0] != UNKNOWN_PIXEL
+    assert np.array_equal((images.images[0, 0] > 100)[known_pixels], (images.labels[0] == 1)[known_pixels])
 
 
 @pytest.mark.parametrize("size", [(60, 45), (45, 60), (31, 64), (16, 16), (17, 16)])

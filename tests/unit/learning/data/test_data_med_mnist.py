@@ -56,10 +56,8 @@ def test_parts_pixels_and_classes_are_the_publishers(tmp_path, folder, shape):
 
 def test_all_parts_are_one_pool_where_the_division_does_not_count(tmp_path, folder):
     publish(folder / "pneumoniamnist.npz")
-    whole = section(
-        split_column="None", use="Part", test_percent=20, partition={"recipe": "Iid", "parts": 1, "part": 0}
-    )
-    assert {name.split("-")[0] for name in images_of(whole, tmp_path, classes=("normal", "pneumonia"))[0].ids} == {
+    data = section(split_column="None", use="Part", test_percent=20, partition={"recipe": "Iid", "parts": 1, "part": 0})
+    assert {name.split("-")[0] for name in images_of(data, tmp_path, classes=("normal", "pneumonia"))[0].ids} == {
         "train",
         "val",
         "test",
@@ -109,9 +107,9 @@ def test_a_file_that_is_none_is_refused(tmp_path, folder, content):
 
 def test_a_file_that_is_damaged_at_any_place_is_refused_or_read(tmp_path, folder):
     publish(folder / "x.npz")
-    whole = (folder / "x.npz").read_bytes()
-    for place in range(40, len(whole), len(whole) // 97):
-        damaged = bytearray(whole)
+    content = (folder / "x.npz").read_bytes()
+    for place in range(40, len(content), len(content) // 97):
+        damaged = bytearray(content)
         damaged[place : place + 8] = bytes(8) if damaged[place : place + 8] != bytes(8) else b"damaged!"
         (folder / "x.npz").write_bytes(damaged)
         try:

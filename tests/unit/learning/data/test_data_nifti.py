@@ -59,8 +59,8 @@ def test_values_are_rescaled_and_shown_by_the_models_intensity(tmp_path):
     scaled = write_nifti(tmp_path / "x.nii.gz", VOLUME)
     shown = decode_content(scaled.read_bytes(), scaled.name, Input(5, 1, LINEAR), 2).pixels[0] / 65535
     plane = as_shown(VOLUME, 2).astype(np.float64)
-    whole = (plane - plane.min()) / (plane.max() - plane.min())
-    assert shown.shape == (5, 5) and shown[0, 0] > shown[4, 4] and whole[0, 0] == 1
+    scaled_plane = (plane - plane.min()) / (plane.max() - plane.min())
+    assert shown.shape == (5, 5) and shown[0, 0] > shown[4, 4] and scaled_plane[0, 0] == 1
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.float32, np.float64])
@@ -70,8 +70,8 @@ def test_the_stored_type_does_not_matter(tmp_path, dtype):
 
 
 def test_whole_numbers_have_a_range_and_others_need_an_intensity(tmp_path):
-    whole = write_nifti(tmp_path / "x.nii", VOLUME).read_bytes()
-    assert decode_content(whole, "x.nii", Input(8, 1)).pixels.dtype == np.uint8
+    content = write_nifti(tmp_path / "x.nii", VOLUME).read_bytes()
+    assert decode_content(content, "x.nii", Input(8, 1)).pixels.dtype == np.uint8
     negative = write_nifti(tmp_path / "y.nii", VOLUME - 1000).read_bytes()
     assert "spec.model.intensity" in refused(negative, "Unsupported", intensity=None)
 

@@ -68,22 +68,22 @@ def test_three_recipes_differ_as_known(known):
     def summary(key):
         parts = cut(inputs["seed"], alpha_in(key), "capped" in key)
         sizes = sizes_of(parts)
-        found = {
+        results = {
             "min": min(sizes),
             "median": np.median(sizes),
             "max": max(sizes),
             "empty": sizes.count(0),
             "mean_classes": mean_classes(parts),
         }
-        return {field: found[field] for field in expected[key]}
+        return {field: results[field] for field in expected[key]}
 
     def equal(key):
         others = next(field for field in expected[key] if field.startswith("mean_classes_seeds_"))
         seeds = [inputs["seed"], *map(int, re.findall(r"_(\d+)", others))]
         drawn = [per_client(labels, clients, alpha_in(key), rng(seed)) for seed in seeds]
         (size,) = {size for parts in drawn for size in sizes_of(parts)}
-        found, *further = map(mean_classes, drawn)
-        return {"size": size, "mean_classes": found, others: further}
+        first, *further = map(mean_classes, drawn)
+        return {"size": size, "mean_classes": first, others: further}
 
     def accepted(key):
         least = int(re.search(r"min_size_(\d+)", key)[1])
@@ -124,8 +124,8 @@ def test_every_image_is_in_exactly_one_part_and_the_same_seed_gives_the_same_par
     assert sorted(np.concatenate(divided).tolist()) == list(range(len(labels)))
     if recipe in ("Iid", "PerClient", "ClassQuota"):
         assert max(sizes_of(divided)) - min(sizes_of(divided)) <= 1
-    again = divide(partition, np.array(labels), rng(seed))
-    assert all(np.array_equal(one, other) for one, other in zip(divided, again, strict=True))
+    repeated = divide(partition, np.array(labels), rng(seed))
+    assert all(np.array_equal(one, other) for one, other in zip(divided, repeated, strict=True))
 
 
 def test_capped_parts_hold_at_most_their_share_and_one_class():
@@ -244,7 +244,7 @@ def test_random_anchors_leave_classes_to_chance():
 
 def test_kept_labels_are_stratified_and_never_none_of_a_class():
     labels = np.array([0] * 50 + [1] * 4 + [-1] * 6)
-    kept = keep_labels(labels, 10, rng())
-    assert np.bincount(kept[kept >= 0]).tolist() == [5, 1]
-    assert np.all((kept == labels) | (kept == -1))
+    labels_kept = keep_labels(labels, 10, rng())
+    assert np.bincount(labels_kept[labels_kept >= 0]).tolist() == [5, 1]
+    assert np.all((labels_kept == labels) | (labels_kept == -1))
     assert np.all(keep_labels(labels, 0, rng()) == -1)

@@ -46,15 +46,15 @@ def site(tmp_path):
 @pytest.fixture
 def decoded(monkeypatch):
     """Sizes of the files that were decoded, in any order."""
-    seen = []
+    calls = []
     original = picture_store.decode_content
 
     def decode(content, *wanted):
-        seen.append(content)
+        calls.append(content)
         return original(content, *wanted)
 
     monkeypatch.setattr(picture_store, "decode_content", decode)
-    return seen
+    return calls
 
 
 def stored(root, *, store=None, size=8, name="site", **fields):
@@ -72,14 +72,17 @@ def files(root):
 
 
 def test_stored_pictures_are_those_in_memory(tmp_path, site):
-    (images, report), (kept, told) = stored(tmp_path), stored(tmp_path, store=False)
+    (images, report), (in_memory, report_in_memory) = stored(tmp_path), stored(tmp_path, store=False)
     for _ in range(2):
-        assert isinstance(images.images, StoredPictures) and isinstance(kept.images, np.ndarray)
-        assert images.images.shape == kept.images.shape == (10, 3, 8, 8) and images.images.nbytes == kept.images.nbytes
-        assert np.array_equal(all_of(images), kept.images)
-        assert (images.ids, images.labels.tolist()) == (kept.ids, kept.labels.tolist())
-        assert images.fingerprint(bytes(32)) == kept.fingerprint(bytes(32))
-        assert report == told and len(report.bad) == 3 and report.windows == {"0-4095": 1}
+        assert isinstance(images.images, StoredPictures) and isinstance(in_memory.images, np.ndarray)
+        assert (
+            images.images.shape == in_memory.images.shape == (10, 3, 8, 8)
+            and images.images.nbytes == in_memory.images.nbytes
+        )
+        assert np.array_equal(all_of(images), in_memory.images)
+        assert (images.ids, images.labels.tolist()) == (in_memory.ids, in_memory.labels.tolist())
+        assert images.fingerprint(bytes(32)) == in_memory.fingerprint(bytes(32))
+        assert report == report_in_memory and len(report.bad) == 3 and report.windows == {"0-4095": 1}
         images, report = stored(tmp_path)
 
 
@@ -102,8 +105,8 @@ def test_a_deep_picture_that_comes_later_deepens_the_set(tmp_path, site):
     first, _ = stored(tmp_path)
     assert all_of(first).dtype == np.uint8 and first.images.nbytes == 9 * PICTURE_BYTES
     (site / "b" / "deep.png").write_bytes(deep)
-    (images, _), (kept, _) = stored(tmp_path), stored(tmp_path, store=False)
-    assert images.images.nbytes == 2 * 10 * PICTURE_BYTES and np.array_equal(all_of(images), kept.images)
+    (images, _), (in_memory, _) = stored(tmp_path), stored(tmp_path, store=False)
+    assert images.images.nbytes == 2 * 10 * PICTURE_BYTES and np.array_equal(all_of(images), in_memory.images)
 
 
 def test_some_of_them_are_selected_without_being_read(tmp_path, site):
@@ -263,9 +266,9 @@ def test_a_kill_leaves_nothing_that_counts(tmp_path, site, decoded, hook):
 
 def test_two_at_once_decode_once(tmp_path, site, decoded):
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: stored(tmp_path), range(2)))
+        results = list(pool.map(lambda _: stored(tmp_path), range(2)))
     assert len(decoded) == 11 + 1, "the image that cannot be used is tried by both"
-    assert np.array_equal(*(all_of(images) for images, _ in found))
+    assert np.array_equal(*(all_of(images) for images, _ in results))
 
 
 def test_sets_that_were_not_used_for_longest_go(tmp_path):

@@ -62,7 +62,7 @@ def test_quotas_are_the_known_ones(known):
             continue
         quota = class_quota(sizes, classes, supply, rng)
         assert ((quota > 0).sum(axis=1) == classes).all()
-        found = {
+        results = {
             "feasible": True,
             "tries": tries_until(quota, sizes, classes, supply, inputs["seed"]),
             "quota_first_learner": quota[0],
@@ -70,8 +70,8 @@ def test_quotas_are_the_known_ones(known):
             "row_sums_ok": bool((quota.sum(axis=1) == sizes).all()),
             "column_sums_ok": bool((quota.sum(axis=0) == supply).all()),
         }
-        assert found["row_sums_ok"] and found["column_sums_ok"]
-        computed[key] = {field: found[field] for field in expected}
+        assert results["row_sums_ok"] and results["column_sums_ok"]
+        computed[key] = {field: results[field] for field in expected}
     known.check("X3_noniid_x_quota", computed)
 
 

@@ -151,8 +151,8 @@ def test_images_are_found_by_path_and_by_name(tmp_path, site):
 
 def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
     names = fill(site, 4, suffix=".jpg")
-    whole = (site / "image001.jpg").read_bytes()
-    (site / "image001.jpg").write_bytes(whole[: len(whole) // 2])
+    content = (site / "image001.jpg").read_bytes()
+    (site / "image001.jpg").write_bytes(content[: len(content) // 2])
     (site / "image002.jpg").write_bytes(b"")
     (site / "image009.jpg").write_text("no image")
     rows = [*((name, "a") for name in names), ("image000", "b"), ("gone", "b"), ("image009", "b")]

@@ -104,9 +104,9 @@ def test_the_issuer_belongs_to_a_patients_identifier_and_a_study_stands_for_none
         write_dicom(site / f"{number}", pixels(number), PatientID=patient, IssuerOfPatientID=issuer)
     for number in (3, 4):
         write_dicom(site / f"{number}", pixels(number), PatientID=None, StudyInstanceUID="1.2.9")
-    found = listed(site)
-    assert len(set(found.groups)) == 4
-    assert any("2 images name no patient" in remark for remark in found.remarks)
+    listing = listed(site)
+    assert len(set(listing.groups)) == 4
+    assert any("2 images name no patient" in remark for remark in listing.remarks)
     with pytest.raises(AnchorageError, match="2 of 5 images") as raised:
         listed(site, group_by="PatientID")
     assert raised.value.failure is data.GROUP_UNKNOWN
@@ -131,23 +131,23 @@ def test_a_tables_column_of_patients_counts_more_than_headers(site):
 def test_tables_name_images_by_identifiers(site, match, rows, labels):
     pacs(site)
     write_table(site / "table.csv", ["uid", "label"], rows)
-    found = listed(site, "CsvManifest", True, match=match, image_column="uid")
-    assert found.labels.tolist() == labels and not found.bad
+    listing = listed(site, "CsvManifest", True, match=match, image_column="uid")
+    assert listing.labels.tolist() == labels and not listing.bad
 
 
 def test_an_identifier_without_a_file_is_a_missing_image(site):
     pacs(site)
     write_table(site / "table.csv", ["uid", "label"], [("1.2.3.0", "a"), ("9.9", "b")])
-    found = listed(site, "CsvManifest", True, match="SOPInstanceUID", image_column="uid")
-    assert {row: image.reason for row, image in found.bad.items()} == {1: "Missing"}
+    listing = listed(site, "CsvManifest", True, match="SOPInstanceUID", image_column="uid")
+    assert {row: image.reason for row, image in listing.bad.items()} == {1: "Missing"}
 
 
 def test_accession_numbers_keep_their_zeros(site):
     for number, accession in enumerate(("007", "7")):
         write_dicom(site / f"{number}", pixels(number), AccessionNumber=accession)
     write_table(site / "table.csv", ["accession", "label"], [("007", "a"), ("7", "b")])
-    found = listed(site, "CsvManifest", True, match="AccessionNumber", image_column="accession")
-    assert [source.name for source in found.sources] == ["0", "1"]
+    listing = listed(site, "CsvManifest", True, match="AccessionNumber", image_column="accession")
+    assert [source.name for source in listing.sources] == ["0", "1"]
 
 
 @pytest.mark.parametrize(("frames", "expected"), [("First", [0]), ("Middle", [2]), ("All", [0, 1, 2, 3])])
@@ -191,7 +191,7 @@ def test_a_second_start_decodes_nothing_and_another_intensity_does(site, monkeyp
     pacs(site)
     decoded = []
     original = picture_store.decode_content
-    monkeypatch.setattr(picture_store, "decode_content", lambda *given: decoded.append(1) or original(*given))
+    monkeypatch.setattr(picture_store, "decode_content", lambda *arguments: decoded.append(1) or original(*arguments))
     plain = model_of(CLASSES)
     shown = ModelDescription.model_validate(
         {**plain.model_dump(by_alias=True, mode="json"), "intensity": {"percentiles": {}}}
@@ -205,7 +205,7 @@ def test_a_second_start_decodes_nothing_and_another_intensity_does(site, monkeyp
 
 def test_without_the_libraries_the_sentence_that_installs_them_is_told(site, monkeypatch):
     pacs(site)
-    monkeypatch.setattr(dicom, "installed", lambda packages: False)
+    monkeypatch.setattr(dicom, "are_installed", lambda packages: False)
     monkeypatch.setattr("anchorage.pieces.decoder.clinical.find_spec", lambda name: None if name == "gdcm" else name)
     with pytest.raises(AnchorageError, match=r"DICOM files need gdcm.*pip install 'anchorage\[clinical\]'") as raised:
         listed(site)

@@ -104,8 +104,8 @@ def test_a_missing_slice_is_a_gap_with_its_place(tmp_path):
 def test_a_slice_that_is_there_twice_is_dropped_where_it_is_equal_and_refused_else(tmp_path):
     files = write_series(tmp_path, VOLUME)
     plain = read_series(files)
-    again = write_series(tmp_path / "again", VOLUME[:, :, :1])
-    scan = read_series([*again, *files])
+    second = write_series(tmp_path / "again", VOLUME[:, :, :1])
+    scan = read_series([*second, *files])
     np.testing.assert_array_equal(scan.values, plain.values)
     assert "equal slices left out: 1" in scan.facts and plain.digest != scan.digest
     other = write_series(tmp_path / "other", VOLUME[:, :, 1:2])
@@ -179,12 +179,12 @@ def test_colour_is_refused(tmp_path):
 
 def test_a_real_series_whose_names_are_not_in_its_order(tmp_path):
     folder = Path(pydicom.__file__).parent / "data" / "test_files" / "dicomdirtests"
-    found = {}
+    volumes = {}
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file.read_bytes()[128:132] == b"DICM":
             header = pydicom.dcmread(file, stop_before_pixels=True)
-            found.setdefault(str(header.get("SeriesInstanceUID")), []).append((file, header))
-    (series,) = (each for each in found.values() if len(each) == 5 and each[0][1].Modality == "CT")
+            volumes.setdefault(str(header.get("SeriesInstanceUID")), []).append((file, header))
+    (series,) = (each for each in volumes.values() if len(each) == 5 and each[0][1].Modality == "CT")
     scan = read_series([file for file, _ in series])
     ordered = sorted(series, key=lambda each: each[1].ImagePositionPatient[2])
     assert [file for file, _ in series] != [file for file, _ in ordered]
@@ -212,9 +212,9 @@ def test_many_large_slices_and_many_frames_take_little_memory_before_they_are_re
 def test_damage_never_raises_anything_else(tmp_path):
     rng = np.random.default_rng(0)
     files = write_series(tmp_path, VOLUME)
-    whole, reasons = files[3].read_bytes(), set()
+    content, reasons = files[3].read_bytes(), set()
     for _ in range(150):
-        damaged = np.frombuffer(whole, np.uint8).copy()
+        damaged = np.frombuffer(content, np.uint8).copy()
         damaged[rng.integers(132, len(damaged), 3)] = rng.integers(0, 256, 3)
         files[3].write_bytes(damaged.tobytes()[: int(rng.choice([len(damaged), rng.integers(0, len(damaged))]))])
         try:

@@ -75,8 +75,8 @@ def test_resized_views_are_crops_of_the_enlarged_image():
     images = picture(32).expand(6, -1, -1, -1)
     augmentation = augmentation_of("ResizedNatural")
     views = augmentation.weak(images, generator())
-    whole = augmentation.normalise(plain.resize(images[:1].float() / 255, [40, 40], antialias=False))
-    windows = whole.unfold(2, 32, 1).unfold(3, 32, 1)[0].permute(1, 2, 0, 3, 4).flatten(0, 1)
+    expected = augmentation.normalise(plain.resize(images[:1].float() / 255, [40, 40], antialias=False))
+    windows = expected.unfold(2, 32, 1).unfold(3, 32, 1)[0].permute(1, 2, 0, 3, 4).flatten(0, 1)
     for view in views:
         nearest = min((windows - one).abs().amax((1, 2, 3)).min() for one in (view, view.flip(2)))
         assert nearest < 1e-4
@@ -153,8 +153,8 @@ def test_lesions_are_seen_in_every_position_of_a_square():
     turned = across[:, 0].abs() < across[:, 1].abs()
     assert torch.all(torch.where(turned, across[:, 0], across[:, 1]).abs() < 1e-4)
     signs = torch.stack([turned, (across + down > 0)[:, 0], (across + down > 0)[:, 1]], 1)
-    _, seen = signs.unique(dim=0, return_counts=True)
-    assert len(seen) == 8 and seen.float().tolist() == pytest.approx([count / 8] * 8, rel=0.25)
+    _, counts = signs.unique(dim=0, return_counts=True)
+    assert len(counts) == 8 and counts.float().tolist() == pytest.approx([count / 8] * 8, rel=0.25)
 
 
 def test_rotated_views_are_normalised_and_repeat():

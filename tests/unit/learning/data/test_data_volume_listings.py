@@ -38,9 +38,9 @@ def listed(site, kind="ImageFolder", volumes=True, **fields):
     return Pools(volumes=volumes).choose(section(kind, **fields), site.parent, TASK, 1).listing
 
 
-def pairs(found):
+def pairs(listing):
     """Return for each volume its name, how many files it has, and the name of its mask."""
-    masks = found.masks.files if found.masks is not None else [None] * len(found)
+    masks = listing.masks.files if listing.masks is not None else [None] * len(listing)
     return [
         (
             name,
@@ -51,14 +51,14 @@ def pairs(found):
             + "/"
             + (f"{len(mask.files)}" if isinstance(mask, Series) else mask.name),
         )
-        for name, source, mask in zip(found.ids, found.sources, masks, strict=True)
+        for name, source, mask in zip(listing.ids, listing.sources, masks, strict=True)
     ]
 
 
-def classes_read(found, row):
+def classes_read(listing, row):
     """Return the mask of a case as it is read."""
-    masks = found.masks
-    return case_of(found.sources[row], masks.files[row], 1, (1.0, 1.0, 1.0), None, masks.table, masks.classes).mask
+    masks = listing.masks
+    return case_of(listing.sources[row], masks.files[row], 1, (1.0, 1.0, 1.0), None, masks.table, masks.classes).mask
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_folders_of_images_and_masks_are_pairs(site, images, masks, name):
         write_nifti(site / images / name.format(case), VOLUME)
         if case != "c":
             write_nifti(site / masks / f"{case}.nii.gz", MASK)
-    found = listed(site)
+    listing = listed(site)
     expected = [(f"{images}/{name.format(case)}", 1, f"{masks}/{case}.nii.gz") for case in ("a", "b")]
-    assert pairs(found) == [*expected, (f"{images}/{name.format('c')}", 1, "")]
-    assert found.labels.tolist() == [0, 0, -1] and not found.bad
-    np.testing.assert_array_equal(classes_read(found, 1), MASK)
+    assert pairs(listing) == [*expected, (f"{images}/{name.format('c')}", 1, "")]
+    assert listing.labels.tolist() == [0, 0, -1] and not listing.bad
+    np.testing.assert_array_equal(classes_read(listing, 1), MASK)
 
 
 def test_a_mask_lies_beside_its_volume(site):
@@ -91,8 +91,8 @@ def test_a_mask_lies_beside_its_volume(site):
 def test_further_channels_are_no_volumes_of_their_own(site):
     for channel in range(2):
         write_nifti(site / "imagesTr" / f"a_000{channel}.nii.gz", VOLUME)
-    found = listed(site)
-    assert pairs(found) == [("imagesTr/a_0000.nii.gz", 1, "")] and found.left_out == {
+    listing = listed(site)
+    assert pairs(listing) == [("imagesTr/a_0000.nii.gz", 1, "")] and listing.left_out == {
         "further channel": ("imagesTr/a_0001.nii.gz",)
     }
 
@@ -101,10 +101,10 @@ def test_a_series_in_a_folder_of_its_own_has_the_mask_of_the_folders_name(site):
     for number, case in enumerate(("a", "b")):
         write_series(site / "images" / case, VOLUME, uid=f"1.2.{number}", PatientID=case)
         write_nifti(site / "masks" / f"{case}.nii.gz", MASK, AFFINE)
-    found = listed(site)
-    assert [pair[1:] for pair in pairs(found)] == [(4, "masks/a.nii.gz"), (4, "masks/b.nii.gz")]
-    assert found.groups == ("a", "b") and found.labels.tolist() == [0, 0]
-    np.testing.assert_array_equal(classes_read(found, 0), MASK[::-1, ::-1])
+    listing = listed(site)
+    assert [pair[1:] for pair in pairs(listing)] == [(4, "masks/a.nii.gz"), (4, "masks/b.nii.gz")]
+    assert listing.groups == ("a", "b") and listing.labels.tolist() == [0, 0]
+    np.testing.assert_array_equal(classes_read(listing, 0), MASK[::-1, ::-1])
 
 
 def pacs(site):
@@ -128,11 +128,11 @@ def pacs(site):
 
 def test_an_export_is_a_case_for_each_series_and_the_rest_is_counted(site):
     pacs(site)
-    found = listed(site, "DicomFolder")
-    assert [(files, mask) for _, files, mask in pairs(found)] == [(5, ""), (4, ""), (4, ""), (1, "")]
-    assert found.groups == ("p1", "p1", "p2", "p1") and found.labels.tolist() == [-1] * 4
-    assert found.not_images == {"slice of no volume": 4} and not found.bad
-    for source in found.sources:
+    listing = listed(site, "DicomFolder")
+    assert [(files, mask) for _, files, mask in pairs(listing)] == [(5, ""), (4, ""), (4, ""), (1, "")]
+    assert listing.groups == ("p1", "p1", "p2", "p1") and listing.labels.tolist() == [-1] * 4
+    assert listing.not_images == {"slice of no volume": 4} and not listing.bad
+    for source in listing.sources:
         read_case = case_of(source, None, 1, (1.0, 1.0, 1.0), None, np.zeros(65536, np.uint8), CLASSES)
         assert read_case.values.shape == (1, *VOLUME.shape)
 
@@ -141,10 +141,10 @@ def test_files_with_and_without_suffixes_are_the_same_series(site):
     digests = []
     for folder, name in (("one", "I{:04d}"), ("two", "{:04d}.dcm"), ("three", "1.2.{}")):
         write_series(site / folder, VOLUME, name=name, SOPInstanceUID="1.9", StudyInstanceUID="1.8")
-        found = listed(site, "DicomFolder", path=folder)
-        assert [files for _, files, _ in pairs(found)] == [4]
+        listing = listed(site, "DicomFolder", path=folder)
+        assert [files for _, files, _ in pairs(listing)] == [4]
         digests.append(
-            case_of(found.sources[0], None, 1, (1.0, 1.0, 1.0), None, np.zeros(65536, np.uint8), CLASSES).digest
+            case_of(listing.sources[0], None, 1, (1.0, 1.0, 1.0), None, np.zeros(65536, np.uint8), CLASSES).digest
         )
     assert len(set(digests)) == 1
 
@@ -170,18 +170,18 @@ def test_a_table_names_files_and_folders(site):
         ("p2/s3", ""),
     ]
     write_table(site / "table.csv", ["image", "mask"], rows)
-    found = listed(site, "CsvManifest", mask_column="mask")
-    assert pairs(found)[:3] == [("x.nii.gz", 1, "m/x.nii.gz"), ("p2/s3", 4, "s3/4"), ("p1/s1/", 5, "")]
-    assert {found.ids[row]: bad.reason for row, bad in found.bad.items() if row < 6} == {
+    listing = listed(site, "CsvManifest", mask_column="mask")
+    assert pairs(listing)[:3] == [("x.nii.gz", 1, "m/x.nii.gz"), ("p2/s3", 4, "s3/4"), ("p1/s1/", 5, "")]
+    assert {listing.ids[row]: bad.reason for row, bad in listing.bad.items() if row < 6} == {
         "p1": "Ambiguous",
         "p9": "Missing",
     }
-    assert found.bad[6].reason == "DuplicateId" and len(found) == 7
-    assert found.labels.tolist() == [0, 0, -1, -1, -1, -1, -1]
-    np.testing.assert_array_equal(classes_read(found, 0), MASK)
-    np.testing.assert_array_equal(classes_read(found, 1), MASK[::-1, ::-1])
+    assert listing.bad[6].reason == "DuplicateId" and len(listing) == 7
+    assert listing.labels.tolist() == [0, 0, -1, -1, -1, -1, -1]
+    np.testing.assert_array_equal(classes_read(listing, 0), MASK)
+    np.testing.assert_array_equal(classes_read(listing, 1), MASK[::-1, ::-1])
     with pytest.raises(RefusedImageError, match="their volume is not known"):
-        case_of(found.sources[4], None, 1, (1.0, 1.0, 1.0), None, found.masks.table, CLASSES)
+        case_of(listing.sources[4], None, 1, (1.0, 1.0, 1.0), None, listing.masks.table, CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -200,17 +200,17 @@ def test_a_table_names_series_by_identifiers(site, match, names, files):
         ["uid", "mask"],
         [(name, "1.2.30" if match == "SeriesInstanceUID" else "m") for name in names],
     )
-    found = listed(site, "CsvManifest", match=match, image_column="uid", mask_column="mask")
-    assert pairs(found) == [(name, count, "m/4") for name, count in zip(names, files, strict=True)]
-    assert not found.bad and found.labels.tolist() == [0] * len(names)
+    listing = listed(site, "CsvManifest", match=match, image_column="uid", mask_column="mask")
+    assert pairs(listing) == [(name, count, "m/4") for name, count in zip(names, files, strict=True)]
+    assert not listing.bad and listing.labels.tolist() == [0] * len(names)
 
 
 def test_a_study_of_several_series_is_ambiguous(site):
     pacs(site)
     write_table(site / "table.csv", ["uid"], [["1.1"], ["1.3"]])
-    found = listed(site, "CsvManifest", match="StudyInstanceUID", image_column="uid")
-    assert found.ids == ("1.1", "1.3") and found.bad[0].reason == "Ambiguous" and 1 not in found.bad
-    assert "2 volumes" in found.bad[0].detail and "1.1" not in found.bad[0].detail
+    listing = listed(site, "CsvManifest", match="StudyInstanceUID", image_column="uid")
+    assert listing.ids == ("1.1", "1.3") and listing.bad[0].reason == "Ambiguous" and 1 not in listing.bad
+    assert "2 volumes" in listing.bad[0].detail and "1.1" not in listing.bad[0].detail
 
 
 def test_a_folder_of_a_table_has_one_file_beside_its_mask(site):
@@ -218,18 +218,18 @@ def test_a_folder_of_a_table_has_one_file_beside_its_mask(site):
         write_nifti(site / name, VOLUME)
     write_nifti(site / "one" / "seg.nii.gz", MASK)
     write_table(site / "table.csv", ["image", "mask"], [("one", "one/seg.nii.gz"), ("two", "")])
-    found = listed(site, "CsvManifest", mask_column="mask")
-    assert pairs(found) == [("one", 1, "one/seg.nii.gz"), ("two", 1, "")]
-    assert {row: bad.reason for row, bad in found.bad.items()} == {1: "Ambiguous"}
+    listing = listed(site, "CsvManifest", mask_column="mask")
+    assert pairs(listing) == [("one", 1, "one/seg.nii.gz"), ("two", 1, "")]
+    assert {row: bad.reason for row, bad in listing.bad.items()} == {1: "Ambiguous"}
 
 
 def test_a_damaged_slice_is_part_of_no_series_and_no_other_case_suffers(site):
     files = write_series(site / "a", VOLUME, name="{}.dcm")
     files[2].write_bytes(files[2].read_bytes()[:200])
     write_series(site / "b", VOLUME, name="{}.dcm", uid="1.2.77")
-    found = listed(site, "DicomFolder")
+    listing = listed(site, "DicomFolder")
     outcomes = []
-    for source in found.sources:
+    for source in listing.sources:
         try:
             outcomes.append(
                 case_of(source, None, 1, (1.0, 1.0, 1.0), None, np.zeros(65536, np.uint8), CLASSES).values.shape[3]
@@ -241,8 +241,8 @@ def test_a_damaged_slice_is_part_of_no_series_and_no_other_case_suffers(site):
 
 def test_pictures_are_listed_as_before_where_no_volumes_are_wanted(site):
     write_series(site / "images" / "a", VOLUME, name="{}.dcm")
-    found = listed(site, volumes=False)
-    assert len(found) == 4 and not any(isinstance(source, Series) for source in found.sources)
+    listing = listed(site, volumes=False)
+    assert len(listing) == 4 and not any(isinstance(source, Series) for source in listing.sources)
     assert not wants_volumes(MaskReader(CLASSES)) and wants_volumes(MaskReader(CLASSES).of_volumes())
 
 

@@ -40,12 +40,12 @@ def test_a_patch_is_a_box_of_the_volume_and_beyond_it_the_darkest_value(tmp_path
     values, mask = drawn_volume(RNG)
     values = np.concatenate([values, values[:, ::-1]])
     stored = write_volume(tmp_path / "a.volume", case_of_volume(values, mask), RNG)
-    found, classes = stored.patch(start, sides)
+    patch_values, classes = stored.patch(start, sides)
     if start == (30, 0, 0):
-        assert (found == values.min()).all() and (classes == 255).all()
+        assert (patch_values == values.min()).all() and (classes == 255).all()
         return
     for channel in range(2):
-        assert np.array_equal(found[channel], padded(values[channel], start, sides, values.min()))
+        assert np.array_equal(patch_values[channel], padded(values[channel], start, sides, values.min()))
     assert np.array_equal(classes, padded(mask, start, sides, 255))
     assert np.array_equal(stored.mask(), mask)
 
@@ -97,8 +97,8 @@ def test_a_second_reading_decodes_nothing_and_a_changed_file_alone(tmp_path, mon
     holder = type("Store", (), {"volumes": store})()
     first, report = read(part, tmp_path, MODEL, 0, store=holder)
     assert len(decoded) == 3 and is_known(first.labels).all() and not report.bad
-    again, _ = read(part, tmp_path, MODEL, 0, store=holder)
-    assert len(decoded) == 3 and first.fingerprint(bytes(32)) == again.fingerprint(bytes(32))
+    reread, _ = read(part, tmp_path, MODEL, 0, store=holder)
+    assert len(decoded) == 3 and first.fingerprint(bytes(32)) == reread.fingerprint(bytes(32))
     changed = tmp_path / "claim" / "site" / "masks" / "case-01.nii.gz"
     os.utime(changed, ns=(1, 1))
     read(part, tmp_path, MODEL, 0, store=holder)
@@ -123,13 +123,13 @@ def test_volumes_of_files_that_are_gone_go(tmp_path):
 
 
 def test_values_do_not_depend_on_a_site_scale(tmp_path):
-    found = []
+    patches = []
     for name, scale in (("a", 1.0), ("b", 300.0)):
         write_pairs(tmp_path / "claim" / name, 1, scale=scale)
         part = SiloData(format="ImageFolder", claim_name="claim", path=name)
         images, _ = read(part, tmp_path, MODEL, 0)
-        found.append(images.images.volume(0).patch((0, 0, 0), (12, 14, 10))[0].astype(int))
-    assert np.abs(found[0] - found[1]).max() <= 1
+        patches.append(images.images.volume(0).patch((0, 0, 0), (12, 14, 10))[0].astype(int))
+    assert np.abs(patches[0] - patches[1]).max() <= 1
 
 
 def test_a_set_without_masks_has_no_labels(tmp_path):
@@ -141,8 +141,8 @@ def test_a_set_without_masks_has_no_labels(tmp_path):
 
 
 def test_middle_patches_are_what_a_set_shows(tmp_path):
-    found = stored_volumes(tmp_path, 3)
-    assert found.shape == (3, 1, 8, 8, 8) and len(found[np.array([2, 0])]) == 2
-    whole = found.volume(1).patch((0, 0, 0), (12, 14, 10))[0]
-    assert np.array_equal(found.read(np.array([1]))[0], whole[:, 2:10, 3:11, 1:9])
-    assert len(set(map(bytes, found.digests))) == 3
+    volumes_found = stored_volumes(tmp_path, 3)
+    assert volumes_found.shape == (3, 1, 8, 8, 8) and len(volumes_found[np.array([2, 0])]) == 2
+    values = volumes_found.volume(1).patch((0, 0, 0), (12, 14, 10))[0]
+    assert np.array_equal(volumes_found.read(np.array([1]))[0], values[:, 2:10, 3:11, 1:9])
+    assert len(set(map(bytes, volumes_found.digests))) == 3

@@ -146,12 +146,12 @@ def test_m1_sizes(known):
 )
 def test_every_model_takes_small_images_and_is_drawn_from_the_seed_alone(name, image_size, channels):
     spec = _spec(name, 3, image_size, channels)
-    network, again = (build_model(spec, TrainingMethod.of(method_of("FedAvg")), seed=5).eval() for _ in range(2))
+    network, rebuilt = (build_model(spec, TrainingMethod.of(method_of("FedAvg")), seed=5).eval() for _ in range(2))
     with torch.no_grad():
         logits = network(torch.rand(2, channels, image_size, image_size, generator=torch.Generator().manual_seed(0)))
     assert logits.shape == (2, 3) and torch.isfinite(logits).all() and (logits[0] != logits[1]).any()
     for key, tensor in network.state_dict().items():
-        assert torch.equal(tensor, again.state_dict()[key]), key
+        assert torch.equal(tensor, rebuilt.state_dict()[key]), key
 
 
 def test_small_images_have_no_size_that_moons_network_cannot_take():
@@ -209,7 +209,7 @@ def test_m3_bytes_of_the_feature_dictionary(known):
 def test_features_have_the_width_and_dtype_of_the_dictionary():
     encoder = build_random_anchor(_spec("ResNet18ImageNet"), seed=0)
     views = Views(np.zeros((2, 3, 32, 32), np.uint8), augmentation_of("Natural"), torch.device("cpu"))
-    features = views.mapped(np.arange(2), lambda i: encoder(views.plain(i)))
+    features = views.map_batches(np.arange(2), lambda i: encoder(views.plain(i)))
     assert features.shape == (2, ResNet18.width) and features.dtype == torch.float32
 
 

@@ -60,14 +60,14 @@ def test_every_member_is_a_network_of_torchvision() -> None:
 @pytest.mark.parametrize("member", [name for name in Torchvision.members if "regnet" not in name])
 def test_networks_have_as_many_parameters_as_torchvision_publishes(member: str) -> None:
     encoder = encoder_of(f"torchvision/{member}", 3, 224)
-    own = sum(p.numel() for p in encoder.parameters()) + encoder.width * 1000 + 1000
-    assert own in {weights.meta["num_params"] for weights in get_model_weights(member)}
+    parameters = sum(p.numel() for p in encoder.parameters()) + encoder.width * 1000 + 1000
+    assert parameters in {weights.meta["num_params"] for weights in get_model_weights(member)}
 
 
 def test_a_network_that_torchvision_cannot_count_without_memory_has_its_parameters_too() -> None:
     encoder = encoder_of("torchvision/regnet_y_400mf", 3, 224, "cpu")
-    own = sum(p.numel() for p in encoder.parameters()) + encoder.width * 1000 + 1000
-    assert own == get_model_weights("regnet_y_400mf").DEFAULT.meta["num_params"]
+    parameters = sum(p.numel() for p in encoder.parameters()) + encoder.width * 1000 + 1000
+    assert parameters == get_model_weights("regnet_y_400mf").DEFAULT.meta["num_params"]
 
 
 @pytest.mark.parametrize(("side", "channels"), [(28, 1), (32, 3), (48, 1), (64, 1), (224, 3)])
@@ -95,12 +95,12 @@ def test_networks_embed_images_of_every_size(member: str, side: int, channels: i
 )
 def test_the_first_layer_keeps_small_images(member: str, side: int, kernel: int, stride: int, maps: int) -> None:
     encoder = encoder_of(f"torchvision/{member}", 3, side)
-    first, seen = first_convolution(encoder), list[Tensor]()
+    first, inputs = first_convolution(encoder), list[Tensor]()
     last = [layer for layer in encoder.modules() if isinstance(layer, nn.Conv2d)][-1]
-    last.register_forward_hook(lambda _layer, _inputs, output: seen.append(output))
+    last.register_forward_hook(lambda _layer, _inputs, output: inputs.append(output))
     encoder(torch.empty(2, 3, side, side, device="meta"))
     assert (first.kernel_size, first.stride) == ((kernel, kernel), (stride, stride))
-    assert seen[-1].shape[2:] == (maps, maps)
+    assert inputs[-1].shape[2:] == (maps, maps)
 
 
 @pytest.mark.parametrize(("side", "patches"), [(28, 49), (32, 64), (64, 16), (224, 196)])
@@ -125,7 +125,7 @@ def test_a_size_that_a_network_cannot_take_is_refused_with_the_nearest(network: 
 
 
 @pytest.mark.parametrize(
-    ("network", "said"),
+    ("network", "expected"),
     [
         ("torchvision/resnet19", "did you mean torchvision/resnet18?"),
         ("torchvision/vgg16", "found 'torchvision/vgg16', "),
@@ -138,11 +138,11 @@ def test_a_size_that_a_network_cannot_take_is_refused_with_the_nearest(network: 
         ("monai/resnet18\n", "monai/NAME"),
     ],
 )
-def test_a_network_that_no_library_has_is_refused(network: str, said: str) -> None:
+def test_a_network_that_no_library_has_is_refused(network: str, expected: str) -> None:
     with pytest.raises(ValidationError, match="Validation|validation") as caught:
         ModelSpec(network=network, image_size=32)
     (detail,) = caught.value.errors()
-    assert detail["loc"] == ("network",) and said in detail["msg"]
+    assert detail["loc"] == ("network",) and expected in detail["msg"]
 
 
 @pytest.mark.parametrize("library", ["timm", "monai"])
@@ -167,11 +167,11 @@ def test_only_trained_tensors_and_counted_statistics_travel() -> None:
 def test_a_seed_draws_the_same_model_and_training_draws_nothing() -> None:
     """Swin's stochastic depth, as torchvision has it, would make the second pass differ from the first."""
     model = model_of("torchvision/swin_t", 16)
-    network, again = built(model), built(model)
+    network, rebuilt = built(model), built(model)
     images = torch.rand(4, 1, 16, 16, generator=torch.Generator().manual_seed(1))
-    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), rebuilt.parameters(), strict=True))
     before = torch.get_rng_state()
-    first, second = network.train()(images), again.train()(images)
+    first, second = network.train()(images), rebuilt.train()(images)
     assert torch.equal(first, second) and torch.equal(before, torch.get_rng_state())
     other = built(model, seed=4).encoder.get_parameter("network.features.0.0.weight")
     assert not torch.equal(other, network.encoder.get_parameter("network.features.0.0.weight"))
@@ -213,8 +213,8 @@ def test_a_network_becomes_a_program_and_shows_where_it_looks(tmp_path: Path) ->
     exported("torchvision/mobilenet_v3_small", tmp_path)
     model = model_of("torchvision/mobilenet_v3_small", 32)
     pixels = np.random.default_rng(0).integers(0, 256, (1, 1, 32, 32), np.uint8)
-    found = heat(classifier_of(model, built(model).eval()), pixels, np.array([1]))
-    assert found.shape == (1, 32, 32) and np.isfinite(found).all()
+    heatmap = heat(classifier_of(model, built(model).eval()), pixels, np.array([1]))
+    assert heatmap.shape == (1, 32, 32) and np.isfinite(heatmap).all()
 
 
 def test_a_library_does_not_count_as_a_network_of_its_own() -> None:
@@ -243,17 +243,17 @@ def test_networks_of_timm_have_their_own_number_of_parameters_at_full_size() -> 
     for member in ("resnet18", "vit_tiny_patch16_224"):
         encoder = build_encoder(model_of(f"timm/{member}", 224, 3), 1)
         assert isinstance(encoder, ZooEncoder)
-        whole = sum(p.numel() for p in timm.create_model(member).parameters())
-        assert sum(p.numel() for p in encoder.parameters()) == whole - encoder.width * 1000 - 1000
+        parameters = sum(p.numel() for p in timm.create_model(member).parameters())
+        assert sum(p.numel() for p in encoder.parameters()) == parameters - encoder.width * 1000 - 1000
 
 
 @needs_timm
 @pytest.mark.parametrize(
-    ("member", "side", "said"),
+    ("member", "side", "expected"),
     [("resnet19", 32, "did you mean resnet18"), ("maxvit_nano_rw_256", 28, "cannot take images of 28 pixels")],
 )
-def test_what_timm_cannot_build_is_refused(member: str, side: int, said: str) -> None:
-    with pytest.raises(AnchorageError, match=said) as caught:
+def test_what_timm_cannot_build_is_refused(member: str, side: int, expected: str) -> None:
+    with pytest.raises(AnchorageError, match=expected) as caught:
         build_encoder(model_of(f"timm/{member}", side), 1)
     assert caught.value.failure is learning.NETWORK_UNUSABLE
 

@@ -72,8 +72,8 @@ def test_weights_of_the_library_embed_as_in_the_library(tmp_path: Path, member: 
     with torch.no_grad():
         wanted = classifier(images.expand(2, 3, side, side))
         torch.testing.assert_close(network.encoder(images), wanted, rtol=1e-3, atol=1e-4)
-    own = drawn(f"torchvision/{member}", side, channels).classifier.weight
-    assert torch.equal(network.classifier.weight, own) and own.shape[1] == head.in_features
+    weight = drawn(f"torchvision/{member}", side, channels).classifier.weight
+    assert torch.equal(network.classifier.weight, weight) and weight.shape[1] == head.in_features
 
 
 @pytest.mark.parametrize("member", ["resnet18", "densenet121"])
@@ -113,17 +113,17 @@ def test_weights_of_timms_transformers_embed_as_timm_resizes_them(tmp_path: Path
 def test_heads_of_a_method_are_drawn_beside_weights_of_the_library(tmp_path: Path, preset: str) -> None:
     classifier, file = weights_of("mobilenet_v3_small", tmp_path)
     network = initialised("mobilenet_v3_small", 32, file, preset=preset)
-    own = drawn("torchvision/mobilenet_v3_small", 32, preset=preset)
+    own_network = drawn("torchvision/mobilenet_v3_small", 32, preset=preset)
     for name, tensor in network.named_parameters():
         if name.startswith("encoder."):
-            taken = classifier.get_parameter(name.removeprefix("encoder.network."))
-            assert torch.equal(tensor, taken) or tensor.shape[1] == 1
+            parameter = classifier.get_parameter(name.removeprefix("encoder.network."))
+            assert torch.equal(tensor, parameter) or tensor.shape[1] == 1
         elif name.startswith(("classifier.", "projection.")):
-            assert torch.equal(tensor, own.get_parameter(name))
+            assert torch.equal(tensor, own_network.get_parameter(name))
 
 
 @pytest.mark.parametrize(
-    ("of", "member", "side", "said"),
+    ("of", "member", "side", "expected"),
     [
         ("resnet34", "resnet18", 64, "has the tensor encoder.network.layer1.2."),  # every tensor of resnet18 is there
         ("resnet18", "resnet34", 64, "found|nothing"),
@@ -131,10 +131,10 @@ def test_heads_of_a_method_are_drawn_beside_weights_of_the_library(tmp_path: Pat
     ],
 )
 def test_weights_of_another_network_or_first_layer_are_refused(
-    tmp_path: Path, of: str, member: str, side: int, said: str
+    tmp_path: Path, of: str, member: str, side: int, expected: str
 ) -> None:
     _, file = weights_of(of, tmp_path)
-    with pytest.raises(AnchorageError, match=said) as caught:
+    with pytest.raises(AnchorageError, match=expected) as caught:
         initialised(member, side, file)
     assert caught.value.failure is learning.MODEL_MISMATCH
 
@@ -150,21 +150,21 @@ def test_weights_of_half_precision_are_refused(tmp_path: Path) -> None:
 def test_a_model_of_this_project_is_taken_as_it_is(tmp_path: Path) -> None:
     network = built(model_of("torchvision/vit_b_32", 8), seed=9)
     save_file(network.state_dict(), tmp_path / "model.safetensors")
-    found = initial_arrays("torchvision/vit_b_32", 8, tmp_path / "model.safetensors")
+    arrays = initial_arrays("torchvision/vit_b_32", 8, tmp_path / "model.safetensors")
     for name, tensor in network.state_dict().items():
-        assert np.array_equal(found[name], tensor.numpy()), name
+        assert np.array_equal(arrays[name], tensor.numpy()), name
 
 
 def test_a_hidden_layer_is_drawn_beside_an_encoder_of_this_project(tmp_path: Path) -> None:
     model = model_of("SmallCnn", 8)
     save_file(built(model, seed=9).state_dict(), tmp_path / "model.safetensors")
-    taken, deeper = built(model, seed=9), model.model_copy(update={"hidden": 7})
+    pretrained, deeper = built(model, seed=9), model.model_copy(update={"hidden": 7})
     learner = build_server_learner(
         model=deeper, method=resolve(MethodSpec(name="FedAvg")), seed=3, initial=tmp_path / "model.safetensors"
     )
-    network, own = built(deeper), built(deeper, seed=3)
+    network, shallow = built(deeper), built(deeper, seed=3)
     load_arrays(network, learner.initialise().arrays())
     for name, tensor in network.named_parameters():
-        wanted = taken if name.startswith("encoder.") else own
+        wanted = pretrained if name.startswith("encoder.") else shallow
         assert torch.equal(tensor, wanted.get_parameter(name)), name
     assert network.classifier.weight.shape[1] == 7

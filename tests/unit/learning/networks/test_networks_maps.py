@@ -55,9 +55,9 @@ def test_any_side_is_padded_and_cut(side):
 
 @pytest.mark.parametrize("name", ["SmallUNet", "monai/UNet"])
 def test_weights_are_drawn_from_the_seed(name):
-    first, again, other = built(name), built(name), built(name, seed=2)
+    first, rebuilt, other = built(name), built(name), built(name, seed=2)
     for key, tensor in first.state_dict().items():
-        assert torch.equal(tensor, again.state_dict()[key]), key
+        assert torch.equal(tensor, rebuilt.state_dict()[key]), key
     assert not torch.equal(first.classifier.weight, other.classifier.weight)
 
 

@@ -18,8 +18,8 @@ def model_of(arrays, dtype="F64"):
 def aggregated(origin, updates, weights=None, **options):
     sources = [model_of(update) for update in updates]
     weights = [1.0] * len(sources) if weights is None else weights
-    found = LayerCosine(**options).aggregate(sources, weights, sources[0].layout, model_of(origin)).arrays()
-    return {name: array.tolist() for name, array in found.items()}
+    arrays = LayerCosine(**options).aggregate(sources, weights, sources[0].layout, model_of(origin)).arrays()
+    return {name: array.tolist() for name, array in arrays.items()}
 
 
 @pytest.mark.known_answers

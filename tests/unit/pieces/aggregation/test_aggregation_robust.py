@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mixed_models import FLOATS, MIXED, random_model, with_value
 
 from anchorage.api.files import load_federation
-from anchorage.api.mistakes import dotted
+from anchorage.api.mistakes import format_path
 from anchorage.api.piece import PIECES
 from anchorage.engine.aggregation import NonFiniteUpdate, coordinates
 from anchorage.engine.aggregation.norms import MOST, Norms, norms, outliers
@@ -17,7 +17,7 @@ from anchorage.methods import check
 from anchorage.pieces.aggregation.mean import Mean
 from anchorage.pieces.aggregation.median import Median
 from anchorage.pieces.aggregation.multi_krum import MultiKrum, distances, krum_scores
-from anchorage.pieces.aggregation.norm_bounding import NormBounding, shortened
+from anchorage.pieces.aggregation.norm_bounding import NormBounding, scale_factors
 from anchorage.pieces.aggregation.trimmed_mean import TrimmedMean
 from anchorage.pieces.slots import Aggregation
 from anchorage.transport.tensors.layout import Layout
@@ -36,9 +36,9 @@ def flat(w: float, variance: float = 1.0, count: int = 3) -> ModelBytes:
 
 def aggregated(piece: Aggregation, *values: float, model: float = 0.0) -> float:
     updates = [flat(value) for value in values]
-    found = piece.aggregate(updates, [1.0] * len(updates), FLAT, flat(model)).arrays()
-    assert found["count"] == 3
-    return float(found["w"][0])
+    arrays = piece.aggregate(updates, [1.0] * len(updates), FLAT, flat(model)).arrays()
+    assert arrays["count"] == 3
+    return float(arrays["w"][0])
 
 
 @pytest.mark.parametrize("silos", [1, 2, 5, 8])
@@ -52,13 +52,13 @@ def aggregated(piece: Aggregation, *values: float, model: float = 0.0) -> float:
 def test_coordinate_by_coordinate_over_chunks_and_widths(piece, formula, silos, monkeypatch):
     models = [random_model(seed) for seed in range(silos)]
     once = piece.aggregate(models, [1.0] * silos, MIXED, random_model(99))
-    found, parts = once.arrays(), [m.arrays() for m in models]
+    arrays, parts = once.arrays(), [m.arrays() for m in models]
     for t in MIXED.tensors:
         if t.dtype in FLOATS and t.nbytes:
             exact = formula(np.stack([p[t.name].astype(np.float64) for p in parts])).astype(FLOATS[t.dtype])
-            np.testing.assert_array_equal(found[t.name], exact)
+            np.testing.assert_array_equal(arrays[t.name], exact)
         elif t.dtype not in (*FLOATS, "BF16"):
-            np.testing.assert_array_equal(found[t.name], parts[0][t.name])
+            np.testing.assert_array_equal(arrays[t.name], parts[0][t.name])
     monkeypatch.setattr(coordinates, "HELD", 1000)
     assert piece.aggregate(models, [1.0] * silos, MIXED, random_model(99)).digest == once.digest
 
@@ -74,9 +74,9 @@ def test_files_give_the_bits_of_memory_and_a_silo_that_sends_rubbish_moves_littl
         for chunk, data in enumerate(model.chunks):
             spool.write(chunk, data)
     start = random_model(50)
-    found = piece.aggregate(spools, [1.0] * 5, MIXED, start)
-    assert found.digest == piece.aggregate(models, [1.0] * 5, MIXED, start).digest
-    assert np.abs(found.arrays()["big"]).max() < 10
+    aggregated = piece.aggregate(spools, [1.0] * 5, MIXED, start)
+    assert aggregated.digest == piece.aggregate(models, [1.0] * 5, MIXED, start).digest
+    assert np.abs(aggregated.arrays()["big"]).max() < 10
     assert np.abs(Mean().aggregate(models, [1.0] * 5, MIXED, start).arrays()["big"]).max() > 1e3
     for spool in spools:
         spool.close()
@@ -131,9 +131,9 @@ def test_differences_are_scaled_down_to_the_median_of_the_round():
 
 def test_statistics_are_bounded_by_themselves():
     updates = [flat(2.0), flat(2.0), flat(2.0, variance=1e30)]
-    found = NormBounding().aggregate(updates, [1.0] * 3, FLAT, flat(1.0)).arrays()
-    assert found["norm.running_var"].max() == 1.0 and found["w"][0] == pytest.approx(1 + 2 / 3)
-    assert shortened([Norms(1, 4), Norms(2, 2), Norms(8, 1)], 1) == [0.5, 1.0, 0.25]
+    arrays = NormBounding().aggregate(updates, [1.0] * 3, FLAT, flat(1.0)).arrays()
+    assert arrays["norm.running_var"].max() == 1.0 and arrays["w"][0] == pytest.approx(1 + 2 / 3)
+    assert scale_factors([Norms(1, 4), Norms(2, 2), Norms(8, 1)], 1) == [0.5, 1.0, 0.25]
 
 
 def test_honest_updates_that_are_equally_far_are_averaged():
@@ -154,8 +154,8 @@ def test_norms_are_of_weights_and_of_what_is_counted():
 def test_outliers_are_told_from_three_updates_on():
     assert outliers([Norms(1, 1), Norms(1e30, 1)]) == {}
     assert outliers([Norms(1, 0), Norms(9.9, 0), Norms(1, 1e30)]) == {}, "a median of 0 says nothing"
-    found = outliers([Norms(1, 1), Norms(2, 1), Norms(MOST.trained * 2.1, 1), Norms(2, 101)])
-    assert found == {2: "its norm is 21, the median of 4 updates 2", 3: "its norm is 101, the median of 4 updates 1"}
+    outlying = outliers([Norms(1, 1), Norms(2, 1), Norms(MOST.trained * 2.1, 1), Norms(2, 101)])
+    assert outlying == {2: "its norm is 21, the median of 4 updates 2", 3: "its norm is 101, the median of 4 updates 1"}
 
 
 UNIFORM = "spec.method.weighting={uniform: {}}"
@@ -163,7 +163,7 @@ UNIFORM = "spec.method.weighting={uniform: {}}"
 
 def mistakes(*overrides: str, silos: int = 9) -> list[tuple[str, str]]:
     study = load_federation(LABELLED, overrides, silos=silos)
-    return [(m.code, dotted(m.path).removeprefix("spec.")) for m in check(study.federation, study.silos)]
+    return [(m.code, format_path(m.path).removeprefix("spec.")) for m in check(study.federation, study.silos)]
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_a_share_leaves_something_out_and_something_in(share):
     ],
 )
 def test_what_is_a_mean_itself_is_refused_beside_it(override, field):
-    found = mistakes("spec.method.aggregation={median: {}}", UNIFORM, override)
-    assert [mistake for mistake in found if mistake[1] == field] == [("ANC-1116", field)]
+    messages = mistakes("spec.method.aggregation={median: {}}", UNIFORM, override)
+    assert [mistake for mistake in messages if mistake[1] == field] == [("ANC-1116", field)]
 
 
 def test_the_slot_has_these():

@@ -9,7 +9,7 @@ from mixed_models import MIXED, random_model, with_value
 from test_aggregation_robust import FLAT, LABELLED, UNIFORM, flat, mistakes
 
 from anchorage.api.files import load_federation
-from anchorage.api.mistakes import dotted
+from anchorage.api.mistakes import format_path
 from anchorage.engine.aggregation import NonFiniteUpdate
 from anchorage.methods import check
 from anchorage.pieces.aggregation.median import Median
@@ -69,14 +69,14 @@ def test_files_are_judged_one_model_at_a_time_and_within_the_whole_model(tmp_pat
     for spool, model in zip(spools, models, strict=True):
         for chunk, data in enumerate(model.chunks):
             spool.write(chunk, data)
-    seen: list[str] = []
+    calls: list[str] = []
 
     def loss(model: ModelBytes) -> float:
-        seen.append(model.digest)
-        return float(seen[-1] == models[1].digest)
+        calls.append(model.digest)
+        return float(calls[-1] == models[1].digest)
 
     assert [*Zeno(norm_penalty="0").select(spools, MIXED, random_model(9), loss)] == [0, 2]
-    assert seen == [model.digest for model in models]
+    assert calls == [model.digest for model in models]
     for spool in spools:
         spool.close()
     part = Layout.of([("w", "F64", (4,))])
@@ -113,5 +113,5 @@ def test_what_it_needs():
 def test_a_server_without_validation_images_is_refused(evaluation):
     study = load_federation(LABELLED, [ZENO, UNIFORM, evaluation], silos=9)
     (mistake,) = check(study.federation, study.silos)
-    assert dotted(mistake.path) == "spec.evaluation.validation"
+    assert format_path(mistake.path) == "spec.evaluation.validation"
     assert "found none, but the aggregation zeno judges updates by them" in mistake.message

@@ -54,17 +54,17 @@ def test_class_shares_of_a_silo_are_found_without_its_labels():
     shares = torch.tensor([0.8, 0.15, 0.05], dtype=torch.float64)
     uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
     probabilities, classes = observed(shares.numpy(), 6000)
-    found = class_shares(probabilities, uniform)
-    assert (found - shares).abs().max() < 0.05 < (probabilities.mean(0) - shares).abs().max()
-    corrected = Acceptance(0.0, (found / uniform).log()).labels(probabilities.log())[0]
+    shares_found = class_shares(probabilities, uniform)
+    assert (shares_found - shares).abs().max() < 0.05 < (probabilities.mean(0) - shares).abs().max()
+    corrected = Acceptance(0.0, (shares_found / uniform).log()).labels(probabilities.log())[0]
     plain = Acceptance(0.0).labels(probabilities.log())[0]
     assert (corrected == classes).sum() > (plain == classes).sum()
 
 
 def test_no_class_share_is_0_however_few_the_images():
-    found = class_shares(torch.tensor([[1.0, 0.0, 0.0]]), torch.full((3,), 1 / 3, dtype=torch.float64))
-    assert found.sum().item() == pytest.approx(1)
-    assert found.tolist() == pytest.approx([0.5, 0.25, 0.25])
+    shares = class_shares(torch.tensor([[1.0, 0.0, 0.0]]), torch.full((3,), 1 / 3, dtype=torch.float64))
+    assert shares.sum().item() == pytest.approx(1)
+    assert shares.tolist() == pytest.approx([0.5, 0.25, 0.25])
 
 
 @pytest.mark.parametrize("name", ["FedAvgFixMatchAlternate", "SemiFLNoMixup", "FedAnchorNoMixup"])
@@ -130,8 +130,8 @@ def test_logits_are_shifted_until_their_mean_probabilities_are_the_given_shares(
     alike = shift_to(torch.zeros(4, 3), shares)
     assert (alike[0] - alike[1]).exp().item() == pytest.approx(4) and alike[2] == -torch.inf
     logits = torch.tensor([[2.0, 0.0, 5.0], [0.0, 1.0, 0.0], [-1.0, 0.5, 0.0], [3.0, 0.0, 1.0]])
-    found = (logits + shift_to(logits, shares)).softmax(1).mean(0)
-    assert found.tolist() == pytest.approx(shares.tolist(), abs=1e-5)
+    mean = (logits + shift_to(logits, shares)).softmax(1).mean(0)
+    assert mean.tolist() == pytest.approx(shares.tolist(), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["FedAvgUDA", "FedAvgFixMatch"])
@@ -150,14 +150,14 @@ def test_a_silo_labels_by_the_class_counts_that_it_states(tmp_path, name):
 def test_counts_that_a_silo_states_are_those_of_its_labelled_images_too(tmp_path):
     shares = {"balancedSoftmax": {"shares": "Federation"}}
     method = method_of("FedAvgUDA", localLoss=shares)
-    told = [
+    messages = [
         Party(method, replace(images_of(12), stated_counts=counts), tmp_path / str(counts), labels="All")
         .train()
         .auxiliary_data["label_counts"]
         .tolist()
         for counts in (None, (30, 6, 0))
     ]
-    assert told == [[4, 4, 4], [30, 6, 0]]
+    assert messages == [[4, 4, 4], [30, 6, 0]]
     half = images_of(12)
     partial = replace(half, labels=np.where(np.arange(12) < 6, half.labels, -1), stated_counts=(6, 4, 3))
     images = Party(method, partial, tmp_path / "partial", labels="Partial").learner._images
@@ -173,7 +173,7 @@ def test_pseudo_labels_are_learnt_by_all_silos_class_shares(tmp_path):
         party.train(auxiliary_data=prior)
         return party.update.view(np.float32)
 
-    own = update("own", "Silo", None)
+    own_update = update("own", "Silo", None)
     alike, uneven = (update(str(p), "Federation", {"prior": np.array(p)}) for p in ([1 / 3] * 3, [0.7, 0.2, 0.1]))
-    assert np.abs(alike - own).max() <= 1e-4
-    assert np.abs(uneven - own).max() > 1e-3
+    assert np.abs(alike - own_update).max() <= 1e-4
+    assert np.abs(uneven - own_update).max() > 1e-3

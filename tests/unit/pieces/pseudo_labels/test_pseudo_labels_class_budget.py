@@ -36,16 +36,16 @@ def test_silos_share_an_even_number_of_images_per_class(known):
         {
             "M_paper": share[0],
             "M_code": rounded,
-            "budget_paper": [budget(own, totals, share) for own in counts],
-            "budget_code": [budget(own, totals, rounded) for own in counts],
+            "budget_paper": [budget(own_counts, totals, share) for own_counts in counts],
+            "budget_code": [budget(own_counts, totals, rounded) for own_counts in counts],
             "estimation_set_by_medians": estimation_set(confidence, entropy).nonzero()[:, 0],
         },
     )
 
 
 def test_entropy_is_largest_where_nothing_is_known():
-    found = entropies(torch.tensor([[0.25] * 4, [1.0, 0.0, 0.0, 0.0]]))
-    assert found.tolist() == pytest.approx([math.log(4), 0])
+    values = entropies(torch.tensor([[0.25] * 4, [1.0, 0.0, 0.0, 0.0]]))
+    assert values.tolist() == pytest.approx([math.log(4), 0])
 
 
 def test_of_a_class_the_most_probable_images_are_taken_and_no_more_than_there_are():
@@ -62,7 +62,9 @@ def test_a_budget_follows_the_class_shares_that_are_aimed_at():
     totals = np.array([40, 40, 20])
     aimed = target_counts(totals, (0.7, 0.2, 0.1))
     assert aimed.tolist() == pytest.approx([70, 20, 10])
-    assert [budget(own, totals, aimed).tolist() for own in (np.array([30, 10, 20]), np.array([10, 30, 0]))] == [
+    assert [
+        budget(own_counts, totals, aimed).tolist() for own_counts in (np.array([30, 10, 20]), np.array([10, 30, 0]))
+    ] == [
         [53, 5, 10],
         [18, 15, 0],
     ]  # of an even mix [25, 9, 34] and [9, 25, 0]
@@ -71,14 +73,14 @@ def test_a_budget_follows_the_class_shares_that_are_aimed_at():
 
 def test_a_silo_trains_on_the_classes_that_are_aimed_at(tmp_path):
     counts = Party(method_of("FedCoPLBudget", **PRETRAINED), images_of(24, labelled=False), tmp_path).train(1)
-    counts, seen = counts.auxiliary_data[COUNTS], []
+    counts, budgets = counts.auxiliary_data[COUNTS], []
     aimed = np.eye(CLASSES)[counts.argmax()]
     method = method_of("FedCoPLBudget", pseudoLabels={"mix": [f"{share:g}" for share in aimed]}, **PRETRAINED)
     party = Party(method, images_of(24, labelled=False), tmp_path / "aimed")
-    party.learner._examine = lambda indices, labels: seen.append(set(labels.tolist())) or {}
+    party.learner._examine = lambda indices, labels: budgets.append(set(labels.tolist())) or {}
     party.train(1)
     second = party.train(2, {**party.task(2).auxiliary_data, TOTALS: counts})
-    assert seen[0] == set(np.flatnonzero(counts)) and len(seen[0]) > 1 and seen[1] == {counts.argmax()}
+    assert budgets[0] == set(np.flatnonzero(counts)) and len(budgets[0]) > 1 and budgets[1] == {counts.argmax()}
     assert 0 < second.samples["selected"] <= counts.sum()
 
 
@@ -90,9 +92,9 @@ def test_the_server_adds_up_every_silo_s_last_counts_and_leaves_out_what_cannot_
     memory = memory_of(method_of("FedCoPLBudget"))
     memory.conclude({"a": announced(np.array([1, 2, 3])), "b": announced(np.array([4, 0, 0]))})
     memory.conclude({"a": announced(np.array([5, 5, 5]))})
-    again = memory_of(method_of("FedCoPLBudget"))
-    again.restore(memory.state())
-    assert again.auxiliary_data()[TOTALS].tolist() == [9, 5, 5]
+    restarted = memory_of(method_of("FedCoPLBudget"))
+    restarted.restore(memory.state())
+    assert restarted.auxiliary_data()[TOTALS].tolist() == [9, 5, 5]
     wrong = [
         np.array([-1, 0, 0]),
         np.array([20, 20, 0]),
@@ -101,8 +103,8 @@ def test_the_server_adds_up_every_silo_s_last_counts_and_leaves_out_what_cannot_
         np.array([2**62] * 3),
     ]
     for counts in wrong:
-        again.conclude({"b": announced(counts)})
-    assert again.auxiliary_data()[TOTALS].tolist() == [9, 5, 5]
+        restarted.conclude({"b": announced(counts)})
+    assert restarted.auxiliary_data()[TOTALS].tolist() == [9, 5, 5]
 
 
 def test_a_silo_counts_every_few_rounds_and_trains_within_its_budget(tmp_path):
@@ -112,11 +114,11 @@ def test_a_silo_counts_every_few_rounds_and_trains_within_its_budget(tmp_path):
     counts = first.auxiliary_data[COUNTS]
     assert 0 < counts.sum() <= 12  # above the median of 24
     assert first.samples["selected"] == counts.sum()  # its own counts are its budget
-    told = {**party.task(2).auxiliary_data, TOTALS: 2 * counts}
-    second = party.train(2, told)
+    auxiliary = {**party.task(2).auxiliary_data, TOTALS: 2 * counts}
+    second = party.train(2, auxiliary)
     assert COUNTS not in second.auxiliary_data
     assert second.samples["selected"] <= budget(counts, 2 * counts, target_counts(2 * counts, ())).sum()
     assert np.array_equal(party.learner._state.of(2)[STORED_COUNTS], counts)
-    assert COUNTS in party.train(4, told).auxiliary_data
-    nothing = party.train(5, {**told, TOTALS: np.zeros(CLASSES, np.int64)})
+    assert COUNTS in party.train(4, auxiliary).auxiliary_data
+    nothing = party.train(5, {**auxiliary, TOTALS: np.zeros(CLASSES, np.int64)})
     assert not nothing.trained

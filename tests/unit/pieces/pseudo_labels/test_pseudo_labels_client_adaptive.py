@@ -41,12 +41,12 @@ def places(mask):
 
 def weights_of(taus):
     """Weigh silos of these mean confidences as a round does: alike where every weight is 0."""
-    said = {
+    announcements = {
         str(i): Announcement("1.train", {}, {DOUBT: np.array([1 - tau])}, {}, update_of([0.0]).manifest)
         for i, tau in enumerate(taus)
     }
-    found = LearningStatus().weigher(of_classes(2)).weigh(said, {})
-    return normalised(np.array(list(found.values())))
+    shares = LearningStatus().weigher(of_classes(2)).weigh(announcements, {})
+    return normalised(np.array(list(shares.values())))
 
 
 def update_of(values):
@@ -95,18 +95,18 @@ def test_losses_are_means_over_the_images_that_count(known):
     case = known.inputs(name)
     logits, labels = tensor(case["logits_strong"]), torch.tensor(case["labels"])
     each = functional.cross_entropy(logits, labels, reduction="none")
-    kept = {kind: torch.tensor(case[f"mask_{kind}"]) for kind in "ap"}
-    found = {f"L_{kind}_mean_over_kept": kept_mean(each, mask) for kind, mask in kept.items()}
-    over_batch = {f"L_{kind}_mean_over_batch": (each * mask).mean() for kind, mask in kept.items()}
+    masks = {kind: torch.tensor(case[f"mask_{kind}"]) for kind in "ap"}
+    means = {f"L_{kind}_mean_over_kept": kept_mean(each, mask) for kind, mask in masks.items()}
+    over_batch = {f"L_{kind}_mean_over_batch": (each * mask).mean() for kind, mask in masks.items()}
     nothing = kept_mean(each, torch.zeros(len(each), dtype=torch.bool))
-    known.check(name, {"per_sample_ce": each.tolist(), **found, **over_batch, "empty_mask": nothing})
+    known.check(name, {"per_sample_ce": each.tolist(), **means, **over_batch, "empty_mask": nothing})
 
 
 def perturbed(values, slopes, case):
     """A perturbation, and the length that it is divided by: what it raises the loss by, to first order, over the radius."""
-    found = asam_perturbation(values, slopes, case["rho"], case["eta"])
-    raised = sum(float((found[name] * slope).sum()) for name, slope in slopes.items())
-    return found, raised / case["rho"]
+    perturbations = asam_perturbation(values, slopes, case["rho"], case["eta"])
+    raised = sum(float((perturbations[name] * slope).sum()) for name, slope in slopes.items())
+    return perturbations, raised / case["rho"]
 
 
 @pytest.fixture(params=["asam", "sam"])
@@ -123,12 +123,12 @@ def test_a_perturbation_is_in_proportion_to_the_weights(known, kind):
     name = "FL3_asam_perturbation"
     case, expected = known.inputs(name), known.expected(name)
     values, slopes = ({renamed(kind, n): tensor(v) for n, v in case[key].items()} for key in ("params", "grads"))
-    found, norm = perturbed(values, slopes, case)
+    perturbations, norm = perturbed(values, slopes, case)
     none = asam_perturbation(values, {n: torch.zeros_like(v) for n, v in slopes.items()}, case["rho"], case["eta"])
     computed = {
         "norm": norm,
-        "epsilon": {n: found[renamed(kind, n)].tolist() for n in case["params"]},
-        "l2_of_epsilon": math.sqrt(sum(float(t.square().sum()) for t in found.values())),
+        "epsilon": {n: perturbations[renamed(kind, n)].tolist() for n in case["params"]},
+        "l2_of_epsilon": math.sqrt(sum(float(t.square().sum()) for t in perturbations.values())),
     }
     zero = all(not t.any() for t in none.values())
     known.check(name, {**expected, kind: computed, "zero_gradient_epsilon_is_zero": zero})
@@ -149,8 +149,8 @@ class Linear(nn.Module):
 
 
 def slopes_of(loss, network):
-    found = torch.autograd.grad(loss, list(network.parameters()), retain_graph=True)
-    return dict(zip(("weight", "bias"), found, strict=True))
+    gradients = torch.autograd.grad(loss, list(network.parameters()), retain_graph=True)
+    return dict(zip(("weight", "bias"), gradients, strict=True))
 
 
 def lists(tensors):
@@ -167,15 +167,15 @@ def test_one_step_of_a_silo(known, kind):
         network, images[chosen], labels[chosen], confident[chosen], case["rho"], case["eta"]
     )
     logits = network(images)
-    kept = kept_mean(functional.cross_entropy(logits, labels, reduction="none"), confident & chosen)
-    raising = slopes_of(kept, network)
+    pseudo_loss = kept_mean(functional.cross_entropy(logits, labels, reduction="none"), confident & chosen)
+    raising = slopes_of(pseudo_loss, network)
     values = {renamed(kind, n): getattr(network, renamed(kind, n)).detach() for n in raising}
     apart, _ = perturbed(values, {renamed(kind, n): slope for n, slope in raising.items()}, case)
     moved = Linear(kind, *((value + apart[n]).tolist() for n, value in values.items()))
     q, q_star = logits.softmax(1).detach(), moved(images).softmax(1).detach()
     gap, reverse = ((a * (a / b).log()).sum(1) for a, b in ((q, q_star), (q_star, q)))
     weight, bias = ({n: v.detach().tolist() for n, v in moved.named_parameters()}[n] for n in moved.names)
-    own = {
+    expected_weights = {
         "grad_L_p": lists(raising),
         "Q": q.tolist(),
         "L_a": supervised.detach(),
@@ -199,20 +199,20 @@ def test_one_step_of_a_silo(known, kind):
     computed["total_norm"] = float(nn.utils.clip_grad_norm_(network.parameters(), case["clip"]))
     optimiser.step()
     computed |= {"new_W_plain_sgd_clipped": now[0].tolist(), "new_b_plain_sgd_clipped": now[1].tolist()}
-    known.check(name, {**expected, **own, kind: computed})
+    known.check(name, {**expected, **expected_weights, kind: computed})
 
 
 def test_silos_that_the_model_is_unsure_of_count_more(known):
     name = "FL5_lsaa_weights"
     case = known.inputs(name)
-    found = mean_of(case["theta"], case["tau"])
+    means = mean_of(case["theta"], case["tau"])
     known.check(
         name,
         {
             "weights": weights_of(case["tau"]),
             "all_confident_is_uniform": weights_of(case["tau_all_one"]),
             "one_saturated": weights_of(case["tau_one_saturated"]),
-            "aggregate": found.arrays()["w"],
+            "aggregate": means.arrays()["w"],
         },
     )
 
@@ -222,8 +222,8 @@ def test_the_server_steps_with_momentum(known):
     case = known.inputs(name)
     step = Momentum(learning_rate="1", momentum=known.decimal(case["beta_g"])).step()
     model, rounds = update_of(case["theta0"]), []
-    for number, told in enumerate(case["rounds"], 1):
-        mean, before = mean_of(told["theta"], told["tau"]), model.arrays()["w"]
+    for number, round_case in enumerate(case["rounds"], 1):
+        mean, before = mean_of(round_case["theta"], round_case["tau"]), model.arrays()["w"]
         model = step.apply(model, mean, number)
         now = model.arrays()["w"]
         rounds.append({"mean": mean.arrays()["w"].tolist(), "v": (before - now).tolist(), "theta": now.tolist()})
@@ -278,8 +278,6 @@ def test_epochs_before_round_1_reach_a_number_of_steps(known):
     batch, epochs, steps = case["batch"], case["epochs_per_call"], case["iterations"]
     calls = [calls_before(labels, batch, epochs, steps) for labels in case["n_labels"]]
     # of fewer labels than a batch the published code makes none, because it divides by 0
-    coded = [found if labels >= batch else None for found, labels in zip(calls, case["n_labels"], strict=True)]
+    coded = [call if labels >= batch else None for call, labels in zip(calls, case["n_labels"], strict=True)]
     known.check(name, {"server_calls_before_round_1": coded})
-    assert all(
-        found == steps // epochs for found, labels in zip(calls, case["n_labels"], strict=True) if labels < batch
-    )
+    assert all(call == steps // epochs for call, labels in zip(calls, case["n_labels"], strict=True) if labels < batch)

@@ -20,15 +20,15 @@ def test_a_committee_labels_where_its_mean_is_confident(known):
     name = "FP2_fedperl_pseudo"
     case = known.inputs(name)
     mean = committee(tensor(case["local_probs"]), *map(tensor, case["peer_probs"]))
-    labels, kept = confident_labels(mean, case["threshold"])
-    loss = committee_loss(tensor(case["logits_strong"]), labels, kept, case["lambda_a"])
+    labels, mask = confident_labels(mean, case["threshold"])
+    loss = committee_loss(tensor(case["logits_strong"]), labels, mask, case["lambda_a"])
     apart = known.expected(name)["peer_mse"]  # has no gradient: training leaves it out of the loss, and nothing else
     known.check(
         name,
         {
             "average": mean,
             "labels": labels.argmax(1),
-            "kept": kept.nonzero()[:, 0],
+            "kept": mask.nonzero()[:, 0],
             "pseudo_loss": loss,
             "peer_mse": apart,
             "loss": loss + case["lambda_i"] * apart,
@@ -46,15 +46,15 @@ def test_a_batch_without_an_accepted_label_has_no_loss_and_no_gradient():
 @pytest.fixture
 def targets(monkeypatch):
     """What every batch was taught."""
-    seen, losses = [], ConsistencyLosses.losses
+    batches, losses = [], ConsistencyLosses.losses
 
     def told(self, *arguments):
-        own = self.targets
-        self.targets = lambda weak: seen.append(own(weak)) or seen[-1]
+        targets = self.targets
+        self.targets = lambda weak: batches.append(targets(weak)) or batches[-1]
         return losses(self, *arguments)
 
     monkeypatch.setattr(CommitteeLosses, "losses", told)
-    return seen
+    return batches
 
 
 @pytest.mark.parametrize("trainable", ["All", "Head"])
@@ -65,13 +65,13 @@ def test_a_peer_that_is_sure_decides_what_a_silo_learns(tmp_path, targets, train
     assert not any(accepted.any() for _, accepted in targets)  # the model knows nothing yet, and is alone
     targets.clear()
     memory = method.pseudo_labels.memory(of_classes(3), 1)
-    own, sure = party.arrays(), dict(party.arrays())
+    arrays, sure = party.arrays(), dict(party.arrays())
     sure["classifier.weight"] = np.zeros_like(sure["classifier.weight"])
     sure["classifier.bias"] = np.array([-9, 9, -9], np.float32)
     up = party.server.up
-    updates = {"north": ModelBytes.from_arrays(up, own), "south": ModelBytes.from_arrays(up, sure)}
-    party.model, told = memory.model_for("north", 2, party.model, up, updates)
-    party.train(2, told)
+    updates = {"north": ModelBytes.from_arrays(up, arrays), "south": ModelBytes.from_arrays(up, sure)}
+    party.model, auxiliary = memory.model_for("north", 2, party.model, up, updates)
+    party.train(2, auxiliary)
     assert targets and all(accepted.all() and (hard.argmax(1) == 1).all() for hard, accepted in targets)
 
 

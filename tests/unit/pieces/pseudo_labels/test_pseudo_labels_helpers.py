@@ -36,9 +36,9 @@ def test_the_nearest_help_and_a_stranger_has_no_helper(memory):
     assert memory.helpers_of("a", "abcd") == ["b", "d"]
     assert memory.helpers_of("c", "abc") == ["b", "a"]
     assert memory.helpers_of("a", "a") == memory.helpers_of("new", "abcd") == memory.helpers_of("odd", "abcd") == []
-    again = SLOT.memory(of_classes(2), 0)
-    again.restore(memory.state())
-    assert again.helpers_of("a", "abcd") == ["b", "d"]
+    restarted = SLOT.memory(of_classes(2), 0)
+    restarted.restore(memory.state())
+    assert restarted.helpers_of("a", "abcd") == ["b", "d"]
 
 
 def test_helpers_travel_behind_the_model(memory):

@@ -42,8 +42,8 @@ def memory_of(peers: int = 2) -> PeerModels:
 
 
 def arrays_of(source: ChunkSource) -> Mapping[str, np.ndarray]:
-    whole = b"".join(map(source.chunk, range(source.manifest.count)))
-    return read_arrays(SLOT.task_layout(DOWN), np.frombuffer(whole, np.uint8))
+    content = b"".join(map(source.chunk, range(source.manifest.count)))
+    return read_arrays(SLOT.task_layout(DOWN), np.frombuffer(content, np.uint8))
 
 
 @pytest.mark.known_answers
@@ -52,22 +52,22 @@ def test_the_most_similar_are_peers(known):
     case = known.inputs(name)
     features = normalised(np.array(case["features"]))
     cosine = similarities(features)
-    peers = [nearest(cosine, own, case["T"]) for own in range(len(features))]
+    peers = [nearest(cosine, index, case["T"]) for index in range(len(features))]
     known.check(name, {"normalised": features, "cosine": cosine, "peers": peers})
 
 
 def test_models_are_compared_by_their_tensors_and_by_what_they_score():
     memory = memory_of(1)
-    found = {silo: memory.peers_of(silo, UP, UPDATES) for silo in UPDATES}
-    assert found == {"a": ["b"], "b": ["d"], "c": ["d"], "d": ["c"]}
+    peers_by_silo = {silo: memory.peers_of(silo, UP, UPDATES) for silo in UPDATES}
+    assert peers_by_silo == {"a": ["b"], "b": ["d"], "c": ["d"], "d": ["c"]}
     for silo, accuracy in zip("abcd", (0.9, 0.2, 0.9, 0.2), strict=True):
         memory.scored(silo, {"accuracy": accuracy, "loss": 1 - accuracy})
     assert memory.peers_of("c", UP, UPDATES) == ["d"] and memory.peers_of("b", UP, UPDATES) == ["d"]
-    again = memory_of(1)
-    again.restore(memory.state())
-    assert again.peers_of("a", UP, UPDATES) == memory.peers_of("a", UP, UPDATES)
+    restarted = memory_of(1)
+    restarted.restore(memory.state())
+    assert restarted.peers_of("a", UP, UPDATES) == memory.peers_of("a", UP, UPDATES)
     memory.scored("d", {})  # its outputs are not finite: nobody's scores count then
-    assert memory.peers_of("b", UP, UPDATES) == found["b"] and "d" not in memory.state()
+    assert memory.peers_of("b", UP, UPDATES) == peers_by_silo["b"] and "d" not in memory.state()
 
 
 def test_who_has_no_sound_model_of_this_method_is_no_peer_and_has_none():
@@ -77,17 +77,17 @@ def test_who_has_no_sound_model_of_this_method_is_no_peer_and_has_none():
     assert memory.peers_of("a", UP, updates) == ["d"]
     assert [memory.peers_of(silo, UP, updates) for silo in ("b", "c", "new")] == [[], [], []]
     model = model_of(DOWN, 3.0)
-    source, told = memory.model_for("new", 2, model, UP, updates)
-    assert source is model and told["peers"] == 0
+    source, auxiliary = memory.model_for("new", 2, model, UP, updates)
+    assert source is model and auxiliary["peers"] == 0
 
 
 def test_the_mean_of_the_peers_travels_behind_the_model():
     model = model_of(DOWN, 3.0)
-    source, told = memory_of().model_for("c", 2, model, UP, UPDATES)
-    assert told["peers"] == 2 and source.manifest.layout == SLOT.task_layout(DOWN).digest
+    source, auxiliary = memory_of().model_for("c", 2, model, UP, UPDATES)
+    assert auxiliary["peers"] == 2 and source.manifest.layout == SLOT.task_layout(DOWN).digest
     assert source.manifest.fixed == model.manifest.fixed  # a silo that has them does not fetch them again
-    found, peers = arrays_of(source), (UPDATES["d"].arrays()["w"], UPDATES["b"].arrays()["w"])
-    assert found.keys() == {*DOWN.by_name, "helper0.w", "helper0.own"}
-    np.testing.assert_array_equal(found["helper0.w"], np.mean(peers, axis=0, dtype=np.float64).astype(np.float32))
-    np.testing.assert_array_equal(found["helper0.own"], model.arrays()["own"])
-    np.testing.assert_array_equal(found["w"], model.arrays()["w"])
+    arrays, peers = arrays_of(source), (UPDATES["d"].arrays()["w"], UPDATES["b"].arrays()["w"])
+    assert arrays.keys() == {*DOWN.by_name, "helper0.w", "helper0.own"}
+    np.testing.assert_array_equal(arrays["helper0.w"], np.mean(peers, axis=0, dtype=np.float64).astype(np.float32))
+    np.testing.assert_array_equal(arrays["helper0.own"], model.arrays()["own"])
+    np.testing.assert_array_equal(arrays["w"], model.arrays()["w"])

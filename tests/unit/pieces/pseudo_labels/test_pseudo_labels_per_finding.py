@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from anchorage.algorithms.binary_losses import guess_loss
-from anchorage.algorithms.finding_thresholds import by_shares, few_negatives, validated
+from anchorage.algorithms.finding_thresholds import by_shares, few_negatives, fit_thresholds
 from anchorage.pieces.pseudo_labels.per_finding import Guesses, PerFinding
 
 
@@ -25,13 +25,13 @@ def drawn(seed: int, count: int = 60) -> tuple[np.ndarray, np.ndarray]:
 def test_thresholds_of_validation_images_are_the_widest_that_are_right(seed: int) -> None:
     probabilities, present = drawn(seed)
     labels = np.where(np.random.default_rng(seed + 1).random((60, 2)) < 0.2, -1, present).astype(np.int8)
-    low, high = validated(labels, probabilities, 0.75, 0.4)
+    low, high = fit_thresholds(labels, probabilities, 0.75, 0.4)
     for place in range(2):
         known = labels[:, place] >= 0
-        truth, given_ = labels[known, place] == 1, probabilities[known, place]
-        levels = np.unique(given_)
-        above = [level for level in levels if truth[given_ >= level].mean() >= 0.75]
-        below = [level for level in levels if truth[given_ <= level].mean() <= 0.4]
+        truth, known_probabilities = labels[known, place] == 1, probabilities[known, place]
+        levels = np.unique(known_probabilities)
+        above = [level for level in levels if truth[known_probabilities >= level].mean() >= 0.75]
+        below = [level for level in levels if truth[known_probabilities <= level].mean() <= 0.4]
         assert high[place] == min(above, default=np.inf)
         assert low[place] == max(below, default=-np.inf)
 
@@ -39,9 +39,9 @@ def test_thresholds_of_validation_images_are_the_widest_that_are_right(seed: int
 def test_as_many_are_present_as_are_expected() -> None:
     probabilities, unknown = drawn(3)
     high = by_shares(probabilities, unknown, np.array([7.4, 0.0]))
-    given_ = np.sort(probabilities[unknown[:, 0], 0])[::-1]
-    assert high[0] == given_[6] and high[1] == np.inf
-    assert by_shares(probabilities, unknown, np.array([1000, 1]))[0] == given_[-1]
+    unknown_probabilities = np.sort(probabilities[unknown[:, 0], 0])[::-1]
+    assert high[0] == unknown_probabilities[6] and high[1] == np.inf
+    assert by_shares(probabilities, unknown, np.array([1000, 1]))[0] == unknown_probabilities[-1]
 
 
 def test_negatives_are_few_for_each_positive_and_the_least_probable() -> None:
@@ -75,7 +75,7 @@ def guesses(positives: list[int], *, stated: list[int] | None = None, **options:
     """Return what a silo of four images guesses, of labels of all silos with so many positives, and three times as many negatives."""
     logits = torch.logit(torch.from_numpy(PROBABILITIES))
     views = SimpleNamespace(
-        plain=lambda i: logits[i], mapped=lambda i, f: f(torch.from_numpy(i)), device=torch.device("cpu")
+        plain=lambda i: logits[i], map_batches=lambda i, f: f(torch.from_numpy(i)), device=torch.device("cpu")
     )
     totals = {
         "all_finding_counts": np.array([[3 * p for p in positives], positives]),
@@ -96,31 +96,31 @@ def guesses(positives: list[int], *, stated: list[int] | None = None, **options:
 
 
 def test_a_finding_that_hardly_anybody_labels_is_not_guessed() -> None:
-    found = guesses([5, 4, 9])
-    assert found._unknown.tolist() == [
+    labels_found = guesses([5, 4, 9])
+    assert labels_found._unknown.tolist() == [
         [True, False, True],
         [True, False, False],
         [False, False, False],
         [True, False, True],
     ]
-    assert found.indices.tolist() == [0, 1, 3]
+    assert labels_found.indices.tolist() == [0, 1, 3]
     assert len(guesses([4, 4, 0]).indices) == 0
 
 
 def test_positives_are_as_many_as_all_labels_say_and_known_entries_stay() -> None:
-    found = guesses([5, 5, 5])  # a quarter of the labels: one of three unknown entries of each
-    assert found.indices.tolist() == [0, 1, 2, 3]
-    assert found.high.tolist() == pytest.approx([0.9, 0.9, np.inf])
-    assert found.low.tolist() == pytest.approx([0.02, 0.02, -np.inf])
+    labels_found = guesses([5, 5, 5])  # a quarter of the labels: one of three unknown entries of each
+    assert labels_found.indices.tolist() == [0, 1, 2, 3]
+    assert labels_found.high.tolist() == pytest.approx([0.9, 0.9, np.inf])
+    assert labels_found.low.tolist() == pytest.approx([0.02, 0.02, -np.inf])
 
 
 def test_the_sites_own_records_go_before() -> None:
-    found = guesses([5, 5, 5], stated=[2, 1, 2])  # one image is known to have the second finding
-    assert found.high.tolist() == pytest.approx([0.02, np.inf, 0.9])
-    assert found.low[0] == pytest.approx(0.01) and found.low[1] == -np.inf
+    labels_found = guesses([5, 5, 5], stated=[2, 1, 2])  # one image is known to have the second finding
+    assert labels_found.high.tolist() == pytest.approx([0.02, np.inf, 0.9])
+    assert labels_found.low[0] == pytest.approx(0.01) and labels_found.low[1] == -np.inf
 
 
 def test_fixed_thresholds_still_have_few_negatives() -> None:
-    found = guesses([5, 5, 5], calibration="None", negatives_per_positive=1)
-    assert found.high.tolist() == pytest.approx([0.8] * 3)
-    assert found.low.tolist() == pytest.approx([0.01, 0.01, -np.inf])
+    labels_found = guesses([5, 5, 5], calibration="None", negatives_per_positive=1)
+    assert labels_found.high.tolist() == pytest.approx([0.8] * 3)
+    assert labels_found.low.tolist() == pytest.approx([0.01, 0.01, -np.inf])

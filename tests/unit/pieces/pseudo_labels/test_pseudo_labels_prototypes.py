@@ -16,7 +16,7 @@ from anchorage.pieces.pseudo_labels.prototypes import (
     class_means,
     classifier_of,
     consistency,
-    filled,
+    fill_missing,
     helpers_labels,
     mean_of_known,
     means_or_others,
@@ -37,8 +37,8 @@ def tensor(values):
 def test_other_silos_class_means_label(known):
     name = "PF1_protofssl"
     case = known.inputs(name)
-    told, there = tensor(case["helper_prototypes"]), torch.tensor(case["helper_has_class"])
-    helpers = filled(told.masked_fill(~there[..., None], torch.nan))
+    helper_means, there = tensor(case["helper_prototypes"]), torch.tensor(case["helper_has_class"])
+    helpers = fill_missing(helper_means.masked_fill(~there[..., None], torch.nan))
     z = tensor(case["z"])
     local, targets = scores(z, tensor(case["local_prototypes"])), helpers_labels(z, helpers, case["T"])
     loss = consistency(local, targets)
@@ -61,7 +61,7 @@ def test_a_class_that_nobody_has_gets_no_probability_and_leaves_no_gap_in_the_gr
     assert means.isnan().any(1).tolist() == [False, True, False, True]
     means = means_or_others(means, torch.tensor([[9.0, 9.0], [0.5, 0.5], [9.0, 9.0], [torch.nan, torch.nan]]))
     assert means[:3].tolist() == [[1, 0], [0.5, 0.5], [0, 1]]
-    targets = helpers_labels(z.detach(), filled(means.detach()[None]), 0.5)
+    targets = helpers_labels(z.detach(), fill_missing(means.detach()[None]), 0.5)
     assert not targets[:, 3].any() and targets.sum(1).tolist() == pytest.approx([1, 1])
     consistency(scores(z, means), targets).backward()
     assert z.grad.isfinite().all() and z.grad.any()
@@ -96,13 +96,17 @@ def test_the_server_sends_the_last_round_s_class_means_and_leaves_out_what_means
     one = np.array([[1, 2], [np.nan, np.nan], [3, 4]], np.float32)
     wide = np.ones((CLASSES, 3), np.float32)
     memory.conclude({"b": announced(one + 1), "a": announced(one), "c": announced(wide)})
-    again = memory_of(METHOD)
-    again.restore(memory.state())
-    np.testing.assert_array_equal(again.auxiliary_data()[HELPERS], np.stack([one, one + 1]))
-    again.conclude({str(n): announced(means) for n, means in enumerate(MEANING_NOTHING)})
-    np.testing.assert_array_equal(again.auxiliary_data()[HELPERS], np.stack([one, one + 1]))
-    again.conclude({"a": announced(np.ones((CLASSES, 100_000), np.float32))})
-    assert again.auxiliary_data() == {} and again.behind().layout.by_name[HELPERS].shape == (1, CLASSES, 100_000)
+    restarted = memory_of(METHOD)
+    restarted.restore(memory.state())
+    np.testing.assert_array_equal(restarted.auxiliary_data()[HELPERS], np.stack([one, one + 1]))
+    restarted.conclude({str(n): announced(means) for n, means in enumerate(MEANING_NOTHING)})
+    np.testing.assert_array_equal(restarted.auxiliary_data()[HELPERS], np.stack([one, one + 1]))
+    restarted.conclude({"a": announced(np.ones((CLASSES, 100_000), np.float32))})
+    assert restarted.auxiliary_data() == {} and restarted.behind().layout.by_name[HELPERS].shape == (
+        1,
+        CLASSES,
+        100_000,
+    )
 
 
 def test_the_aggregated_classifier_is_of_the_mean_of_the_class_means():
@@ -110,12 +114,12 @@ def test_the_aggregated_classifier_is_of_the_mean_of_the_class_means():
     mean = ModelBytes.from_arrays(layout, {t.name: np.ones(t.shape, np.float32) for t in layout.tensors})
     one = np.array([[1, 2], [np.nan, np.nan], [3, 4]], np.float32)
     two = np.array([[3, 2], [5, 5], [np.nan, np.nan]], np.float32)
-    told = [announced(one), announced(two), *map(announced, MEANING_NOTHING)]
-    found = METHOD.pseudo_labels.refine(mean, [], [], told).arrays()
+    announcements = [announced(one), announced(two), *map(announced, MEANING_NOTHING)]
+    arrays = METHOD.pseudo_labels.refine(mean, [], [], announcements).arrays()
     weight, bias = classifier_of(np.array([[2.0, 2], [5, 5], [3, 4]]))
-    np.testing.assert_allclose(found["classifier.weight"], weight)
-    np.testing.assert_allclose(found["classifier.bias"], bias)
-    assert METHOD.pseudo_labels.refine(mean, [], [], told[2:]) is mean
+    np.testing.assert_allclose(arrays["classifier.weight"], weight)
+    np.testing.assert_allclose(arrays["classifier.bias"], bias)
+    assert METHOD.pseudo_labels.refine(mean, [], [], announcements[2:]) is mean
     assert np.isnan(mean_of_known(np.stack([one, one]).astype(np.float64))[1]).all()
 
 

@@ -14,7 +14,7 @@ from anchorage.pieces.pseudo_labels.sub_banks import (
     bank_posterior,
     class_shares,
     confident,
-    divided,
+    divide_shares,
 )
 from anchorage.pieces.server_objective.smoothed_views import smoothed_loss
 
@@ -54,7 +54,7 @@ def test_the_loss_is_of_an_image_s_own_bank(known):
     name = "IM3_prior_transition_loss"
     case = known.inputs(name)
     shares, sizes, banks = np.array(case["Pi"]), np.array(case["rho"]), torch.tensor(case["bank"])
-    plain, over_prior = (torch.from_numpy(sizes[:, None] * each) for each in (shares, divided(shares, sizes)))
+    plain, over_prior = (torch.from_numpy(sizes[:, None] * each) for each in (shares, divide_shares(shares, sizes)))
     logits = tensor(case["logits"]).requires_grad_()
     posterior = bank_posterior(logits.softmax(1), plain)
     loss = bank_loss(logits.softmax(1), plain, banks)
@@ -94,12 +94,12 @@ def test_a_silo_keeps_its_first_banks_and_reads_no_label(tmp_path):
         "ImFedSemi", pseudoLabels={"lowest": "0.1"}, local={"optimiser": {"adamW": {"learningRate": "0.05"}}}
     )
     party = Party(method, images_of(24), tmp_path, "All")
-    told = party.train(1)
+    update = party.train(1)
     first = party.learner._state.of(1)
     party.model = type(party.model).from_arrays(party.server.up, party.arrays())
     party.train(2)
     second = party.learner._state.of(2)
-    assert (told.samples["labelled"], told.samples["selected"]) == (0, 24)
+    assert (update.samples["labelled"], update.samples["selected"]) == (0, 24)
     assert np.array_equal(first[BANKS], second[BANKS]) and first[BANKS].shape == (24,)
     assert (second[SURE] >= first[SURE]).all()
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anchorage.algorithms.dice import confident_loss, moved
+from anchorage.algorithms.dice import confident_loss, move_maps
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.views import Views
 from anchorage.pieces.pseudo_labels.mean_teacher import FindingTeacherLosses, MeanTeacher, PixelTeacherLosses
@@ -29,8 +29,8 @@ class Maps(nn.Module):
         self.scale = nn.Parameter(torch.tensor(scale))
 
     def forward(self, x: Tensor) -> Tensor:
-        seen = x.mean(1)
-        return torch.stack([torch.zeros_like(seen), self.scale * seen], 1)
+        shades = x.mean(1)
+        return torch.stack([torch.zeros_like(shades), self.scale * shades], 1)
 
 
 class Findings(nn.Module):
@@ -60,15 +60,15 @@ def pictures(count: int = 3, side: int = 8) -> np.ndarray:
 def test_soft_guesses_are_the_softmax_of_both_answers(temperature: str) -> None:
     logits = random(50, 3)
     present = logits > 0
-    found = sharpened(logits.sigmoid(), present, float(temperature))
+    targets = sharpened(logits.sigmoid(), present, float(temperature))
     both = (torch.stack([torch.zeros_like(logits), logits], -1) / float(temperature)).softmax(-1)[..., 1]
-    torch.testing.assert_close(found, both, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(targets, both, atol=1e-5, rtol=1e-5)
 
 
 def test_a_guess_against_the_probability_is_taught_as_it_is() -> None:
     probabilities = torch.tensor([[0.3, 0.7, 0.3]])
-    found = sharpened(probabilities, torch.tensor([[True, False, False]]), 0.4)
-    assert found[0, :2].tolist() == [1.0, 0.0] and 0 < found[0, 2] < 0.3
+    targets = sharpened(probabilities, torch.tensor([[True, False, False]]), 0.4)
+    assert targets[0, :2].tolist() == [1.0, 0.0] and 0 < targets[0, 2] < 0.3
     assert sharpened(probabilities, torch.tensor([[True, False, True]]), 0.0).tolist() == [[1.0, 0.0, 1.0]]
 
 
@@ -78,11 +78,11 @@ def test_maps_move_as_masks_do() -> None:
     masks = torch.from_numpy(np.random.default_rng(2).integers(0, 3, (3, 8, 8)).astype(np.uint8))
     draws = [torch.Generator().manual_seed(4) for _ in range(2)]
     indices = torch.arange(3)
-    seen, known = views.with_labels("strong", indices, masks, draws[0])
-    again, places = views.with_places("strong", indices, draws[1])
-    assert torch.equal(seen, again) and torch.equal(draws[0].get_state(), draws[1].get_state())
-    found = moved(masks.unsqueeze(1), places).squeeze(1).masked_fill(places < 0, 255)
-    assert torch.equal(found, known) and (places >= 0).any()
+    viewed_images, known = views.with_labels("strong", indices, masks, draws[0])
+    repeated, places = views.with_places("strong", indices, draws[1])
+    assert torch.equal(viewed_images, repeated) and torch.equal(draws[0].get_state(), draws[1].get_state())
+    moved_masks = move_maps(masks.unsqueeze(1), places).squeeze(1).masked_fill(places < 0, 255)
+    assert torch.equal(moved_masks, known) and (places >= 0).any()
 
 
 def test_certain_targets_are_those_of_the_classes() -> None:
@@ -104,11 +104,11 @@ def test_the_received_model_labels_once_and_images_without_confident_pixels_are_
     pixels = pictures()
     pixels[1] = 120  # about the mean: neither class is sure of any pixel
     network = Maps(3.0).eval()
-    found = ReceivedPixels(silo_round(network, pixels), 0.95)
-    assert found.indices.tolist() == [0, 2] and found.images() == 2
-    before = found._masks.clone()
+    labels = ReceivedPixels(silo_round(network, pixels), 0.95)
+    assert labels.indices.tolist() == [0, 2] and labels.images() == 2
+    before = labels._masks.clone()
     network.scale.data.fill_(-3.0)
-    assert torch.equal(found._masks, before) and set(before.unique().tolist()) <= {0, 1, 255}
+    assert torch.equal(labels._masks, before) and set(before.unique().tolist()) <= {0, 1, 255}
     confident = before != 255
     values = network(Views(pixels, augmentation_of("Natural"), torch.device("cpu")).plain(torch.tensor([0, 2])))
     assert torch.equal(before[confident] == 0, (values[:, 1] > 0)[confident])  # the labels of the model as it was
@@ -125,16 +125,16 @@ def test_soft_and_hard_pixels_teach_alike_where_the_model_is_sure() -> None:
 def test_the_teacher_of_findings_leaves_known_ones() -> None:
     labels = np.array([[-1, 1], [0, 2], [-1, -1]], np.int8)
     at = silo_round(Findings(1.0), pictures(), labels)
-    assert FindingTeacherLosses.taught(at.images).tolist() == [0, 2]
+    assert FindingTeacherLosses.select_images(at.images).tolist() == [0, 2]
     teacher: Any = SimpleNamespace(network=Findings(2.0))
     losses = FindingTeacherLosses(at, teacher, np.array([0, 2]), MeanTeacher(temperature="0.5"))
     at.images.views.weak = lambda indices, draws: at.images.views.plain(indices)
     indices = torch.tensor([0, 2])
     error = losses._error(indices, torch.Generator(), 4)
-    seen = at.images.views.plain(indices)
-    target = teacher.network(seen).sigmoid()
+    plain_views = at.images.views.plain(indices)
+    target = teacher.network(plain_views).sigmoid()
     target = target**2 / (target**2 + (1 - target) ** 2)
-    each = 2 * (at.network(seen).sigmoid() - target) ** 2
+    each = 2 * (at.network(plain_views).sigmoid() - target) ** 2
     each[0, 1] = 0
     torch.testing.assert_close(error, each.sum() / 2 / 4)
     (gradient,) = torch.autograd.grad(losses._error(torch.tensor([0]), torch.Generator(), 1), [at.network.scale])
@@ -147,9 +147,9 @@ def test_the_teacher_of_pixels_sees_images_as_they_are_and_moves_with_the_view()
     losses = PixelTeacherLosses(at, teacher, np.arange(3), MeanTeacher(temperature="0.5"))
     indices = torch.arange(3)
     error = losses._error(indices, torch.Generator().manual_seed(3), 6)
-    seen, places = at.images.views.with_places("weak", indices, torch.Generator().manual_seed(3))
-    targets = moved(sharpened_rows(teacher.network(at.images.views.plain(indices)).softmax(1), 0.5), places)
-    each = (at.network(seen).softmax(1) - targets).square().sum(1)
+    weak_views, places = at.images.views.with_places("weak", indices, torch.Generator().manual_seed(3))
+    targets = move_maps(sharpened_rows(teacher.network(at.images.views.plain(indices)).softmax(1), 0.5), places)
+    each = (at.network(weak_views).softmax(1) - targets).square().sum(1)
     torch.testing.assert_close(
         error, torch.stack([row[known >= 0].mean() for row, known in zip(each, places, strict=True)]).sum() / 6
     )

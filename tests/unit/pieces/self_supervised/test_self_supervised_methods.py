@@ -150,9 +150,11 @@ def test_orchestra_clusters_first_then_trains(tmp_path: Path) -> None:
     received = party.model.arrays()
     assert all(not np.array_equal(a, received[n]) for n, a in party.arrays().items())
     party.restart()
-    again = party.train(2, auxiliary)
-    assert again.update is not None and again.update.digest == second.update.digest
-    np.testing.assert_array_equal(again.auxiliary_data["local_centroids"], second.auxiliary_data["local_centroids"])
+    second_update = party.train(2, auxiliary)
+    assert second_update.update is not None and second_update.update.digest == second.update.digest
+    np.testing.assert_array_equal(
+        second_update.auxiliary_data["local_centroids"], second.auxiliary_data["local_centroids"]
+    )
 
 
 def test_orchestras_target_follows_and_leaves_the_running_statistics_alone(tmp_path: Path) -> None:
@@ -163,12 +165,12 @@ def test_orchestras_target_follows_and_leaves_the_running_statistics_alone(tmp_p
     announcement = party.train(2, memory.auxiliary_data())
     counted = party.arrays()["encoder.norms.0.num_batches_tracked"] - begun["encoder.norms.0.num_batches_tracked"]
     assert counted == 2 * announcement.samples["steps"]
-    kept = RoundState(next(tmp_path.glob("learner-*"))).of(2)
-    assert kept[KEPT_FEATURES].shape == (52, 128), "26 looked at, 26 trained on"
-    moved = np.abs(kept["target/encoder.convolutions.0.weight"] - begun["encoder.convolutions.0.weight"]).max()
+    state = RoundState(next(tmp_path.glob("learner-*"))).of(2)
+    assert state[KEPT_FEATURES].shape == (52, 128), "26 looked at, 26 trained on"
+    moved = np.abs(state["target/encoder.convolutions.0.weight"] - begun["encoder.convolutions.0.weight"]).max()
     trained = np.abs(party.arrays()["encoder.convolutions.0.weight"] - begun["encoder.convolutions.0.weight"]).max()
     assert 0 < moved < 10 * (1 - RETAINED) * trained, "it follows slowly"
-    assert not any("running" in name for name in kept)
+    assert not any("running" in name for name in state)
 
 
 def test_orchestras_target_goes_by_each_batchs_own_statistics(tmp_path: Path) -> None:
@@ -219,8 +221,10 @@ def test_a_plain_head_begins_as_the_classifier_of_a_warm_up_without_one() -> Non
     for tensor in ("weight", "bias"):
         np.testing.assert_array_equal(both[f"plain_head.{tensor}"], learnt[f"classifier.{tensor}"])
     apart = {n: array + 1 if n == "plain_head.bias" else array for n, array in both.items()}
-    again = server("SSILCDMFedAvgSemi").adopt(ModelBytes.from_arrays(server("SSILCDM").down, apart)).arrays()
-    np.testing.assert_array_equal(again["plain_head.bias"], apart["plain_head.bias"], "one that was trained stays")
+    adopted_arrays = server("SSILCDMFedAvgSemi").adopt(ModelBytes.from_arrays(server("SSILCDM").down, apart)).arrays()
+    np.testing.assert_array_equal(
+        adopted_arrays["plain_head.bias"], apart["plain_head.bias"], "one that was trained stays"
+    )
 
 
 def test_turns() -> None:

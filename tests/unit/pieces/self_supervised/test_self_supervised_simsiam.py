@@ -32,8 +32,8 @@ def test_the_spread_of_projections_tells_a_collapse():
 
 def test_fedsimsiam_sends_projector_and_predictor_but_no_classifier(tmp_path):
     party = Party(method_of("FedSimSiam"), images_of(24, labelled=False), tmp_path)
-    told = party.train()
+    update = party.train()
     names = party.server.up.by_name.keys()
     assert {"projector.project.0.weight", "projector.predict.3.weight"} <= names
     assert not any(name.startswith("classifier.") for name in names)
-    assert 0 < told.metrics["projection_spread"] < 2 and -1 <= told.metrics["loss"] <= 1
+    assert 0 < update.metrics["projection_spread"] < 2 and -1 <= update.metrics["loss"] <= 1

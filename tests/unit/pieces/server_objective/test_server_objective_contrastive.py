@@ -89,14 +89,14 @@ def test_a2_missing_and_singleton_classes(known):
         diagonal = key.endswith("with_diag")
         terms = _other_reading(batch, y, classes, tau, diagonal=True) if diagonal else _terms(batch, y, classes, tau)
         loss = _mean(terms) if diagonal else label_contrastive(batch, y, classes, tau).item()
-        found = {
+        results = {
             "loss": loss,
             "loss_mean_present": loss,
             "loss_div_C": sum(terms.values()) / classes,
             "per_class": terms,
             "skipped": [c for c in range(classes) if c not in terms],
         }
-        return {field: found[field] for field in fields}
+        return {field: results[field] for field in fields}
 
     expected = known.expected("A2_label_contrastive_missing")
     known.check("A2_label_contrastive_missing", {key: computed(key, fields) for key, fields in expected.items()})

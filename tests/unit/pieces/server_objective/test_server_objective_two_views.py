@@ -39,23 +39,23 @@ def test_the_servers_average_keeps_999_of_1000_parts_at_each_step() -> None:
     name = "encoder.convolutions.0.weight"
     begun, after = start.arrays()[name], once.arrays()[name]
     assert not np.array_equal(begun, after)
-    kept = one_step.state()[f"target/average/{name}"]
-    np.testing.assert_allclose(kept, 0.999 * begun + 0.001 * after, atol=1e-7)
+    average = one_step.state()[f"target/average/{name}"]
+    np.testing.assert_allclose(average, 0.999 * begun + 0.001 * after, atol=1e-7)
     assert int(learner.state()["target/steps"]) == 2
 
 
 def test_the_average_teaches_from_round_to_round_and_survives_a_restart() -> None:
-    whole = server()
-    models: list[ModelBytes] = [whole.initialise()]
-    states = [whole.state()]
+    uncut = server()
+    models: list[ModelBytes] = [uncut.initialise()]
+    states = [uncut.state()]
     for number in (99, 100, 101):
-        model, _ = whole.train(models[-1], number)
+        model, _ = uncut.train(models[-1], number)
         models.append(model)
-        states.append(whole.state())
+        states.append(uncut.state())
     assert not states[0], "it begins with the first training"
-    again = server()
-    again.restore(states[2])
-    assert again.train(models[2], 101)[0].digest == models[3].digest
+    restarted = server()
+    restarted.restore(states[2])
+    assert restarted.train(models[2], 101)[0].digest == models[3].digest
     forgotten = server()
     assert forgotten.train(models[2], 101)[0].digest != models[3].digest, "the average is what it was rounds ago"
     alone = build_server_learner(model=MODEL, method=method_of("FedAvg"), seed=1)

@@ -13,7 +13,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 pytestmark = pytest.mark.known_answers
-KEPT = {"control/x": np.array([0.5]), COUNTED: np.array([0])}
+STATE = {"control/x": np.array([0.5]), COUNTED: np.array([0])}
 LAYOUT = Layout.of([("x", "F64", (1,)), ("control.x", "F64", (1,))])
 
 
@@ -29,9 +29,9 @@ def model(x, c=(0.0,)):
     return ModelBytes.from_arrays(LAYOUT, {"x": np.asarray(x, np.float64), "control.x": np.asarray(c, np.float64)})
 
 
-def variates(network, received, kept, auxiliary):
+def variates(network, received, state, auxiliary):
     """Make a silo's part of a round from the fields of the round that it reads."""
-    return SiloVariates(SimpleNamespace(network=network, received=received, kept=kept, auxiliary_data=auxiliary))
+    return SiloVariates(SimpleNamespace(network=network, received=received, kept=state, auxiliary_data=auxiliary))
 
 
 class Federation:
@@ -39,13 +39,13 @@ class Federation:
 
     def __init__(self, case, step):
         self.case, self.model, self.step = case, model([case["x0"]]), step
-        self.kept, self.memory = [{} for _ in case["a"]], CountedUpdates()
+        self.silo_states, self.memory = [{} for _ in case["a"]], CountedUpdates()
 
     def train(self, client):
         a, b, rate = self.case["a"][client], self.case["b"][client], self.case["eta"]
-        arrived = self.model.arrays()
-        network = Scalar(arrived["x"])
-        controls = variates(network, arrived, self.kept[client], self.memory.auxiliary_data(str(client)))
+        arrays = self.model.arrays()
+        network = Scalar(arrays["x"])
+        controls = variates(network, arrays, self.silo_states[client], self.memory.auxiliary_data(str(client)))
         sgd = torch.optim.SGD(network.parameters(), lr=rate)
         with controls.stepping():
             for _ in range(self.case["local_steps"]):
@@ -53,7 +53,7 @@ class Federation:
                 (a / 2 * (network.x - b) ** 2).sum().backward()
                 sgd.step()
         controls.trained(self.case["local_steps"] * rate)
-        self.kept[client] = controls.kept()
+        self.silo_states[client] = controls.kept()
         return {"x": network.x.detach().numpy(), **controls.beside()}
 
     def round(self, number, clients, late=()):
@@ -63,12 +63,12 @@ class Federation:
         announcement = Announcement("task", {}, {}, {}, self.model.manifest)
         self.memory.conclude({str(client): announcement for client in clients})
         mean = {name: np.mean([update[name] for update in updates], 0) for name in updates[0]}
-        share = len(clients) / len(self.kept)
+        share = len(clients) / len(self.silo_states)
         self.model = self.step.apply(self.model, ModelBytes.from_arrays(LAYOUT, mean), number, share)
         arrays = self.model.arrays()
         return {
             "y": [update["x"].item() for update in updates],
-            "c_i": [kept["control/x"].item() for kept in self.kept if kept],
+            "c_i": [silo_state["control/x"].item() for silo_state in self.silo_states if silo_state],
             "x": arrays["x"].item(),
             "c": arrays["control.x"].item(),
         }
@@ -128,7 +128,7 @@ def test_an_update_that_did_not_count_has_not_happened():
 def test_with_momentum_the_variate_is_no_mean_of_gradients():
     """Why the checks refuse momentum (methods reference, section 12, number 14); the correction still comes before it."""
     network = Scalar(np.array([10.0]))
-    controls = variates(network, {"control.x": np.array([2.0])}, KEPT, {COUNTED: np.array([1])})
+    controls = variates(network, {"control.x": np.array([2.0])}, STATE, {COUNTED: np.array([1])})
     sgd = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     with controls.stepping():
         (network.x**2 / 2).sum().backward()

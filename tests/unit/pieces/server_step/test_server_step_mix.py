@@ -28,7 +28,7 @@ def test_g1_fedasync(known) -> None:
     rows: list[dict[str, Any]] = []
     for staleness, update in inputs["events"]:
         share = polynomial.share(staleness)
-        x = polynomial.mixed(x, scalar(update), SCALAR, share)
+        x = polynomial.mix(x, scalar(update), SCALAR, share)
         place = float(x.arrays()["theta"])
         rows.append({"staleness": staleness, "s": polynomial.discount(staleness), "alpha_t": share, "x": place})
     slope, grace = known.decimal(inputs["hinge_a"]), inputs["hinge_b"]
@@ -47,9 +47,9 @@ def test_a_mixture_is_in_the_update_s_layout_and_counts_like_the_update() -> Non
     model = ModelBytes.from_arrays(DOWN, {"head": head, "theta": theta, "batches": np.array(3)})
     update = ModelBytes.from_arrays(UP, {"theta": 3 * theta, "batches": np.array(5)})
     mixing = Mix().mixing()
-    mixed = mixing.mixed(model, update, UP, 0.5).arrays()
+    mixed = mixing.mix(model, update, UP, 0.5).arrays()
     assert mixed["theta"].tolist() == [2.0, 4.0] and mixed["batches"] == 5
-    assert mixing.mixed(model, update, UP, 1.0).manifest == update.manifest
+    assert mixing.mix(model, update, UP, 1.0).manifest == update.manifest
 
 
 def test_a_community_outlives_the_memory_of_its_updates() -> None:
@@ -60,5 +60,5 @@ def test_a_community_outlives_the_memory_of_its_updates() -> None:
     community = ContributionSum(UP)
     community.commit("a", 1.0, update)
     buffer[:] = 0
-    found = community.model()
-    assert found is not None and found.manifest == model.manifest
+    arrays = community.model()
+    assert arrays is not None and arrays.manifest == model.manifest

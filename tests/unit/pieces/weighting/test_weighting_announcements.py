@@ -30,10 +30,10 @@ def announce(auxiliary: dict[str, Any] | None = None, update: Manifest | None = 
 
 
 def weigh(weighting: Weighting, announcements: dict[str, Announcement], **evaluations: Any) -> dict[str, float]:
-    found = {
-        silo: [Evaluation("task", {"validation": np.array(c)}) for c in given] for silo, given in evaluations.items()
+    weights = {
+        silo: [Evaluation("task", {"validation": np.array(c)}) for c in counts] for silo, counts in evaluations.items()
     }
-    return dict(weighting.weigher(of_classes(2)).weigh(announcements, found))
+    return dict(weighting.weigher(of_classes(2)).weigh(announcements, weights))
 
 
 def test_uniform_leaves_out_the_inactive():
@@ -121,10 +121,11 @@ def test_dvw_pools_the_evaluations_and_drops_one_of_the_wrong_form():
     assert weights == {"a": 0.2, "b": 0.0}
 
 
-@pytest.mark.parametrize("own", [[10**15, 1], [11, 10]])
-def test_dvw_more_right_than_all_is_the_fault_of_its_silo_alone(own):
+@pytest.mark.parametrize("own_counts", [[10**15, 1], [11, 10]])
+def test_dvw_more_right_than_all_is_the_fault_of_its_silo_alone(own_counts):
     weights = weigh(
-        Dvw(), {"good": announce({"validation": np.array([3, 10])}), "bad": announce({"validation": np.array(own)})}
+        Dvw(),
+        {"good": announce({"validation": np.array([3, 10])}), "bad": announce({"validation": np.array(own_counts)})},
     )
     assert weights["good"] == 1.0 and math.isnan(weights["bad"])
 

@@ -20,12 +20,12 @@ MASKS = Segmentation(classes=("background", "lesion", "vessel"))
 AUROC, DICE = Dvw(metric="MacroAUROC"), Dvw(metric="Dice")
 
 
-def weights(weigher: BaseWeigher, told: dict[str, list[NDArray[Any]]]) -> dict[str, float]:
+def weights(weigher: BaseWeigher, tallies: dict[str, list[NDArray[Any]]]) -> dict[str, float]:
     """Return the weights of silos, each with its own counts first, and then those of others."""
     update = Manifest("layout", 0, ())
-    own = {silo: Announcement("t", {}, {VALIDATION: each[0]}, {}, update) for silo, each in told.items()}
-    others = {silo: [Evaluation("t", {VALIDATION: counts}, 9) for counts in each[1:]] for silo, each in told.items()}
-    return dict(weigher.weigh(own, others))
+    announcements = {silo: Announcement("t", {}, {VALIDATION: each[0]}, {}, update) for silo, each in tallies.items()}
+    others = {silo: [Evaluation("t", {VALIDATION: counts}, 9) for counts in each[1:]] for silo, each in tallies.items()}
+    return dict(weigher.weigh(announcements, others))
 
 
 def findings(seed: int, count: int = 40) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
@@ -45,19 +45,21 @@ def compared(seed: int, count: int = 6) -> tuple[NDArray[np.uint8], NDArray[np.f
 
 def test_areas_weigh_as_those_of_all_silos_images_together() -> None:
     parts = [findings(seed) for seed in range(3)]
-    labels, given = (np.concatenate(each) for each in zip(*parts, strict=True))
-    found = weights(AUROC.weigher(FINDINGS), {"a": [AUROC.tally(*part) for part in parts]})
-    assert found["a"] == pytest.approx(FINDINGS.scores(FINDINGS.tally(labels, given))["macro_auroc"], abs=1e-12)
+    labels, probabilities = (np.concatenate(each) for each in zip(*parts, strict=True))
+    weights_found = weights(AUROC.weigher(FINDINGS), {"a": [AUROC.tally(*part) for part in parts]})
+    assert weights_found["a"] == pytest.approx(
+        FINDINGS.scores(FINDINGS.tally(labels, probabilities))["macro_auroc"], abs=1e-12
+    )
 
 
 def test_dice_weighs_as_that_of_all_silos_images_together() -> None:
     parts = [compared(seed) for seed in range(3)]
     masks, overlaps = (np.concatenate(each) for each in zip(*parts, strict=True))
-    told = [DICE.tally(*part) for part in parts]
-    assert told[0].shape == (2, 2, 1) and told[0].dtype == np.float64
-    found = weights(DICE.weigher(MASKS), {"a": told, "b": told[::-1]})
-    assert found["a"] == pytest.approx(MASKS.scores(MASKS.tally(masks, overlaps))["dice"], abs=1e-12)
-    assert weights(DICE.weigher(MASKS), {"a": [told[0], told[2], told[1]]})["a"] == found["a"]
+    tallies = [DICE.tally(*part) for part in parts]
+    assert tallies[0].shape == (2, 2, 1) and tallies[0].dtype == np.float64
+    weights_found = weights(DICE.weigher(MASKS), {"a": tallies, "b": tallies[::-1]})
+    assert weights_found["a"] == pytest.approx(MASKS.scores(MASKS.tally(masks, overlaps))["dice"], abs=1e-12)
+    assert weights(DICE.weigher(MASKS), {"a": [tallies[0], tallies[2], tallies[1]]})["a"] == weights_found["a"]
 
 
 def test_nothing_to_score_weighs_nothing() -> None:
@@ -68,8 +70,8 @@ def test_nothing_to_score_weighs_nothing() -> None:
 
 def test_counts_of_another_shape_are_the_fault_of_their_silo() -> None:
     good = DICE.tally(*compared(1))
-    found = weights(DICE.weigher(MASKS), {"good": [good], "bad": [good[:, :1]], "worse": [-good]})
-    assert found["good"] == 1.0 and np.isnan([found["bad"], found["worse"]]).all()
+    weights_found = weights(DICE.weigher(MASKS), {"good": [good], "bad": [good[:, :1]], "worse": [-good]})
+    assert weights_found["good"] == 1.0 and np.isnan([weights_found["bad"], weights_found["worse"]]).all()
 
 
 def test_a_finding_or_class_of_few_images_is_left_out() -> None:

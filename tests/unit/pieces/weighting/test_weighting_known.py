@@ -174,8 +174,8 @@ def test_e1_two_confusion_matrices(known):
     parts = [np.array(inputs[name]) for name in sorted(inputs)]
     pooled = sum(parts)
     weigher = Dvw(metric="MicroF1").weigher(of_classes(len(pooled)))
-    own, *others = (np.array([np.trace(part), part.sum()]) for part in parts)
-    announcement = Announcement("task", {}, {"validation": own}, {}, UPDATE)
+    own_counts, *others = (np.array([np.trace(part), part.sum()]) for part in parts)
+    announcement = Announcement("task", {}, {"validation": own_counts}, {}, UPDATE)
     computed = {
         "CM": pooled,
         "TP": np.trace(pooled),

@@ -81,8 +81,8 @@ def test_c1_weights_in_a_group(known):
 def test_streamed_distances_are_the_plain_ones():
     models, weights = [model_of(i) for i in range(4)], np.array([3.0, 1.0, 0.0, 2.0])
     np.testing.assert_allclose(distances(models, weights, LAYOUT), plain_distances(models, weights), rtol=1e-12)
-    whole = plain_distances(models, weights, LAYOUT.by_name)
-    np.testing.assert_allclose(distances(models, weights, LAYOUT, everything=True), whole, rtol=1e-12)
+    plain = plain_distances(models, weights, LAYOUT.by_name)
+    np.testing.assert_allclose(distances(models, weights, LAYOUT, everything=True), plain, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("distance", "near"), [("Parameters", True), ("All", False)])
@@ -92,9 +92,9 @@ def test_buffers_count_where_all_tensors_do(distance, near):
     away = model_of(1).arrays()
     away["encoder.norm.num_batches_tracked"] += 10**6
     updates = {"a": model_of(1), "b": ModelBytes.from_arrays(LAYOUT, away)}
-    told = {"a": announced(5), "b": announced(500)}
-    weigher.measure(updates, told, LAYOUT)
-    assert (weigher.weigh(told, {})["a"] == pytest.approx(5 / 505)) == near
+    announcements = {"a": announced(5), "b": announced(500)}
+    weigher.measure(updates, announcements, LAYOUT)
+    assert (weigher.weigh(announcements, {})["a"] == pytest.approx(5 / 505)) == near
 
 
 def test_far_updates_share_what_would_underflow():
@@ -112,17 +112,17 @@ def test_the_mean_of_all_is_the_mean_of_the_groups(labelled):
     silos, models = list("abcde"), {name: model_of(i) for i, name in enumerate("abcde")}
     chosen = weigher.choose(silos, 1, 4)
     assert list(chosen) == [silo for silo in silos if silo in chosen]
-    told = {s: announced(10 * i + 5, labelled if s == chosen[0] else 0) for i, s in enumerate(chosen)}
+    announcements = {s: announced(10 * i + 5, labelled if s == chosen[0] else 0) for i, s in enumerate(chosen)}
     updates = {silo: models[silo] for silo in chosen}
-    weigher.measure(updates, told, LAYOUT)
-    weights = weigher.weigh(told, {})
+    weigher.measure(updates, announcements, LAYOUT)
+    weights = weigher.weigh(announcements, {})
     assert sum(weights.values()) == pytest.approx(1)
 
     group_means = []
     for group in weigher._groups:
         members = [silo for silo in chosen if silo in group]
-        sizes = np.array([told[s].samples["train"] for s in members], np.float64)
-        known = np.array([told[s].samples["labelled"] > 0 for s in members])
+        sizes = np.array([announcements[s].samples["train"] for s in members], np.float64)
+        known = np.array([announcements[s].samples["labelled"] > 0 for s in members])
         counted = np.where(known, 6.0, 1.0) * sizes
         apart = plain_distances([models[s] for s in members], counted)
         shares = group_shares(sizes, apart, known, slot)
@@ -146,9 +146,9 @@ def test_groups_are_drawn_by_seed_and_round_alone():
 def test_a_silo_that_sent_nothing_is_left_out_of_its_groups():
     weigher = SubConsensus(groups=2, group_size=3).weigher(of_classes(2))
     weigher.choose(["a", "b", "c"], 1, 1)
-    told = {"a": announced(5), "b": announced(5), "c": Announcement("task", {"train": 0}, {}, {}, None)}
-    weigher.measure({"a": model_of(1), "b": model_of(2)}, told, LAYOUT)
-    weights = weigher.weigh(told, {})
+    announcements = {"a": announced(5), "b": announced(5), "c": Announcement("task", {"train": 0}, {}, {}, None)}
+    weigher.measure({"a": model_of(1), "b": model_of(2)}, announcements, LAYOUT)
+    weights = weigher.weigh(announcements, {})
     assert weights["c"] == 0 and weights["a"] == pytest.approx(0.5)
 
 
@@ -158,6 +158,6 @@ def test_an_update_that_is_not_finite_is_named():
     broken = model_of(1).arrays()
     broken["classifier.bias"][2] = np.nan
     updates = {"a": model_of(0), "b": ModelBytes.from_arrays(LAYOUT, broken)}
-    with pytest.raises(NonFiniteUpdate, match="classifier.bias") as found:
+    with pytest.raises(NonFiniteUpdate, match="classifier.bias") as caught:
         weigher.measure(updates, {"a": announced(1), "b": announced(1)}, LAYOUT)
-    assert found.value.index == 1
+    assert caught.value.index == 1

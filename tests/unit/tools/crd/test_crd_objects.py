@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.api.silo_status import SiloCertificate, SiloCrStatus
 from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
 from anchorage.methods import PRESETS, validate_documents
@@ -122,8 +122,8 @@ def test_what_is_observed_fits() -> None:
     for kind, status in statuses.items():
         values = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         assert list(problems("status", values, SCHEMAS[kind]["properties"]["status"])) == []
-    whole = statuses["Silo"].model_dump(mode="json", by_alias=True)
-    refused = list(problems("status", whole, SCHEMAS["Silo"]["properties"]["status"]))
+    complete_status = statuses["Silo"].model_dump(mode="json", by_alias=True)
+    refused = list(problems("status", complete_status, SCHEMAS["Silo"]["properties"]["status"]))
     assert refused == ["status.secondsLeft: must be of type integer", "status.lastSeenTime: must be of type string"]
 
 
@@ -153,7 +153,7 @@ def told(case: Any) -> list[tuple[str, str]]:
     federation, silos = (case.document, ()) if case.document["kind"] == "Federation" else (FEDERATION, (case.document,))
     with pytest.raises(DocumentError) as caught:
         validate_documents(federation, silos)
-    return [(mistake.failure.reason, dotted(mistake.path)) for mistake in caught.value.mistakes]
+    return [(mistake.failure.reason, format_path(mistake.path)) for mistake in caught.value.mistakes]
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSALS if case.everywhere], ids=lambda case: case.name)
@@ -169,10 +169,10 @@ def test_what_the_api_server_refuses_the_documents_refuse(case: Any) -> None:
     ids=lambda case: case.name,
 )
 def test_what_needs_no_cel_is_in_the_schema(case: Any) -> None:
-    found = list(problems("", case.document, SCHEMAS[case.document["kind"]]))
+    problem_list = list(problems("", case.document, SCHEMAS[case.document["kind"]]))
     by_cel = any(case.message in rule["message"] for rule in rules(SCHEMAS[case.document["kind"]]))
     by_key_of_list = case.message == "Duplicate value"
-    assert bool(found) != (by_cel or by_key_of_list), found
+    assert bool(problem_list) != (by_cel or by_key_of_list), problem_list
 
 
 @pytest.mark.parametrize("case", LEFT_TO_THE_OPERATOR, ids=lambda case: case.name)

@@ -17,8 +17,8 @@ def made(annotation: Any, default: Any = ..., description: str = "A field.") -> 
     namespace = {"__annotations__": {"one": annotation}, "one": Field(default, description=description)}
     kind = type("Example", (Document,), {**namespace, "__doc__": "An example.", "__module__": __name__})
     holder = {"__annotations__": {"inner": kind}, "inner": Field(description="The example.")}
-    whole = structural(type("Holder", (Document,), {**holder, "__doc__": "A holder.", "__module__": __name__}))
-    field: dict[str, Any] = whole["properties"]["inner"]["properties"]["one"]
+    schema = structural(type("Holder", (Document,), {**holder, "__doc__": "A holder.", "__module__": __name__}))
+    field: dict[str, Any] = schema["properties"]["inner"]["properties"]["one"]
     return field
 
 

@@ -21,7 +21,7 @@ def test_a_machine_with_many_addresses_of_a_network_is_one_party(host: str, part
 
 
 @pytest.mark.parametrize(
-    ("told", "peer"),
+    ("name", "peer"),
     [
         ("ipv4:192.0.2.7:50000", ("192.0.2.7", 50000)),
         ("ipv6:%5B2001:db8::7%5D:50000", ("2001:db8::7", 50000)),
@@ -29,5 +29,5 @@ def test_a_machine_with_many_addresses_of_a_network_is_one_party(host: str, part
         ("unix:/run/silo", ("unix:/run/silo", 0)),
     ],
 )
-def test_peers_as_grpc_names_them(told: str, peer: tuple[str, int]) -> None:
-    assert peer_of(told) == peer
+def test_peers_as_grpc_names_them(name: str, peer: tuple[str, int]) -> None:
+    assert peer_of(name) == peer

@@ -46,23 +46,25 @@ def description():
 
 def breaking_changes(before, now):
     """List what a peer that knows `before` would misunderstand or miss in `now`."""
-    found = [] if before["package"] == now["package"] else [f"the package is {now['package']} now"]
+    changes = [] if before["package"] == now["package"] else [f"the package is {now['package']} now"]
     for name, old in before["messages"].items():
         new = now["messages"].get(name)
         if new is None:
-            found.append(f"message {name} is gone")
+            changes.append(f"message {name} is gone")
             continue
         for number, field in old["fields"].items():
             if number not in new["fields"]:
                 if int(number) not in new["reserved"] or field[0] not in new["reservedNames"]:
-                    found.append(f"{name}: field {field[0]} = {number} is gone, and number and name are not reserved")
+                    changes.append(f"{name}: field {field[0]} = {number} is gone, and number and name are not reserved")
             elif new["fields"][number] != field:
-                found.append(f"{name}: field {number} was {' '.join(field)}, and is {' '.join(new['fields'][number])}")
-        found += [f"{name}: {n} is no longer reserved" for n in old["reserved"] if n not in new["reserved"]]
+                changes.append(
+                    f"{name}: field {number} was {' '.join(field)}, and is {' '.join(new['fields'][number])}"
+                )
+        changes += [f"{name}: {n} is no longer reserved" for n in old["reserved"] if n not in new["reserved"]]
     for name, call in before["calls"].items():
         if now["calls"].get(name) != call:
-            found.append(f"call {name} was {call}, and is {now['calls'].get(name)}")
-    return found
+            changes.append(f"call {name} was {call}, and is {now['calls'].get(name)}")
+    return changes
 
 
 def test_nothing_breaks_what_the_last_release_understands():

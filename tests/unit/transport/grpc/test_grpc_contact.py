@@ -29,25 +29,25 @@ def contact(time: Time, liveness: LivenessRegistry) -> Contact:
 
 def test_a_session_comes_and_goes(contact: Contact, time: Time) -> None:
     assert (contact.connected, contact.heard, contact.lost) == (False, 0.0, "")
-    contact.closed("refused")
+    contact.record_closed("refused")
     assert (contact.connected, contact.heard, contact.lost) == (False, 0.0, "refused")
-    contact.opened()
+    contact.record_opened()
     time.now = 150.0
     assert (contact.connected, contact.heard, contact.lost) == (True, 150.0, "")
-    contact.closed("ended")
+    contact.record_closed("ended")
     time.now = 200.0
-    contact.closed("no route")
+    contact.record_closed("no route")
     assert (contact.connected, contact.heard, contact.lost) == (False, 150.0, "no route")
 
 
 def test_an_attempt_must_end_but_a_session_need_not(contact: Contact, liveness: LivenessRegistry, time: Time) -> None:
     contact.trying(60)
     time.now = 161.0
-    assert liveness.stuck() == f"{PART} is overdue by 1 s"
+    assert liveness.describe_overdue() == f"{PART} is overdue by 1 s"
     contact.trying(60)
-    contact.opened()
+    contact.record_opened()
     time.now = 1e6
-    assert liveness.stuck() == ""
+    assert liveness.describe_overdue() == ""
 
 
 @pytest.mark.parametrize("planned", [True, False])
@@ -55,13 +55,13 @@ def test_an_end_that_was_not_planned_shows(
     contact: Contact, liveness: LivenessRegistry, time: Time, planned: bool
 ) -> None:
     contact.trying(60)
-    contact.ended(planned=planned)
+    contact.record_ended(planned=planned)
     time.now += 1
-    assert bool(liveness.stuck()) is not planned
+    assert bool(liveness.describe_overdue()) is not planned
 
 
 def test_bytes(contact: Contact) -> None:
-    contact.received(3)
-    contact.received(4)
-    contact.sent(5)
+    contact.count_received(3)
+    contact.count_received(4)
+    contact.count_sent(5)
     assert contact.moved == (7, 5)

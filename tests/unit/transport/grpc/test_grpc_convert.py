@@ -39,11 +39,11 @@ counts = st.dictionaries(names, st.integers(0, 2**62), max_size=4)
 metrics = st.dictionaries(names, st.floats(allow_nan=False), max_size=4)
 
 
-def same(found, expected) -> None:
-    assert set(found) == set(expected)
+def same(actual, expected) -> None:
+    assert set(actual) == set(expected)
     for name, array in expected.items():
-        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-        np.testing.assert_array_equal(found[name], array)
+        assert (actual[name].dtype, actual[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(actual[name], array)
 
 
 flags = st.fixed_dictionaries(
@@ -59,11 +59,11 @@ flags = st.fixed_dictionaries(
 
 @given(names, st.sampled_from(TaskKind), st.integers(0, 2**31), manifests, sides, flags)
 def test_tasks_come_back(task_id, kind, number, manifest, auxiliary, flagged) -> None:
-    found = convert.decode_task(convert.encode_task(Task(task_id, kind, number, manifest, auxiliary, **flagged)))
-    assert {name: getattr(found, name) for name in flagged} == flagged
-    assert (found.id, found.kind, found.round, found.model) == (task_id, kind, number, manifest)
-    assert found.model.digest == manifest.digest
-    same(found.auxiliary_data, auxiliary)
+    task = convert.decode_task(convert.encode_task(Task(task_id, kind, number, manifest, auxiliary, **flagged)))
+    assert {name: getattr(task, name) for name in flagged} == flagged
+    assert (task.id, task.kind, task.round, task.model) == (task_id, kind, number, manifest)
+    assert task.model.digest == manifest.digest
+    same(task.auxiliary_data, auxiliary)
 
 
 heads = st.none() | st.builds(SignedHead, st.integers(0, 2**64 - 1), st.binary(), st.binary())
@@ -72,18 +72,23 @@ heads = st.none() | st.builds(SignedHead, st.integers(0, 2**64 - 1), st.binary()
 @given(names, counts, sides, metrics, st.none() | manifests, heads)
 def test_announcements_come_back(task, samples, auxiliary, numbers, update, head) -> None:
     sent = Announcement(task, samples, auxiliary, numbers, update, audit_head=head)
-    found = convert.decode_announcement(convert.encode_announcement(sent))
-    assert (found.task, found.samples, found.metrics, found.update) == (task, samples, numbers, update)
-    assert found.audit_head == head
-    same(found.auxiliary_data, auxiliary)
+    announcement = convert.decode_announcement(convert.encode_announcement(sent))
+    assert (announcement.task, announcement.samples, announcement.metrics, announcement.update) == (
+        task,
+        samples,
+        numbers,
+        update,
+    )
+    assert announcement.audit_head == head
+    same(announcement.auxiliary_data, auxiliary)
 
 
 @given(sides, st.integers(0, 2**63), heads)
 def test_evaluations_come_back(tally, images, head) -> None:
     sent = Evaluation("e", tally, images, audit_head=head)
-    found = convert.decode_evaluation(convert.encode_evaluation(sent))
-    same(found.tally, tally)
-    assert (found.task, found.images, found.audit_head) == ("e", images, head)
+    evaluation = convert.decode_evaluation(convert.encode_evaluation(sent))
+    same(evaluation.tally, tally)
+    assert (evaluation.task, evaluation.images, evaluation.audit_head) == ("e", images, head)
 
 
 @pytest.mark.parametrize("order", [Permit("t"), Dismissed("t", "Counted"), Finished("over")])

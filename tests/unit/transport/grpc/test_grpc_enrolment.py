@@ -78,11 +78,11 @@ def test_a_missing_authority_has_its_own_code(tmp_path: Path) -> None:
 def test_guesses_are_slowed_down_and_told_of(
     address: str, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    request, found = request_of(tmp_path), []
+    request, calls = request_of(tmp_path), []
     for number in range(8):
         with pytest.raises(AnchorageError) as caught:
             enrol(address, authority.certificate_path, "a", f"guess {number}", request)
-        found.append(caught.value.failure)
-    assert found[:3] == [identity.TOKEN_UNKNOWN] * 3
-    assert identity.TOO_MANY_REQUESTS in found
+        calls.append(caught.value.failure)
+    assert calls[:3] == [identity.TOKEN_UNKNOWN] * 3
+    assert identity.TOO_MANY_REQUESTS in calls
     assert [(r.address, r.silo) for r in caplog.records if "tokens" in r.message] == [("127.0.0.1", "a")]  # type: ignore[attr-defined]

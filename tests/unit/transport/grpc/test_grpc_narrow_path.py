@@ -65,8 +65,12 @@ def test_after_a_call_with_which_nothing_came_through_segments_are_small(
     assert route.narrow and "nothing came through to or from fed.example.org:8443 in 14 seconds" in caplog.text
     call(route, clock, None, moves=3)
     call(route, clock, None, moves=3)
-    told = [each.message for each in caplog.records if each.levelno == logging.WARNING]
-    assert len(told) == 1 and "VPN with a smaller MTU" in told[0] and "set the MTU" in told[0]
+    warnings_logged = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert (
+        len(warnings_logged) == 1
+        and "VPN with a smaller MTU" in warnings_logged[0]
+        and "set the MTU" in warnings_logged[0]
+    )
     assert route.narrow
 
 
@@ -162,8 +166,8 @@ def test_nobody_else_gets_through(server: socket.socket) -> None:
 def test_without_a_connection_the_channel_makes_one_and_says_why_not(server: socket.socket, clock: Clock) -> None:
     route = Route(address(server), clock)
     route.narrow = True
-    found = route.open(None)
-    assert found is not None
-    found.close()
+    channel = route.open(None)
+    assert channel is not None
+    channel.close()
     server.close()
     assert route.open(None) is None

@@ -35,16 +35,16 @@ class Ended(grpc.RpcError):
     ],
 )
 def test_what_a_status_means(code: grpc.StatusCode, details: str, failure: Failure | None) -> None:
-    found = refusal_of(Ended(code, details), "derm.example.org:8443")
-    assert (found.failure if found else None) is failure
+    refusal = refusal_of(Ended(code, details), "derm.example.org:8443")
+    assert (refusal.failure if refusal else None) is failure
     if failure is transfer.PROXY_REFUSED:
-        assert found is not None and "derm.example.org:8443" in found.message
+        assert refusal is not None and "derm.example.org:8443" in refusal.message
 
 
 def test_a_server_s_words_are_shown_on_one_line_without_control_characters() -> None:
-    found = refusal_of(
+    refusal = refusal_of(
         Ended(grpc.StatusCode.PERMISSION_DENIED, "ANC-2155 SiloNotAdmitted: \x1b[2J\r\nANC-9999 \x9b\u202e"), "s:1"
     )
-    assert found is not None and found.failure is transfer.SILO_NOT_ADMITTED and str(found).isprintable()
+    assert refusal is not None and refusal.failure is transfer.SILO_NOT_ADMITTED and str(refusal).isprintable()
     other = refusal_of(Ended(grpc.StatusCode.RESOURCE_EXHAUSTED, "message larger than max\x1b[2J"), "s:1")
     assert other is not None and str(other).isprintable()

@@ -207,8 +207,8 @@ def test_the_same_key_may_fetch_its_certificate_again(authority: Authority, toke
     registrar, token = registrar_of(authority, tokens), tokens.create("a")
     csr = request(tmp_path / "a", silo_uri("derm", "a"))
     registrar.enrol(csr, token, "a")
-    again = x509.load_pem_x509_certificate(registrar.enrol(csr, token, "a"))
-    assert again.public_key() == load_key(tmp_path / "a" / "tls.key").public_key()
+    second_certificate = x509.load_pem_x509_certificate(registrar.enrol(csr, token, "a"))
+    assert second_certificate.public_key() == load_key(tmp_path / "a" / "tls.key").public_key()
 
 
 def test_the_tokens_folder_does_not_hold_the_token(authority: Authority, tokens: Tokens) -> None:
@@ -252,8 +252,8 @@ def test_another_key_takes_the_place_of_a_silos_when_it_is_shown(
     assert keys.admits("a", first), "its answer may have been lost"
     assert SiloKeys(authority.folder).admits("a", key_fingerprint(request))
     assert not keys.admits("a", first) and keys.admits("a", key_fingerprint(request))
-    again = enrolled(authority, tokens, tmp_path / "again", "a")
-    assert keys.admits("a", key_fingerprint(again.certificate.read_bytes()))
+    renewed = enrolled(authority, tokens, tmp_path / "again", "a")
+    assert keys.admits("a", key_fingerprint(renewed.certificate.read_bytes()))
     assert not keys.admits("a", key_fingerprint(request))
     assert keys.admits("b", first), "a silo of an earlier version has none on record"
 
@@ -363,26 +363,26 @@ def test_files_of_which_a_byte_is_damaged_are_named(
     credentials.save_certificate(pem)
     credentials.authority.write_bytes(authority.certificate_path.read_bytes())
     path: Path = getattr(credentials, which)
-    whole, refused = path.read_bytes(), 0
-    for at in range(len(whole)):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+    content, refused = path.read_bytes(), 0
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
         try:
             credentials.check(silo_uri("derm", "a"), time)
         except AnchorageError as error:
             assert error.failure in (identity.CREDENTIALS_UNUSABLE, identity.CERTIFICATE_EXPIRED)
             refused += 1
-    assert refused > len(whole) / 2
+    assert refused > len(content) / 2
 
 
 def test_a_request_of_which_a_byte_is_damaged_is_refused(tmp_path: Path) -> None:
     """Strangers send requests: whichever byte, the answer is one line."""
-    whole = request(tmp_path / "silo", silo_uri("derm", "a"))
+    full_request = request(tmp_path / "silo", silo_uri("derm", "a"))
     refused = 0
-    for at in range(len(whole)):
-        damaged = whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+    for at in range(len(full_request)):
+        damaged = full_request[:at] + bytes([full_request[at] ^ 1 << at % 8]) + full_request[at + 1 :]
         try:
             SigningRequest.parse(damaged)
         except AnchorageError as error:
             assert error.failure is identity.REQUEST_REFUSED
             refused += 1
-    assert refused > len(whole) / 2
+    assert refused > len(full_request) / 2

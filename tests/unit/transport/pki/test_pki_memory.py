@@ -25,14 +25,14 @@ from anchorage.transport.pki import (
 
 def test_an_authority_goes_through_bytes() -> None:
     made = Authority.make("derm")
-    again = Authority.from_pem("derm", made.key_pem, made.certificate_pem)
+    reloaded = Authority.from_pem("derm", made.key_pem, made.certificate_pem)
     key = make_key()
-    pem = again.issue_silo(SigningRequest.make(key, silo_uri("derm", "a")), "a")
+    pem = reloaded.issue_silo(SigningRequest.make(key, silo_uri("derm", "a")), "a")
     root = x509.load_pem_x509_certificate(made.certificate_pem)
     x509.load_pem_x509_certificate(pem).verify_directly_issued_by(root)
-    assert again.expires == made.expires > 0
+    assert reloaded.expires == made.expires > 0
     with pytest.raises(ValueError, match="no folder"):
-        _ = again.folder
+        _ = reloaded.folder
 
 
 def test_an_authority_in_a_folder_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -172,13 +172,13 @@ def test_a_line_a_minute_and_address(server: Server, caplog: pytest.LogCaptureFi
             server.show("wrong", f"\x1b[2Jsilo{second}")
             server.show("wrong", "b", "2001:db8::/64")
             server.now += 1
-    told = lines(caplog)
+    all_lines = lines(caplog)
     for address in (HOSPITAL, "2001:db8::/64"):
-        own = [line for line in told if line[0] == address]
-        assert len(own) == 3
-        assert own[0][1] == 1
-        assert own[1][1] > 1
-    assert told[0] == (HOSPITAL, 1, " [2Jsilo0", "ANC-2001")
+        own_lines = [line for line in all_lines if line[0] == address]
+        assert len(own_lines) == 3
+        assert own_lines[0][1] == 1
+        assert own_lines[1][1] > 1
+    assert all_lines[0] == (HOSPITAL, 1, " [2Jsilo0", "ANC-2001")
 
 
 def test_lines_of_many_addresses_are_bounded_and_lose_no_number(

@@ -39,10 +39,10 @@ def old(tmp_path: Path) -> Authority:
 
 
 def certified(authority: Authority, folder: Path) -> Credentials:
-    found = Credentials(folder / "a.key", folder / "a.pem", authority.certificate_path)
-    key = load_key(found.key) if found.key.exists() else new_key(found.key)
-    found.save_certificate(authority.issue_silo(SigningRequest.make(key, silo_uri("derm", "a")), "a"))
-    return found
+    credentials = Credentials(folder / "a.key", folder / "a.pem", authority.certificate_path)
+    key = load_key(credentials.key) if credentials.key.exists() else new_key(credentials.key)
+    credentials.save_certificate(authority.issue_silo(SigningRequest.make(key, silo_uri("derm", "a")), "a"))
+    return credentials
 
 
 def test_both_are_trusted_until_the_former_is_dropped(old: Authority, tmp_path: Path) -> None:
@@ -67,20 +67,20 @@ def test_both_are_trusted_until_the_former_is_dropped(old: Authority, tmp_path: 
     assert sorted(file.name for file in old.folder.iterdir()) == ["ca.key", "ca.pem"]
     with pytest.raises(AnchorageError, match="introduce a new one first"):
         drop_previous_authority(old.folder)
-    again = introduce_authority(old.folder)
-    assert again.certificate_pem not in (old.certificate_pem, new.certificate_pem)
+    second = introduce_authority(old.folder)
+    assert second.certificate_pem not in (old.certificate_pem, new.certificate_pem)
 
 
 @pytest.mark.parametrize("writes", range(4))
 def test_a_crash_leaves_an_authority_that_signs(
     old: Authority, tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = [writes]
+    remaining = [writes]
 
     def write(path: Path, content: bytes, **how: object) -> None:
-        if not left[0]:
+        if not remaining[0]:
             raise OSError(28, "No space left on device")
-        left[0] -= 1
+        remaining[0] -= 1
         files.write_atomically(path, content)
 
     with monkeypatch.context() as patch:

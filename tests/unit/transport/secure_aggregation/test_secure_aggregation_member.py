@@ -20,12 +20,12 @@ TASK = "1.keys.0"
 def members(folder: Path, count: int, authority: Authority | None = None, fewest: int = FEWEST) -> dict[str, Member]:
     authority = authority or Authority.create(folder, "derm")
     root = [x509.load_pem_x509_certificate(authority.certificate_path.read_bytes())]
-    found = {}
+    results = {}
     for silo in "abcdefgh"[:count]:
         key = make_key()
         certificate = authority.issue_silo(SigningRequest.make(key, silo_uri("derm", silo)), silo)
-        found[silo] = Member("derm", silo, TASK, 100, key, certificate, root, fewest)
-    return found
+        results[silo] = Member("derm", silo, TASK, 100, key, certificate, root, fewest)
+    return results
 
 
 def shared(silos: dict[str, Member]) -> tuple[Group, dict[str, bytes]]:
@@ -44,8 +44,8 @@ def dealt_to(group: Group, name: str) -> tuple[dict[str, bytes], dict[str, bytes
 def opened(
     group: Group, silos: dict[str, Member], survivors: list[str], signed: dict[str, bytes], name: str
 ) -> Opening:
-    told, unreadable = silos[name].reveal(survivors, *dealt_to(group, name), signed)
-    return group.check_opening(name, survivors, Opening(told, unreadable))
+    shares, unreadable = silos[name].reveal(survivors, *dealt_to(group, name), signed)
+    return group.check_opening(name, survivors, Opening(shares, unreadable))
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_two_silos_are_too_few(tmp_path: Path) -> None:
 
 def test_a_silo_that_signed_another_list_is_refused(tmp_path: Path) -> None:
     silos = members(tmp_path, 4)
-    whole = {name: silo.keys for name, silo in silos.items()}
-    signatures = {name: silos[name].share(whole, time.time()).signature for name in "abc"}
-    part = {name: whole[name] for name in "bcd"}
+    keys = {name: silo.keys for name, silo in silos.items()}
+    signatures = {name: silos[name].share(keys, time.time()).signature for name in "abc"}
+    part = {name: keys[name] for name in "bcd"}
     signatures["d"] = silos["d"].share(part, time.time()).signature
     with pytest.raises(ProtocolError, match="d has not signed"):
         silos["a"].mask(np.zeros(8, np.uint32), signatures)
@@ -100,18 +100,18 @@ def test_a_silo_that_signed_another_list_is_refused(tmp_path: Path) -> None:
 def test_one_update_and_one_answer_per_round(tmp_path: Path) -> None:
     silos = members(tmp_path, 4)
     group, signatures = shared(silos)
-    own = silos["a"]
-    own.mask(np.zeros(8, np.uint32), signatures)
+    member = silos["a"]
+    member.mask(np.zeros(8, np.uint32), signatures)
     with pytest.raises(ProtocolError, match="one update"):
-        own.mask(np.zeros(8, np.uint32), signatures)
+        member.mask(np.zeros(8, np.uint32), signatures)
     with pytest.raises(ProtocolError, match="sum of 2"):
-        own.confirm(["a", "b"])
+        member.confirm(["a", "b"])
     for name in "bc":
         silos[name].mask(np.zeros(8, np.uint32), signatures)
     signed = {name: silos[name].confirm(["c", "a", "b"]) for name in "abc"}
-    own.reveal(["a", "b", "c"], *dealt_to(group, "a"), signed)
+    member.reveal(["a", "b", "c"], *dealt_to(group, "a"), signed)
     with pytest.raises(ProtocolError, match="once"):
-        own.reveal(["a", "b", "c"], *dealt_to(group, "a"), signed)
+        member.reveal(["a", "b", "c"], *dealt_to(group, "a"), signed)
 
 
 def test_nothing_is_revealed_of_survivors_that_others_do_not_confirm(tmp_path: Path) -> None:

@@ -26,21 +26,21 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize(("coding", "given", "code", "read"), KNOWN.values(), ids=KNOWN)
-def test_bytes_known_by_hand(coding: Coding, given: list[float], code: list[int], read: list[float]) -> None:
-    update, base, found = (
-        np.array(given, np.float32),
-        np.zeros(len(given), np.float32),
-        np.empty(len(given), np.float32),
+@pytest.mark.parametrize(("coding", "values", "code", "read"), KNOWN.values(), ids=KNOWN)
+def test_bytes_known_by_hand(coding: Coding, values: list[float], code: list[int], read: list[float]) -> None:
+    update, base, actual = (
+        np.array(values, np.float32),
+        np.zeros(len(values), np.float32),
+        np.empty(len(values), np.float32),
     )
     assert coding.encode(update, base) == bytes(code)
-    assert coding.decode(b"before" + bytes(code), 6, base, found) == 6 + len(code)
-    assert found.tolist() == read
+    assert coding.decode(b"before" + bytes(code), 6, base, actual) == 6 + len(code)
+    assert actual.tolist() == read
 
 
 def test_every_block_of_four_bits_has_a_scale_of_its_own() -> None:
-    given = np.repeat(np.array([7.0, 0.4375], np.float32), 64)  # 7 steps of 1, and 7 of 2**-4
-    assert INT4.encode(given, np.zeros_like(given)) == bytes([ONE, ONE - 4]) + bytes([0x77]) * 64
+    values = np.repeat(np.array([7.0, 0.4375], np.float32), 64)  # 7 steps of 1, and 7 of 2**-4
+    assert INT4.encode(values, np.zeros_like(values)) == bytes([ONE, ONE - 4]) + bytes([0x77]) * 64
 
 
 def test_error_feedback_sends_later_what_was_lost() -> None:
@@ -75,9 +75,9 @@ def test_places_beyond_16_bits_are_told_by_page() -> None:
     coding, base = TopCoding(share=Fraction(1, 2)), np.zeros(70_000, np.float32)
     update = base.copy()
     update[[0, 65_535, 65_536, 69_999]] = 1
-    found, code = np.empty_like(base), coding.encode(update, base)
+    actual, code = np.empty_like(base), coding.encode(update, base)
     assert code[:16] == bytes([2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 255, 255, 0, 0, 0x6F, 0x11]) and len(code) == 8 + 4 * 6
-    assert coding.decode(code, 0, base, found) == len(code) and (found == update).all()
+    assert coding.decode(code, 0, base, actual) == len(code) and (actual == update).all()
 
 
 @pytest.mark.parametrize("places", [[1, 1], [2, 1], [0, 3]], ids=str)

@@ -40,8 +40,8 @@ def of(data: np.ndarray) -> ModelBytes:
 @pytest.mark.parametrize(("model", "change"), SIZES)
 def test_a_rounded_update_travels_short_and_arrives_to_the_bit(coding, share, error, model, change):
     encoding = Encoding(coding, LAYOUT, LAYOUT)
-    base, given = floats(model, change)
-    update = given.copy()
+    base, changed_values = floats(model, change)
+    update = changed_values.copy()
     encoding.round_update(update, base)
     once = update.copy()
     encoding.round_update(update, base)
@@ -57,16 +57,18 @@ def test_a_rounded_update_travels_short_and_arrives_to_the_bit(coding, share, er
 
     exact = LAYOUT.by_name["a.bias"]
     span = slice(exact.offset, exact.offset + exact.nbytes)
-    assert (update[span] == given[span]).all() and (update[:8] == given[:8]).all()
-    old, new, true = (LAYOUT.by_name["b.weight"].offset + np.arange(256 * 4), update, given)
+    assert (update[span] == changed_values[span]).all() and (update[:8] == changed_values[:8]).all()
+    old, new, true = (LAYOUT.by_name["b.weight"].offset + np.arange(256 * 4), update, changed_values)
     changed, wanted = (
         each[old].view(np.float32).astype(np.float64) - base[old].view(np.float32) for each in (new, true)
     )
-    spacing = np.spacing(np.abs(given[old].view(np.float32))).astype(np.float64) * 2
+    spacing = np.spacing(np.abs(changed_values[old].view(np.float32))).astype(np.float64) * 2
     bound = error * np.abs(wanted) + 2 * spacing + 2.0**-120
     if coding is not BFLOAT16:  # a step of the block, or what its largest number is rounded to
         bound = (
-            2 * error * np.abs(wanted).max() / 63.6 + np.abs(given[old].view(np.float32)).max() * 2.0**-20 + 2.0**-120
+            2 * error * np.abs(wanted).max() / 63.6
+            + np.abs(changed_values[old].view(np.float32)).max() * 2.0**-20
+            + 2.0**-120
         )
     assert (np.abs(changed - wanted) <= bound).all()
 
@@ -74,8 +76,8 @@ def test_a_rounded_update_travels_short_and_arrives_to_the_bit(coding, share, er
 @pytest.mark.parametrize(("model", "change"), SIZES)
 def test_the_largest_changes_travel_short_and_arrive_to_the_bit(model, change):
     encoding = Encoding(TOP, LAYOUT, LAYOUT)
-    base, given = floats(model, change)
-    update = given.copy()
+    base, changed = floats(model, change)
+    update = changed.copy()
     encoding.round_update(update, base)
     once = update.copy()
     encoding.round_update(update, base)
@@ -90,7 +92,7 @@ def test_the_largest_changes_travel_short_and_arrive_to_the_bit(model, change):
     for name in ("a.weight", "b.weight"):
         entry = LAYOUT.by_name[name]
         span = slice(entry.offset, entry.offset + entry.nbytes)
-        new, wanted, old = (each[span].view(np.float32) for each in (update, given, base))
+        new, wanted, old = (each[span].view(np.float32) for each in (update, changed, base))
         moved, change_of = new != old, np.abs(wanted - old)
         assert (new[moved] == wanted[moved]).all()
         assert not moved.any() or change_of[moved].min() >= change_of[~moved].max()
@@ -102,9 +104,9 @@ def test_what_cannot_be_rounded_travels_as_it_is(coding, value):
     encoding = Encoding(coding, LAYOUT, LAYOUT)
     base, update = floats(1, 1e-3)
     update.view(np.float32)[5000] = value
-    given = update.copy()
+    changed = update.copy()
     encoding.round_update(update, base)
-    assert (update[: 1 << 20] == given[: 1 << 20]).all() and (update != given).any()
+    assert (update[: 1 << 20] == changed[: 1 << 20]).all() and (update != changed).any()
     sent = Encoded(of(update), of(base), encoding)
     assert sent.chunk(0) == update[: 1 << 20].tobytes() and len(sent.chunk(1)) < len(update[1 << 20 :])
 
@@ -114,10 +116,10 @@ def test_a_tensor_that_is_not_finite_travels_whole(value):
     encoding = Encoding(TOP, LAYOUT, LAYOUT)
     base, update = floats(1, 1e-3)
     update.view(np.float32)[5000] = value
-    given, tensor = update.copy(), LAYOUT.by_name["a.weight"]
+    changed, tensor = update.copy(), LAYOUT.by_name["a.weight"]
     encoding.round_update(update, base)
     span = slice(tensor.offset, tensor.offset + tensor.nbytes)
-    assert (update[span] == given[span]).all() and (update != given).any()
+    assert (update[span] == changed[span]).all() and (update != changed).any()
     assert Encoded(of(update), of(base), encoding).chunk(0) == update[: 1 << 20].tobytes()
 
 

@@ -34,7 +34,7 @@ def test_a_rounded_model_travels_short_and_arrives_to_the_bit(
     name: str, share: int, error: float, layout: Layout
 ) -> None:
     encoding, model = ModelEncoding(MODEL_CODINGS[name], layout), model_of(layout)
-    rounded = encoding.rounded(model)
+    rounded = encoding.round_model(model)
     spool = MemorySpool(rounded.manifest)
     sink = encoding.sink(spool)
     travelled = [rounded.chunk(index) for index in range(rounded.manifest.count)]
@@ -50,7 +50,7 @@ def test_a_rounded_model_travels_short_and_arrives_to_the_bit(
             assert 0 < np.abs(near[tensor] - array).max() <= error * np.abs(array).max()
         else:
             assert (near[tensor] == array).all()
-    assert encoding.rounded(model).manifest == rounded.manifest and encoding.fits(rounded.manifest)
+    assert encoding.round_model(model).manifest == rounded.manifest and encoding.fits(rounded.manifest)
 
 
 @pytest.mark.parametrize("name", MODEL_CODINGS)
@@ -61,14 +61,14 @@ def test_what_rounding_loses_is_not_lost_for_the_rounds_to_come(name: str) -> No
     up = layout.trainable.select(["a.weight", "a.bias", "n"])
     first = model.arrays()["a.weight"].astype(np.float64)
     for _ in range(200):
-        received = encoding.rounded(model).model
+        received = encoding.round_model(model).model
         arrays = received.arrays()
         mean = ModelBytes.from_arrays(
             up, {t.name: arrays[t.name] + np.float32(1e-5) if t.dtype == "F32" else arrays[t.name] for t in up.tensors}
         )
-        model = model.replaced(encoding.exact_mean(mean, model, received))
+        model = model.with_tensors(encoding.exact_mean(mean, model, received))
     assert np.abs(model.arrays()["a.weight"] - first - 200 * 1e-5).max() < 200 * 2**-23 * 4
-    received = encoding.rounded(model).model
+    received = encoding.round_model(model).model
     still = encoding.exact_mean(received.trainable, model, received)
     assert still.digest == model.trainable.digest, "silos that change nothing change nothing"
 
@@ -77,11 +77,11 @@ def test_what_rounding_loses_is_not_lost_for_the_rounds_to_come(name: str) -> No
 def test_what_is_no_encoded_chunk_is_refused(name: str) -> None:
     layout = LAYOUTS[1]
     encoding = ModelEncoding(MODEL_CODINGS[name], layout)
-    rounded = encoding.rounded(model_of(layout))
+    rounded = encoding.round_model(model_of(layout))
     spool, ahead = MemorySpool(rounded.manifest), len(rounded.manifest.fixed)
     sink, good = encoding.sink(spool), rounded.chunk(ahead)
     other = ModelEncoding(MODEL_CODINGS[next(each for each in MODEL_CODINGS if each != name)], layout)
-    damaged = [b"", good[:-1], good + b"\0", b"\xff" * len(good), other.rounded(model_of(layout)).chunk(ahead)]
+    damaged = [b"", good[:-1], good + b"\0", b"\xff" * len(good), other.round_model(model_of(layout)).chunk(ahead)]
     for data in damaged:
         with pytest.raises(AnchorageError, match="ChunkMismatch"):
             sink.write(ahead, data)
@@ -98,6 +98,6 @@ def test_what_cannot_be_rounded_travels_as_it_is(name: str, value: float) -> Non
     encoding, arrays = ModelEncoding(MODEL_CODINGS[name], LAYOUTS[0]), model_of(LAYOUTS[0]).arrays()
     arrays["f.weight"][0, 0] = value
     model = ModelBytes.from_arrays(LAYOUTS[0], arrays)
-    rounded = encoding.rounded(model)
+    rounded = encoding.round_model(model)
     assert rounded.chunk(0) == rounded.model.chunk(0) == model.chunk(0)
     assert len(rounded.chunk(1)) < len(model.chunk(1))

@@ -78,13 +78,13 @@ def test_json_keeps_what_is_frozen() -> None:
 def test_an_update_replaces_the_trainable_part_alone() -> None:
     before, other = model_of(1), model_of(2)
     part = ModelBytes.from_arrays(LAYOUT.select(["classifier.weight"]), other.arrays())
-    after = before.replaced(part)
+    after = before.with_tensors(part)
     assert after.layout == LAYOUT and after.manifest.fixed == before.manifest.fixed
     assert after.digest == ModelBytes.from_arrays(LAYOUT, {**before.arrays(), **part.arrays()}).digest
-    assert before.replaced(other.trainable).digest == other.digest
+    assert before.with_tensors(other.trainable).digest == other.digest
     frozen = ModelBytes.from_arrays(LAYOUT.select(["encoder.steps"]).freeze(()), other.arrays())
     with pytest.raises(ValueError, match=r"no tensor encoder\.steps that changes"):
-        before.replaced(frozen)
+        before.with_tensors(frozen)
 
 
 @pytest.mark.parametrize("layout", [None, LAYOUT])
@@ -115,11 +115,11 @@ def test_after_the_first_model_only_the_trainable_part_is_missing() -> None:
 
 
 def test_a_restarted_silo_finds_the_frozen_tensors_and_asks_for_those_that_it_lost() -> None:
-    kept = np.zeros(LAYOUT.nbytes, np.uint8)
-    fetched(ModelBuffer(lambda nbytes: kept), model_of(1))
-    assert fetched(ModelBuffer(lambda nbytes: kept), model_of(2)) == 100
-    kept[CHUNK_BYTES + 5] ^= 1
-    assert fetched(ModelBuffer(lambda nbytes: kept), model_of(3)) == CHUNK_BYTES + 100
+    content = np.zeros(LAYOUT.nbytes, np.uint8)
+    fetched(ModelBuffer(lambda nbytes: content), model_of(1))
+    assert fetched(ModelBuffer(lambda nbytes: content), model_of(2)) == 100
+    content[CHUNK_BYTES + 5] ^= 1
+    assert fetched(ModelBuffer(lambda nbytes: content), model_of(3)) == CHUNK_BYTES + 100
 
 
 def test_a_model_to_score_takes_the_frozen_tensors_of_the_one_to_train_on() -> None:
@@ -137,9 +137,9 @@ def test_an_update_is_scored_behind_the_frozen_tensors() -> None:
     model, up = model_of(1), LAYOUT.trainable.select(["classifier.weight"])
     update = ModelBytes.from_arrays(up, model_of(2).arrays())
     scored = behind_front(update, up, model)
-    whole = ModelBytes.from_arrays(up.behind(LAYOUT), {**model.arrays(), **update.arrays()})
-    assert scored.manifest == whole.manifest
-    assert [scored.chunk(i) for i in range(scored.manifest.count)] == list(whole.chunks)
+    full_model = ModelBytes.from_arrays(up.behind(LAYOUT), {**model.arrays(), **update.arrays()})
+    assert scored.manifest == full_model.manifest
+    assert [scored.chunk(i) for i in range(scored.manifest.count)] == list(full_model.chunks)
     assert behind_front(update, up, update) is update
 
 

@@ -46,9 +46,9 @@ def test_tensors_lie_without_gaps_and_aligned(given_tensors):
 @given(tensors)
 def test_json_keeps_the_layout(given_tensors):
     layout = Layout.of(given_tensors)
-    again = Layout.from_json(layout.to_json())
-    assert again == layout
-    assert again.digest == layout.digest
+    reread = Layout.from_json(layout.to_json())
+    assert reread == layout
+    assert reread.digest == layout.digest
 
 
 @given(tensors, st.data())
@@ -62,9 +62,9 @@ def test_selecting_keeps_order_and_packs_anew(given_tensors, data):
 
 @given(models())
 def test_arrays_come_back_bit_for_bit(model):
-    again = ModelBytes.from_arrays(model.layout, model.arrays())
-    assert again.chunks == model.chunks
-    assert again.digest == model.digest
+    rebuilt = ModelBytes.from_arrays(model.layout, model.arrays())
+    assert rebuilt.chunks == model.chunks
+    assert rebuilt.digest == model.digest
     assert {n: a.shape for n, a in model.arrays().items()} == {t.name: t.shape for t in model.layout.tensors}
 
 
@@ -113,11 +113,11 @@ def test_replacing_some_tensors():
     layout = Layout.of([("a", "F32", (2,)), ("b", "F32", (1,))])
     model = ModelBytes.from_arrays(layout, {"a": np.zeros(2, np.float32), "b": np.ones(1, np.float32)})
     part = ModelBytes.from_arrays(layout.select(["a"]), {"a": np.full(2, 7, np.float32)})
-    replaced = model.replaced(part).arrays()
+    replaced = model.with_tensors(part).arrays()
     assert replaced["a"].tolist() == [7, 7]
     assert replaced["b"].tolist() == [1]
     with pytest.raises(ValueError, match="no tensor c"):
-        model.replaced(ModelBytes(Layout.of([("c", "F32", (0,))]), []))
+        model.with_tensors(ModelBytes(Layout.of([("c", "F32", (0,))]), []))
 
 
 def test_mistakes_are_refused():

@@ -101,14 +101,14 @@ def test_what_a_crash_left_is_believed_as_far_as_its_digests_say(tmp_path: Path)
     with path.open("r+b") as file:
         file.seek(CHUNK_BYTES + 17)
         file.write(b"torn")
-    again = SpoolFile.recover(path, MODEL.manifest)
-    assert again.missing() == (1, 2)
-    again.write(1, MODEL.chunk(1))
-    again.write(2, MODEL.chunk(2))
-    again.close()
-    whole = SpoolFile.recover(path, MODEL.manifest)
-    assert whole.missing() == ()
-    whole.close()
+    recovered_again = SpoolFile.recover(path, MODEL.manifest)
+    assert recovered_again.missing() == (1, 2)
+    recovered_again.write(1, MODEL.chunk(1))
+    recovered_again.write(2, MODEL.chunk(2))
+    recovered_again.close()
+    recovered = SpoolFile.recover(path, MODEL.manifest)
+    assert recovered.missing() == ()
+    recovered.close()
 
 
 def test_a_closed_file_takes_and_gives_nothing(tmp_path: Path):
