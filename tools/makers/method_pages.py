@@ -92,7 +92,7 @@ def _linked(source: str) -> str:
     """Return a source with links to the sections of the methods reference."""
     return re.sub(
         r"methods reference, (N?\d+(?:\.\d+)?)",
-        lambda found: f"[reference {found[1]}]({_sections()[found[1]]})",
+        lambda match: f"[reference {match[1]}]({_sections()[match[1]]})",
         source,
     )
 
