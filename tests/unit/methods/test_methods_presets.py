@@ -186,7 +186,7 @@ def test_another_package_adds_a_preset(declare) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([f"{__name__}:EXTERNAL", f"{__name__}:AGAIN"], "the method MyMethod of .* is there already"),
+        ([f"{__name__}:EXTERNAL", f"{__name__}:SAME"], "the method MyMethod of .* is there already"),
         (["anchorage.methods.fedavg:FEDAVG"], "the method FedAvg of anchorage.methods.fedavg:FEDAVG is there already"),
         (["no_such_module:X"], "cannot be loaded"),
         ([f"{__name__}:MISSING"], "cannot be loaded"),
