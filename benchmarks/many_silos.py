@@ -32,9 +32,10 @@ from federation_silos import credentials_of
 from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.messages import Announcement, Assigned, Finished, Permit, Profile
 from anchorage.transport.pki import Credentials
-from anchorage.transport.tensors.chunks import Manifest, chunk_digest
+from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description
+from anchorage.transport.tensors.spool import check_chunk
 
 PARAMETERS = MODEL_BYTES // 4
 STEP = np.float32(0.001)
@@ -58,8 +59,7 @@ class CheckedSink:
 
     def write(self, index: int, data: bytes) -> None:
         """Check one chunk."""
-        if chunk_digest(data) != self.manifest.digests[index]:
-            raise SystemExit(f"chunk {index} is not what the server announced")
+        check_chunk(self.manifest, index, data)
         self._missing.discard(index)
 
 

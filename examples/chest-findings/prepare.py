@@ -76,7 +76,7 @@ def write_list(images: Images, rows: NDArray[np.int64], folder: Path) -> None:
     _write(
         folder,
         ["image", "Patient ID", "Finding Labels"],
-        [[*c, found or "No Finding"] for c, found in zip(cells, lists, strict=True)],
+        [[*c, listed or "No Finding"] for c, listed in zip(cells, lists, strict=True)],
     )
 
 
@@ -100,8 +100,8 @@ def prepare(images: Images, out: Path) -> None:
     train = np.flatnonzero(images.parts == "train")
     _, patient = np.unique(images.patients[train], return_inverse=True)
     write_list(images, train[patient % 2 == 0], out / "hospital-a")
-    told = [name for name in FINDINGS if name != UNTOLD]
-    write_columns(images, train[patient % 2 == 1], out / "hospital-b", told)
+    stated = [name for name in FINDINGS if name != UNTOLD]
+    write_columns(images, train[patient % 2 == 1], out / "hospital-b", stated)
     for part in ("validation", "test"):
         write_columns(images, np.flatnonzero(images.parts == part), out / part, FINDINGS)
 

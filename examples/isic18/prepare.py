@@ -77,20 +77,22 @@ def acquisition_sites(archive: Archive) -> tuple[Rows, Rows, dict[str, Rows]]:
     training = np.flatnonzero(archive.parts == "train")
     rng = generator(SEED, "anchors")
     server = training[anchor_rows(archive.labels[training], archive.classes, ANCHORS, rng)]
-    kept = training[~np.isin(archive.lesions[training], archive.lesions[server])]
-    silos = {str(site).replace("_", "-"): kept[archive.sites[kept] == site] for site in np.unique(archive.sites)}
+    remaining = training[~np.isin(archive.lesions[training], archive.lesions[server])]
+    silos = {
+        str(site).replace("_", "-"): remaining[archive.sites[remaining] == site] for site in np.unique(archive.sites)
+    }
     return server, np.flatnonzero(archive.parts == "test"), silos
 
 
 def published_split(archive: Archive, file: Path) -> tuple[Rows, Rows, dict[str, Rows]]:
     """Return the server's images, its test part, and the silos' images of the published split."""
     row_of = {str(name): row for row, name in enumerate(archive.names)}
-    found: dict[str, list[int]] = {}
+    rows_by_part: dict[str, list[int]] = {}
     with file.open(newline="", encoding="utf-8") as text:
         for line in csv.DictReader(text):
             part = line["silo"] if line["part"] == "train" else line["part"]
-            found.setdefault(part, []).append(row_of[line["image_id"]])
-    rows = {part: np.array(members) for part, members in found.items()}
+            rows_by_part.setdefault(part, []).append(row_of[line["image_id"]])
+    rows = {part: np.array(members) for part, members in rows_by_part.items()}
     silos = {f"split-{part}": rows[part] for part in sorted(rows) if part.isdigit()}
     return rows["server"], rows["test"], silos
 

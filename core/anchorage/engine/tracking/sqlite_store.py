@@ -64,11 +64,9 @@ def _copy(template: Path, made: Path) -> bool:
 
 def _keep(made: Path, template: Path) -> None:
     """Keep a new store without its experiment, which MLflow makes again with the folder of whoever opens it; where that cannot be, do without."""
-    with suppress(OSError, sqlite3.Error), tempfile.TemporaryDirectory() as folder:
-        empty = Path(folder) / "mlflow.db"
-        shutil.copyfile(made, empty)
-        with closing(sqlite3.connect(empty)) as store, store:
-            store.execute("DELETE FROM experiments")
+    with suppress(OSError, sqlite3.Error):
         template.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(template, durable=True, shared=True) as temporary:
-            shutil.copyfile(empty, temporary)
+            shutil.copyfile(made, temporary)
+            with closing(sqlite3.connect(temporary)) as store, store:
+                store.execute("DELETE FROM experiments")
