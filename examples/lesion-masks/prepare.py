@@ -72,12 +72,12 @@ def drawn(count: int) -> Iterator[Case]:
 
 def chosen(cases: list[Case], count: int, taken: set[str], rng: np.random.Generator) -> list[Case]:
     """Return so many cases whose lesions nobody has taken, and take them."""
-    chosen: list[Case] = []
+    selected: list[Case] = []
     for row in rng.permutation(len(cases)):
-        if len(chosen) < count and cases[row].lesion not in taken:
-            chosen.append(cases[row])
-    taken.update(case.lesion for case in chosen)
-    return chosen
+        if len(selected) < count and cases[row].lesion not in taken:
+            selected.append(cases[row])
+    taken.update(case.lesion for case in selected)
+    return selected
 
 
 def write(folder: Path, cases: list[Case]) -> None:
