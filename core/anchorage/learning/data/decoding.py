@@ -298,7 +298,8 @@ def read_beginning(source: Path | None, count: int) -> bytes:
         raise RefusedImageError("Missing", "no such file")
     try:
         with open(source, "rb", opener=regular_opener) as file:
-            content = file.read(count)
+            # asked for no more than there is: read(count) would reserve so many bytes, of which a file needs few
+            content = file.read(min(count, os.fstat(file.fileno()).st_size + 1))
     except FileNotFoundError as error:
         raise RefusedImageError("Missing", "no such file") from error
     except PermissionError as error:
