@@ -107,7 +107,7 @@ EXAMPLES: Mapping[str, str] = {
 
 def planned(file: Path) -> Any:
     """Return what `fedctl plan` says."""
-    command = [sys.executable, "-m", "fedctl.main", "plan", str(file), "-o", "json"]
+    command = [sys.executable, "-m", "fedctl.main", "plan", "-f", str(file), "-o", "json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 

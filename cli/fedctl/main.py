@@ -130,7 +130,7 @@ def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -
 
 @app.command(rich_help_panel=DOCUMENTS)
 def plan(
-    file: Annotated[Path, typer.Argument(help="File of a Federation and its Silos, or of a study.")],
+    file: Annotated[Path, typer.Option("--file", "-f", help="File of a Federation and its Silos, or of a study.")],
     silos: Silos = None,
     methods: Methods = None,
     settings: Settings = None,

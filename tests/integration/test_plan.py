@@ -104,7 +104,7 @@ def test_rounds_that_are_not_rehearsed_are_like_those_that_are(monkeypatch: pyte
 
 
 def planned(*arguments: object) -> Any:
-    result = CliRunner().invoke(app, ["plan", *map(str, arguments), "-o", "json"])
+    result = CliRunner().invoke(app, ["plan", "-f", *map(str, arguments), "-o", "json"])
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -148,7 +148,7 @@ def test_images_that_are_not_here_are_said_to_be_unknown(tmp_path: Path) -> None
     assert output["time"] is None and output["memory"] is None
     assert output["imagesUnknown"] == ["a", "b", "c"]
     assert any("pool of images" in note for note in output["notes"])
-    failure = CliRunner().invoke(app, ["plan", str(study.file)]).exception
+    failure = CliRunner().invoke(app, ["plan", "-f", str(study.file)]).exception
     assert isinstance(failure, AnchorageError) and "elsewhere" in failure.message
 
 
@@ -161,7 +161,7 @@ def test_a_silo_whose_images_cannot_be_read_is_named(tmp_path: Path) -> None:
     documents = list(yaml.safe_load_all(study.file.read_text()))
     documents[2]["spec"]["managed"]["data"] = {"format": "ImageFolder", "claimName": "b"}
     study.file.write_text(yaml.safe_dump_all(documents))
-    failure = CliRunner().invoke(app, ["plan", str(study.file)]).exception
+    failure = CliRunner().invoke(app, ["plan", "-f", str(study.file)]).exception
     assert isinstance(failure, AnchorageError) and failure.failure is BAD_IMAGES
     assert "silo b" in failure.message and "0/x.png" in failure.message
 
@@ -181,7 +181,7 @@ def test_people_read_it_in_80_columns(tmp_path: Path, monkeypatch: pytest.Monkey
     study = digits_study(tmp_path, "FedAvg", rounds=3, **SCORED)
     console = Console(width=80, record=True, file=StringIO())
     monkeypatch.setattr(plan, "people", lambda: console)
-    result = CliRunner().invoke(app, ["plan", str(study.file), "--no-trial"])
+    result = CliRunner().invoke(app, ["plan", "-f", str(study.file), "--no-trial"])
     assert result.exit_code == 0, result.stderr
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
@@ -207,7 +207,7 @@ def test_a_line_has_a_time_by_its_encoding_and_a_deadline(tmp_path: Path, monkey
     console = Console(width=80, record=True, file=StringIO())
     monkeypatch.setattr(plan, "people", lambda: console)
     rounded = ("--set", "spec.protocol.modelEncoding=BFloat16")
-    assert CliRunner().invoke(app, ["plan", str(study.file), "--no-trial", "--link", "0.008", *rounded]).exit_code == 0
+    assert CliRunner().invoke(app, ["plan", "-f", str(study.file), "--no-trial", "--link", "0.008", *rounded]).exit_code == 0
     text = " ".join(console.export_text().split())
     assert (
         "ON A LINE OF 0.008 MBIT/S, INT8, MODELS BFLOAT16" in text

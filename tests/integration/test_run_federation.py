@@ -187,7 +187,7 @@ def test_the_bytes_are_those_that_were_planned(
     undisturbed: tuple[Path, Any, list[str]], file: Path, fedctl: Start
 ) -> None:
     _, federation, _ = undisturbed
-    plan = document(fedctl("plan", file, "--no-trial", "-o", "json"))
+    plan = document(fedctl("plan", "-f", file, "--no-trial", "-o", "json"))
     assert (plan["bytes"]["up"], plan["bytes"]["down"]) == pytest.approx(
         (federation["status"]["bytesUp"], federation["status"]["bytesDown"]), rel=0.01
     )

@@ -85,7 +85,7 @@ def test_a_first_file_is_written_for_it_and_runs(environment: Mapping[str, str],
 
 
 def test_it_is_planned(environment: Mapping[str, str], folder: Path) -> None:
-    planned = json.loads(fedctl(environment, folder, "plan", "study.yaml", "-o", "json"))
+    planned = json.loads(fedctl(environment, folder, "plan", "-f", "study.yaml", "-o", "json"))
     assert planned["rounds"]
 
 

@@ -89,5 +89,5 @@ def test_an_exported_program_gives_probabilities_by_themselves(root: Path, model
 
 
 def test_the_plan_says_what_is_counted(root: Path) -> None:
-    text = fedctl("plan", root / "chests.yaml", "--no-trial").stdout
+    text = fedctl("plan", "-f", root / "chests.yaml", "--no-trial").stdout
     assert "score_counts: for each finding, how many images without it, and with it" in " ".join(text.split())

@@ -33,7 +33,7 @@ COMMANDS: dict[str, Callable[[Path], Sequence[object]]] = {
     "predict": lambda path: ("predict", "-m", MODEL, path),
     "predict with a model": lambda path: ("predict", "-m", path.parent, MODEL / "images"),
     "validate": lambda path: ("validate", "-f", path),
-    "plan": lambda path: ("plan", path),
+    "plan": lambda path: ("plan", "-f", path),
     "run": lambda path: ("run", "-f", path),
     "simulate": lambda path: ("simulate", "-f", path),
     "data check": lambda path: ("data", "check", "-f", path),

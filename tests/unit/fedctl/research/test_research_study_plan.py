@@ -26,7 +26,7 @@ __all__ = ["played"]
 
 def plan(folder: Path, *arguments: object, trial: bool = False, **changes: object) -> Result:
     (folder / "grid.yaml").write_text(yaml.safe_dump({**STUDY, **changes}))
-    options = ["plan", folder / "grid.yaml", "--workdir", folder / "work", *arguments]
+    options = ["plan", "-f", folder / "grid.yaml", "--workdir", folder / "work", *arguments]
     return CliRunner().invoke(app, [*map(str, options), *([] if trial else ["--no-trial"])])
 
 
@@ -121,7 +121,7 @@ def test_options_of_the_other_kind_of_file_are_refused(tmp_path: Path) -> None:
         result = plan(tmp_path, *option)
         assert result.exit_code == 2 and f"found {option[0]}, which is not for a study" in result.output
     for option in (("--method", "x"), ("--setting", "x"), ("--seeds", 2), ("--workdir", tmp_path)):
-        result = CliRunner().invoke(app, ["plan", str(tmp_path / "base.yaml"), *map(str, option)])
+        result = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "base.yaml"), *map(str, option)])
         assert result.exit_code == 2 and f"found {option[0]}, which is not for a federation" in result.output
 
 
@@ -131,10 +131,10 @@ def test_a_federation_is_planned_with_the_silos_that_simulate_makes(tmp_path: Pa
     file.write_text(
         DOCUMENTS.replace("{format: Digits}", part).replace("rounds: 2", "rounds: 2\n  protocol: {minSilos: 9}")
     )
-    assert refused(CliRunner().invoke(app, ["plan", str(file), "--no-trial"])) is documents.QUORUM_UNREACHABLE
-    result = CliRunner().invoke(app, ["plan", str(file), "--no-trial", "--silos", "9", "-o", "json"])
+    assert refused(CliRunner().invoke(app, ["plan", "-f", str(file), "--no-trial"])) is documents.QUORUM_UNREACHABLE
+    result = CliRunner().invoke(app, ["plan", "-f", str(file), "--no-trial", "--silos", "9", "-o", "json"])
     plan = json.loads(result.stdout)
     assert plan["silos"] == 9 == len(validate_study(file, silos=9).silos) == len(plan["leaves"])
-    shown = CliRunner().invoke(app, ["plan", str(file), "--no-trial", "--silos", "9"]).stdout
+    shown = CliRunner().invoke(app, ["plan", "-f", str(file), "--no-trial", "--silos", "9"]).stdout
     names = [silo.metadata.name for silo in validate_study(file, silos=9).silos]
     assert f"What leaves {', '.join(names[:5])} and 4 more:" in shown
