@@ -190,12 +190,19 @@ quality-shares: $(VENV)/.dev ## HAM10000, labels at one of four sites, the other
 	done
 	$(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-shares a-tenth-guesses-hidden-layer a-tenth-labels-alone-hidden-layer
 
-quality-unlabelled: $(VENV)/.dev ## Few labels at the server, silos of different class mixes (JPEG CIFAR-10, from ANCHORAGE_DATA), 5 draws; resumes
-	test -d $(QUALITY)/data-unlabelled/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(QUALITY)/data-unlabelled
-	test -d $(QUALITY)/data-unlabelled/cifar10 || $(BIN)/python benchmarks/quality/prepare_unlabelled.py cifar10 --out $(QUALITY)/data-unlabelled
-	$(BIN)/fedctl study -f $(QUALITY)/data-unlabelled/cifar10/study.yaml --workdir $(QUALITY)/unlabelled-cifar10 --data-root $(QUALITY)/data-unlabelled $(ARGS)
-	for cells in stated estimated measured auto-told-counts auto-told-nothing all-labels; do \
-	  $(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/unlabelled-cifar10 "alpha-0.5-*-$$cells-head" "alpha-0.5-*-labels-alone-head" || exit 1; \
+UNLABELLED := $(QUALITY)/data-unlabelled
+PLACES := server-4 server-25 one-of-ten percent-5
+ALPHAS := 0.3 0.5 5
+PREPARE_UNLABELLED := $(BIN)/python benchmarks/quality/prepare_unlabelled.py
+
+quality-unlabelled: $(VENV)/.dev ## Few labels, silos of different class mixes (JPEG CIFAR-10, from ANCHORAGE_DATA; PLACES, ALPHAS), 5 draws; resumes
+	test -d $(UNLABELLED)/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(UNLABELLED)
+	test -d $(UNLABELLED)/cifar10 || $(PREPARE_UNLABELLED) cifar10 --out $(UNLABELLED) --labels $(PLACES) --alphas $(ALPHAS) --components 256
+	for place in $(PLACES); do \
+	  $(BIN)/fedctl study -f $(UNLABELLED)/cifar10/$$place.yaml --workdir $(QUALITY)/unlabelled-cifar10 --data-root $(UNLABELLED) $(ARGS) || exit 1; \
+	  for alpha in $(ALPHAS); do for cells in stated estimated measured auto-told-counts auto-told-nothing all-labels; do \
+	    $(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/unlabelled-cifar10 "$$place-alpha-$$alpha-*-$$cells-head" "$$place-alpha-$$alpha-*-labels-alone-head" || exit 1; \
+	  done; done; \
 	done
 
 $(VENV)/.docs: pyproject.toml tools/docs_site/npm_files.py $(VENV)/.run

@@ -1,29 +1,36 @@
-"""Draw federations whose labels are few and at the server only, and the study that compares ways to count the images of silos without labels.
+"""Draw federations of few labels, and the studies that compare ways to count the images of silos without labels.
 
-python benchmarks/quality/prepare_unlabelled.py cifar10|isic18 --out DIR [--labels N] [--validation N] [--alphas 0.3 0.5 5] [--draws 5]
-    [--components N] [--data DIR]
+python benchmarks/quality/prepare_unlabelled.py cifar10|isic18|digits|chest --out DIR [--labels PLACE ...] [--validation N]
+    [--alphas 0.3 0.5 5] [--draws 5] [--components N] [--data DIR]
 
 DIR is the data root of the studies; it belongs outside the repository. The folder DIR/SET gets CLASS/IMAGE.png of 96 pixels, and for every
-concentration of the Dirichlet distribution and every draw a table of who holds which image and a federation; DIR/SET/study.yaml compares them.
+place of the labels, every concentration of the Dirichlet distribution and every draw a table of who holds which image and a federation.
+DIR/SET/PLACE.yaml compares ways to count; DIR/SET/PLACE-trained.yaml plays the methods that train on pseudo-labels, on the same files.
 
-Every draw has other labelled images at the server (N of each class), and other silos: five, whose class mixes are drawn from a Dirichlet
-distribution. Each silo states how many images of each class it holds; settings that are told nothing leave that out. The validation images (N of
-each class) and the test images are the same in all draws.
+PLACE is server-N (N labelled images of each class at the server, none at five silos), one-of-ten (all labels of one silo, none at nine), or
+percent-N (N % of the labels of each of five silos). Every draw has other labelled images and other silos, whose class mixes are drawn from a
+Dirichlet distribution. Silos state how many images of each class they hold; settings that are told nothing leave that out. The validation images
+(N of each class) and the test images are the same in all draws.
 
 cifar10: 6,000 training images and 2,000 test images, of both the first of each class. isic18: the training and test images of
-split_lesion_grouped, which share no lesion.
+split_lesion_grouped, which share no lesion. digits: those of scikit-learn, a third for the test. chest: drawn, with an opacity or without, at
+sites that expose differently.
 """
 
 import argparse
+import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from first_sets import DRAWN
 from numpy.typing import NDArray
+from PIL import Image
 from prepare_sites import Row, write_image, write_table
 
 SIDE, SILOS, FEWEST = 96, 5, 10
@@ -45,6 +52,50 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "all labels": ("spec.rounds=1", f"{GUESSES}.guesses=None", "silo.spec.labels=All"),
 }
 """What is compared; SharesHead is the method of all, whose first round has the labels alone."""
+
+TRAINED_ROUNDS = 30
+TRAINED_AT_SERVER = {
+    "SemiFL": "{name: SemiFL, mixup: {none: {}}, pseudoLabels: {receivedModel: {views: Plain}}}",
+    "FL2": "{name: FL2, pseudoLabels: {clientAdaptive: {views: Plain}}}",
+}
+TRAINED_AT_SILOS = {
+    "FedAvg": "{name: FedAvg}",
+    "FedAvgSemi": "{name: FedAvgSemi, pseudoLabels: {flexMatch: {views: Plain}}}",
+    "SemiAnAgg": "{name: SemiAnAgg, pseudoLabels: {flexMatch: {views: Plain}}}",
+    "CBAFed": "{name: CBAFed, pseudoLabels: {classAdaptive: {views: Plain}}}",
+}
+"""Methods that train on pseudo-labels of images as they are, so that each is encoded once; FedAvg on the labels alone beside."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the labels are."""
+
+    server: int = 0
+    """Labelled images of each class at the server."""
+    silos: int = SILOS
+    labelled: int = 0
+    """Silos that have labels, the first ones."""
+    percent: int = 100
+    """How many of the labels these have."""
+
+    @classmethod
+    def of(cls, name: str) -> "Place":
+        """Return the place of a name.
+
+        Raises
+        ------
+        ValueError
+            There is none of that name.
+        """
+        kind, _, number = name.rpartition("-")
+        if kind == "server":
+            return cls(server=int(number))
+        if kind == "percent":
+            return cls(labelled=SILOS, percent=int(number))
+        if name == "one-of-ten":
+            return cls(silos=10, labelled=1)
+        raise ValueError(name)
 
 
 def cifar10(data: Path) -> tuple[list[str], Images]:
@@ -86,7 +137,47 @@ def isic18(data: Path) -> tuple[list[str], Images]:
     return classes, split
 
 
-SETS = {"cifar10": cifar10, "isic18": isic18}
+def digits() -> tuple[list[str], Images]:
+    """Return the digits that scikit-learn carries."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    files = [_as_png(Image.fromarray((16 * image).clip(0, 255).astype(np.uint8))) for image in bunch.images]
+    rng, split = np.random.default_rng(0), {}
+    part_of = np.repeat(["test", "validation", "train"], (600, 200, len(files) - 800))[rng.permutation(len(files))]
+    for part in ("train", "test", "validation"):
+        rows = np.flatnonzero(part_of == part)
+        split[part] = ([f"digit-{row:04d}" for row in rows], bunch.target[rows], [files[row] for row in rows])
+    return [str(name) for name in bunch.target_names], split
+
+
+def chest() -> tuple[list[str], Images]:
+    """Return drawn chests, half of them with an opacity."""
+    drawn, number, split = DRAWN["chest"], 0, {}
+    for part, count in (("train", 3000), ("test", 1000), ("validation", 200)):
+        labels = np.arange(count) % len(drawn.classes)
+        files = []
+        for kind in labels.tolist():
+            number += 1
+            rng = np.random.default_rng(number)
+            files.append(_as_png(drawn.draw(kind, int(rng.integers(4)), rng)))
+        split[part] = ([f"{part}-{row:04d}" for row in range(count)], labels, files)
+    return list(drawn.classes), split
+
+
+def _as_png(image: Image.Image) -> bytes:
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    return content.getvalue()
+
+
+SETS: Mapping[str, Callable[[Path], tuple[list[str], Images]]] = {
+    "cifar10": cifar10,
+    "isic18": isic18,
+}
+"""Sets of ANCHORAGE_DATA."""
+FREE_SETS: Mapping[str, Callable[[], tuple[list[str], Images]]] = {"digits": digits, "chest": chest}
+"""Sets that need no files."""
 
 
 def first_of_each(labels: NDArray[np.integer], order: NDArray[np.integer], count: int) -> NDArray[np.integer]:
@@ -95,30 +186,28 @@ def first_of_each(labels: NDArray[np.integer], order: NDArray[np.integer], count
 
 
 def silos_of(
-    labels: NDArray[np.integer], rows: NDArray[np.integer], alpha: float, rng: np.random.Generator
+    labels: NDArray[np.integer],
+    rows: NDArray[np.integer],
+    alpha: float,
+    rng: np.random.Generator,
+    silos: int = SILOS,
 ) -> NDArray[np.integer]:
     """Return the silo of every row; mixes are drawn again until each silo has enough images."""
     while True:
         silo = np.empty(len(rows), np.int64)
         for c in np.unique(labels[rows]):
             class_rows = rng.permutation(np.flatnonzero(labels[rows] == c))
-            shares = rng.dirichlet([alpha] * SILOS)
+            shares = rng.dirichlet([alpha] * silos)
             for number, part in enumerate(np.split(class_rows, (np.cumsum(shares)[:-1] * len(class_rows)).astype(int))):
                 silo[part] = number
-        if np.bincount(silo, minlength=SILOS).min() >= FEWEST:
+        if np.bincount(silo, minlength=silos).min() >= FEWEST:
             return silo
 
 
-def settings_of(components: int | None) -> Mapping[str, list[str]]:
-    """Return what is compared; with principal components a round before finds them."""
-    one_more = {"spec.rounds=1": "spec.rounds=2"} if components else {}
-    return {name: [one_more.get(change, change) for change in changes] for name, changes in SETTINGS.items()}
-
-
 def federation(
-    name: str, classes: list[str], folder: str, table: str, counts: NDArray[np.integer], components: int | None
-) -> str:
-    """Return the documents of one draw."""
+    classes: list[str], folder: str, table: str, counts: NDArray[np.integer], place: Place
+) -> dict[str, Any]:
+    """Return the Federation of one draw; `counts` of its silos, by class."""
     common = {"format": "ImageFolder", "claimName": folder}
     spec: dict[str, Any] = {
         "rounds": ROUNDS,
@@ -131,38 +220,64 @@ def federation(
             "augmentation": "Natural",
         },
         "method": {"name": "SharesHead"},
-        "protocol": {"minSilos": SILOS},
-        "anchorData": {**common, "use": "Anchors", "partitionFile": table},
+        "protocol": {"minSilos": len(counts)},
         "evaluation": {
             part.lower(): {**common, "use": part, "partitionFile": table} for part in ("Validation", "Test")
         },
     }
-    if components:
-        spec["rounds"] += 1
-        spec["model"]["principalComponents"] = components
-        spec["warmUp"] = [{"method": "PrincipalComponents", "rounds": 1}]
-    documents: list[dict[str, Any]] = [{"kind": "Federation", "metadata": {"name": name}, "spec": spec}]
+    if place.server:
+        spec["anchorData"] = {**common, "use": "Anchors", "partitionFile": table}
+    return {"kind": "Federation", "metadata": {"name": "unlabelled"}, "spec": spec}
+
+
+def silos(
+    folder: str, table: str, classes: list[str], counts: NDArray[np.integer], place: Place
+) -> list[dict[str, Any]]:
+    """Return the Silos of one draw."""
+    documents = []
     for number, row in enumerate(counts):
-        silo = f"silo-{number}"
-        stated = {c: int(n) for c, n in zip(classes, row, strict=True)}
-        part = {"recipe": "File", "file": table, "silo": silo}
-        data = {**common, "use": "Part", "partition": part, "classCounts": stated}
-        documents.append(
-            {
-                "kind": "Silo",
-                "metadata": {"name": silo},
-                "spec": {"federation": name, "labels": "None", "managed": {"data": data}},
-            }
-        )
-    return yaml.safe_dump_all(documents, sort_keys=False)
+        name = f"silo-{number}"
+        data: dict[str, Any] = {
+            "format": "ImageFolder",
+            "claimName": folder,
+            "use": "Part",
+            "partition": {"recipe": "File", "file": table, "silo": name},
+            "classCounts": {c: int(n) for c, n in zip(classes, row, strict=True)},
+        }
+        labels = "None" if number >= place.labelled else "All" if place.percent == 100 else "Partial"
+        if labels == "Partial":
+            data["labelledPercent"] = place.percent
+        spec = {"federation": "unlabelled", "labels": labels, "managed": {"data": data}}
+        documents.append({"kind": "Silo", "metadata": {"name": name}, "spec": spec})
+    return documents
+
+
+def components_of(document: dict[str, Any], components: int) -> None:
+    """Have a Federation find principal components in a round before the others."""
+    document["spec"]["rounds"] += 1
+    document["spec"]["model"]["principalComponents"] = components
+    document["spec"]["warmUp"] = [{"method": "PrincipalComponents", "rounds": 1}]
+
+
+def settings_of(components: int | None) -> Mapping[str, list[str]]:
+    """Return what is compared; with principal components a round before finds them."""
+    one_more = {"spec.rounds=1": "spec.rounds=2"} if components else {}
+    return {name: [one_more.get(change, change) for change in changes] for name, changes in SETTINGS.items()}
+
+
+def trained_settings(place: Place, draw: int) -> Mapping[str, list[str]]:
+    """Return the methods that train, with the seed of a draw."""
+    methods = TRAINED_AT_SERVER if place.server else TRAINED_AT_SILOS
+    common = [f"spec.rounds={TRAINED_ROUNDS}", f"spec.evaluation.everyRounds={TRAINED_ROUNDS}", f"spec.seed={draw}"]
+    return {name: [*common, f"spec.method={method}"] for name, method in methods.items()}
 
 
 def main() -> int:
     """Draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("set", choices=tuple(SETS))
+    parser.add_argument("set", choices=(*SETS, *FREE_SETS))
     parser.add_argument("--out", type=Path, required=True, help="data root to make, outside the repository")
-    parser.add_argument("--labels", type=int, default=4, help="labelled images of each class at the server; default: 4")
+    parser.add_argument("--labels", nargs="+", default=["server-4"], help="places of the labels; default: server-4")
     parser.add_argument("--validation", type=int, default=10, help="validation images of each class; default: 10")
     parser.add_argument(
         "--alphas", type=float, nargs="+", default=(0.3, 0.5, 5.0), help="concentrations of the class mixes"
@@ -176,50 +291,74 @@ def main() -> int:
         help="folder with cifar10/ and isic18/; default: ANCHORAGE_DATA",
     )
     arguments = parser.parse_args()
-    if arguments.data is None:
+    if arguments.set in SETS and arguments.data is None:
         parser.error("no images: set ANCHORAGE_DATA or --data to the folder that holds cifar10/ and isic18/")
+    try:
+        places = {name: Place.of(name) for name in arguments.labels}
+    except ValueError:
+        parser.error(f"found --labels {' '.join(arguments.labels)}; give server-N, one-of-ten or percent-N")
     folder = arguments.out / arguments.set
     if folder.exists():
         parser.error(f"{folder} exists: name a new folder, or remove this one first")
-    classes, images = SETS[arguments.set](arguments.data)
-    for names, labels, jpegs in images.values():
-        for name, label, jpeg in zip(names, labels, jpegs, strict=True):
-            write_image(folder, classes[label], name, jpeg, SIDE)
+    drawn = FREE_SETS.get(arguments.set)
+    classes, images = SETS[arguments.set](arguments.data) if drawn is None else drawn()
+    for names, labels, files in images.values():
+        for name, label, file in zip(names, labels, files, strict=True):
+            write_image(folder, classes[label], name, file, SIDE)
+    for name, place in places.items():
+        write_studies(folder, name, place, classes, images, arguments)
+    return 0
+
+
+def write_studies(
+    folder: Path, name: str, place: Place, classes: list[str], images: Images, arguments: argparse.Namespace
+) -> None:
+    """Write the tables and files of every draw for one place of the labels, and its two studies."""
     names, labels, _ = images["train"]
     held, kinds, _ = images["validation"]
     validation = first_of_each(kinds, np.random.default_rng(0).permutation(len(held)), arguments.validation)
     fixed: list[Row] = [(held[row], "validation", "server") for row in validation]
-    fixed += [(name, "test", "server") for name in images["test"][0]]
-    settings: dict[str, Any] = {}
+    fixed += [(test, "test", "server") for test in images["test"][0]]
+    counting: dict[str, Any] = {}
+    trained: dict[str, Any] = {}
     for alpha in arguments.alphas:
         for draw in range(arguments.draws):
             rng = np.random.default_rng([draw, round(100 * alpha)])
-            server = first_of_each(labels, rng.permutation(len(names)), arguments.labels)
+            server = first_of_each(labels, rng.permutation(len(names)), place.server)
             rest = np.setdiff1d(np.arange(len(names)), server)
-            silo = silos_of(labels, rest, alpha, rng)
+            silo = silos_of(labels, rest, alpha, rng, place.silos)
             rows: list[Row] = [(names[row], "train", "server") for row in server]
             rows += [(names[row], "train", f"silo-{number}") for row, number in zip(rest, silo, strict=True)]
-            key = f"alpha-{alpha:g}-draw-{draw}"
+            key = f"{name}-alpha-{alpha:g}-draw-{draw}"
             write_table(folder / f"{key}.csv", [*rows, *fixed])
             counts = np.array(
-                [np.bincount(labels[rest[silo == number]], minlength=len(classes)) for number in range(SILOS)]
+                [np.bincount(labels[rest[silo == number]], minlength=len(classes)) for number in range(place.silos)]
             )
-            documents = federation("unlabelled", classes, arguments.set, f"{key}.csv", counts, arguments.components)
-            (folder / f"{key}.yaml").write_text(documents)
-            for name, changes in settings_of(arguments.components).items():
-                settings[f"{key}, {name}"] = {"federation": f"{key}.yaml", "set": changes}
-    study = {
-        "federation": f"{key}.yaml",
-        "seeds": 1,
-        "metric": "balanced_accuracy",
-        "methods": {"head": {}},
-        "settings": settings,
-    }
-    (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
-    print(
-        f"{folder / 'study.yaml'}: {len(settings)} federations of {len(names)} training images, {len(validation)} validation images"
-    )
-    return 0
+            document = federation(classes, folder.name, f"{key}.csv", counts, place)
+            if arguments.components:
+                components_of(document, arguments.components)
+            documents = [document, *silos(folder.name, f"{key}.csv", classes, counts, place)]
+            (folder / f"{key}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
+            for settings, changes in (
+                (counting, settings_of(arguments.components)),
+                (trained, trained_settings(place, draw)),
+            ):
+                settings |= {
+                    f"{key}, {setting}": {"federation": f"{key}.yaml", "set": change}
+                    for setting, change in changes.items()
+                }
+    for study, settings in ((name, counting), (f"{name}-trained", trained)):
+        document = {
+            "federation": f"{key}.yaml",
+            "seeds": 1,
+            "metric": "balanced_accuracy",
+            "methods": {"head": {}},
+            "settings": settings,
+        }
+        (folder / f"{study}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+        print(
+            f"{folder / study}.yaml: {len(settings)} federations of {len(names)} training images, {len(validation)} validation images"
+        )
 
 
 if __name__ == "__main__":
