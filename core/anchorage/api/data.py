@@ -291,7 +291,7 @@ class DataSection(Document):
         "are left out.",
     )
     test_percent: Annotated[int, Field(ge=0, le=90)] = Field(
-        0, description="Percentage of each class's images that is held out as the test part."
+        0, description="Percentage of each class's images in the pool that is held out as the test part."
     )
     validation_percent: Annotated[int, Field(ge=0, le=90)] = Field(
         0,

@@ -143,7 +143,7 @@ class Service(Document):
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         "ClusterIP",
-        description="Type of the Service. Set NodePort or LoadBalancer where hospitals connect from outside the cluster.",
+        description="Type of the Service: NodePort or LoadBalancer where hospitals connect from outside the cluster.",
     )
     annotations: Annotated[dict[LabelKey, AnnotationValue], Field(max_length=32)] = Field(
         {}, description="Annotations of the Service, such as for a load balancer."
@@ -375,7 +375,7 @@ class Federation(Document):
     api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
     kind: Literal["Federation"] = Field("Federation", description="Kind of document.")
     metadata: FederationMetadata = Field(description="Name and namespace of the study.")
-    spec: FederationSpec = Field(description="Membership of a silo in a federation, written by users.")
+    spec: FederationSpec = Field(description="What is trained, how, and on which images; written by users.")
     status: FederationStatus | None = Field(None, description="Observed state, written by server and operator.")
 
 

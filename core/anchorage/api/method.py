@@ -93,7 +93,7 @@ class Local(Document):
         description="Number of batches per round at every silo, in place of `epochs`. Set it for short rounds, after which models are "
         "averaged often.",
     )
-    batch_size: Count = Field(10, description="Batch size: number of images per batch.")
+    batch_size: Count = Field(10, description="Number of images per batch.")
     accumulation: Accumulation = Field(
         1,
         description="Gradient accumulation: number of batches whose mean gradient makes one optimiser step. Raise it where a larger batch "

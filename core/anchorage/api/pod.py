@@ -189,9 +189,7 @@ class ClaimMount(Document):
     """PersistentVolumeClaim of the same namespace that is mounted into the pod."""
 
     claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
-    mount_path: MountPath = Field(
-        description="Path at which the volume is mounted; not a folder that the operator mounts itself."
-    )
+    mount_path: MountPath = Field(description="Path of the mount; not a folder that the operator mounts itself.")
     read_only: bool = Field(True, description="Whether the volume is mounted read-only.")
 
 
@@ -204,7 +202,7 @@ class ResourceClaim(Document):
     )
     resource_claim_template_name: ObjectName | None = Field(
         None,
-        description="Name of a ResourceClaimTemplate, from which each pod gets a claim of its own.",
+        description="Name of a ResourceClaimTemplate, from which each pod gets its own claim.",
     )
 
     @model_validator(mode="after")
@@ -257,10 +255,8 @@ class PodOverrides(Document):
         (), description="Devices or other resources that the container claims by Dynamic Resource Allocation (DRA)."
     )
     runtime_class_name: ObjectName | None = Field(None, description="Name of the RuntimeClass, such as nvidia.")
-    priority_class_name: ObjectName | None = Field(None, description="Name of the PriorityClass of the pod.")
-    scheduler_name: ObjectName | None = Field(
-        None, description="Name of the scheduler. Absent: the cluster's default scheduler."
-    )
+    priority_class_name: ObjectName | None = Field(None, description="Name of the PriorityClass.")
+    scheduler_name: ObjectName | None = Field(None, description="Name of the scheduler. Absent: the cluster's default.")
 
     @model_validator(mode="after")
     def _unique(self) -> Self:

@@ -106,8 +106,12 @@ def test_a_mapping_names_every_place_where_it_stands() -> None:
     places = ", ".join(f"`spec.{place}`" for place in ("anchorData", "evaluation.validation", "evaluation.test"))
     assert places in section("ServerData")
     assert "`status.conditions[]`, `Silo` `status.conditions[]`" in section("Condition")
-    assert section("Protocol")[1:5:2] == ["", ""] and section("Protocol")[2] == "`spec.protocol`", "its field describes it"
-    assert "Alternative from another Python package" in section("Plugin")[2] and not any("spec." in line for line in section("Plugin"))
+    assert section("Protocol")[1:5:2] == ["", ""] and section("Protocol")[2] == "`spec.protocol`", (
+        "its field describes it"
+    )
+    assert "Alternative from another Python package" in section("Plugin")[2] and not any(
+        "spec." in line for line in section("Plugin")
+    )
 
 
 def test_every_alternative_with_options_has_its_part() -> None:

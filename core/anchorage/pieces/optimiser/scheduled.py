@@ -36,8 +36,9 @@ class ScheduledOptimiser(Optimiser):
     )
     schedule: Literal["Constant", "Cosine", "WarmUpCosine", "OneCycle"] = Field(
         "Constant",
-        description="Learning rate over the rounds of a run. Constant: always the same. Cosine: falls to 0. WarmUpCosine: rises over "
-        "`warmUpEpochs`, then falls to 0. OneCycle: rises from a 25th for 30 % of the rounds, then falls to almost 0.",
+        description="Learning rate over the rounds of a run, constant within a round. Constant: always the same. Cosine: falls to 0. "
+        "WarmUpCosine: rises over `warmUpEpochs`, then falls to 0. OneCycle: rises from a 25th for 30 % of the rounds, then "
+        "falls to almost 0.",
     )
     warm_up_epochs: Annotated[int, Field(ge=1, le=1000)] = Field(
         10, description="Number of epochs over which WarmUpCosine raises the learning rate."
