@@ -101,7 +101,7 @@ ADDRESS_UNKNOWN = failure(
 LOCAL_RUN = failure(
     2,
     "ANC-5117 LocalRun",
-    "The command is for federations in a cluster; this one runs on this machine.",
+    "The command is for federations in a cluster.",
     "`fedctl run` admits its silos itself. For a federation in a cluster, add --namespace.",
 )
 CHECKS_FAILED = failure(

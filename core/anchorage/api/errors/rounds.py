@@ -33,12 +33,12 @@ BAD_WEIGHT = failure(
 )
 SILO_LATE = failure(
     "ANC-3006 SiloLate",
-    "A silo was connected, but its update was not complete at the round's deadline.",
+    "A connected silo's update was not complete at the round's deadline.",
     "Raise spec.protocol.roundDeadlineSeconds or give the silo less local work.",
 )
 SILO_ABSENT = failure(
     "ANC-3007 SiloAbsent",
-    "A silo was selected, but not connected at the round's deadline.",
+    "A selected silo was not connected at the round's deadline.",
     "Start its agent, or read in its log why it cannot connect.",
 )
 STOPPED = failure(

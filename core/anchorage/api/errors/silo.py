@@ -69,7 +69,7 @@ APPROVAL_NEEDED = failure(
 APPROVAL_OUTDATED = failure(
     2,
     "ANC-2215 ApprovalOutdated",
-    "The digest to approve is not that of what the federation would do now.",
+    "The digest to approve is outdated.",
     "Read `anchorage-silo review --config silo.yaml` again, and approve the digest at its end.",
 )
 PRIVACY_BUDGET_SPENT = failure(

@@ -24,7 +24,7 @@ MESSAGE_TOO_LARGE = failure(
 )
 UNKNOWN_TASK = failure(
     "ANC-2152 UnknownTask",
-    "A message refers to a task that the silo does not hold or may not upload yet.",
+    "A message is about a task that the silo does not have.",
     "Nothing: the task was replaced or dismissed.",
 )
 UNEXPECTED_UPDATE = failure(
