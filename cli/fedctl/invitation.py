@@ -242,6 +242,7 @@ def _tell(request: InvitationRequest, federation: str, server: str, where: str) 
         f"invited {silo} to {federation}; the file holds a one-time token, valid for {request.valid}: hand it over on a way "
         "that only the hospital reads",
         f"at the hospital: helm install {silo} charts/silo-agent -f enrolment.yaml -f site.yaml",
+        "  without Kubernetes: anchorage-silo configure enrolment.yaml --images FOLDER",
         f"then here:       fedctl silo approve {federation} {silo} {where}",
     ]
     if IN_CLUSTER.search(server):

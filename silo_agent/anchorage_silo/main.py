@@ -51,8 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from anchorage_silo.agent import run_agent
         from anchorage_silo.commands import carry_out
         from anchorage_silo.config import SiloConfig
+        from anchorage_silo.configure import configure
         from anchorage_silo.stand_ins import packages_apart
 
+        if chosen.command == "configure":
+            sys.stdout.write(f"{configure(chosen.invitation, chosen.images, chosen.out, chosen.state)}\n")
+            return
         with packages_apart() as apart:
             config = read_document(chosen.config, SiloConfig)
             apart.configure(config)
@@ -81,6 +85,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     configured.add_argument("--config", type=Path, required=True, help="the silo's configuration, YAML")
     parser.add_argument("--config", type=Path, help="the silo's configuration, YAML: run the agent")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    configuring = commands.add_parser(
+        "configure", help="write the agent's configuration from an invitation (fedctl silo invite)"
+    )
+    configuring.add_argument("invitation", type=Path, metavar="FILE", help="the invitation: enrolment.yaml")
+    configuring.add_argument("--images", type=Path, required=True, help="folder of the hospital's images")
+    configuring.add_argument("--out", type=Path, default=Path(), help="folder for the files; default: this one")
+    configuring.add_argument(
+        "--state", type=Path, default=Path("state"), help="folder of the agent's own files; default: state"
+    )
     review = commands.add_parser(
         "review", parents=[configured], help="say what the federation would do here, and its digest"
     )
@@ -110,7 +123,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "forget", parents=[configured], help="remove the decoded images that the agent has stored; it must not run"
     )
     chosen = parser.parse_args(arguments)
-    if chosen.config is None:
+    if chosen.config is None and chosen.command != "configure":
         parser.error("the following arguments are required: --config")
     return chosen
 

@@ -44,14 +44,16 @@ def test_enrolled_and_joined_by_the_page_s_commands(site: Site, tmp_path: Path) 
     place.mkdir()
     (place / "enrolment.yaml").write_text(_yaml({"enrolment": settings}))
     etc, state = place / "etc", place / "state"
-    (script,) = blocks(PAGE, "Configuration", "bash")
-    script = script.replace("/etc/anchorage", str(etc)).replace("/var/lib/anchorage", str(state))
+    (commands,) = blocks(PAGE, "With systemd", "bash")
+    (command,) = (line for line in commands.splitlines() if "configure" in line)
+    command = command.replace("/opt/anchorage/bin/", "").replace("/etc/anchorage", str(etc))
     environment = environment_in(place)
-    sh(script.replace("127.0.0.1:8080", "127.0.0.1:0"), place, environment)
+    sh(command.replace("/var/lib/anchorage", str(state)), place, environment)
     assert (etc / "token").stat().st_mode & 0o077 == 0
     config = yaml.safe_load((etc / "silo.yaml").read_text())
     assert (config.pop("dataRoot"), config.pop("data")["claimName"]) == ("/srv", "images")
-    (etc / "silo.yaml").write_text(yaml.safe_dump({**config, "trainer": {"type": "Null", "step": "1", "samples": 7}}))
+    changes = {"trainer": {"type": "Null", "step": "1", "samples": 7}, "probesListen": "127.0.0.1:0"}
+    (etc / "silo.yaml").write_text(yaml.safe_dump({**config, **changes}))
     service = configparser.ConfigParser()
     service.optionxform = str  # type: ignore[assignment,method-assign]
     service.read_string(unit())
@@ -86,7 +88,10 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 def test_the_container_has_what_the_configuration_names() -> None:
     (script,) = blocks(PAGE, "With podman", "bash")
-    owner, run = script.splitlines()
+    folder, configure, owner, run = script.splitlines()
+    assert folder.split()[-1] in shlex.split(configure)
+    in_container = shlex.split(configure)
+    assert in_container[in_container.index("configure") - 1] == shlex.split(run)[-1]
     words = shlex.split(run)
     assert words[:3] == ["podman", "run", "--detach"]
     mounted = {words[i + 1].split(":")[1] for i, word in enumerate(words) if word == "--volume"}

@@ -142,6 +142,12 @@ POLICY_WOULD_REFUSE = failure(
     "The checked policy would have refused requests in the audit log.",
     "If such messages may leave, change the policy's fields that the output names.",
 )
+CONFIGURED_FOR_ANOTHER = failure(
+    2,
+    "ANC-2227 ConfiguredForAnother",
+    "The folder holds the configuration of another silo, federation or server.",
+    "Name another folder with --out, or remove silo.yaml there.",
+)
 IMAGES_UNLABELLED = failure(
     3,
     "ANC-2230 ImagesUnlabelled",
