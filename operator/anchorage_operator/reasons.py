@@ -7,25 +7,25 @@ from here.
 ACCEPTED = "Accepted"
 """Accepted: The spec was accepted and is in use."""
 INVALID_SPEC = "InvalidSpec"
-"""Accepted, Ready: The spec has an error that the API server cannot detect. The previous spec stays in use; suspend, deletionPolicy,
-admission and server of the new one are honoured.
+"""Accepted, Ready: The spec has an error that the API server cannot detect. The previous spec stays in use, except suspend, deletionPolicy,
+admission and server.
 
 Correct the field named in the message. `fedctl validate` reports the same errors for a file.
 """
 IMMUTABLE_FIELD_CHANGED = "ImmutableFieldChanged"
-"""Accepted, Ready: A field was changed that cannot change once training has started. The previous spec stays in use; of a Federation's new
-one, suspend, deletionPolicy, admission and server are honoured, of a Silo's resources, storage, pod and policy.
+"""Accepted, Ready: A field was changed that cannot change once training has started. The previous spec stays in use, except a Federation's suspend,
+deletionPolicy, admission and server, and a Silo's resources, storage, pod and policy.
 
 Restore the field's previous value, or create a Federation with another name.
 """
 POD_OVERRIDE_REFUSED = "PodOverrideRefused"
-"""Accepted, Ready: The spec sets something in a pod that the platform does not let documents set, or names a volume claim that is not for
-this federation's images. Nothing of it reaches a pod; what runs goes on without it, from its last commit.
+"""Accepted, Ready: The spec sets what the platform does not allow in a pod, or names a volume claim that is not for this federation's images. What
+runs goes on without it.
 
-Remove the field named in the message, or have the platform list it in the value podOverrides of its chart (docs/kubernetes.md).
+Remove the field named in the message, or have the chart's podOverrides list it (docs/kubernetes.md).
 """
 FEDERATION_NOT_FOUND = "FederationNotFound"
-"""Accepted, Ready of a Silo: spec.federation names a Federation that does not exist in the namespace.
+"""Accepted, Ready of a Silo: The namespace has no Federation of the name in spec.federation.
 
 Create the Federation, or correct spec.federation.
 """
@@ -35,19 +35,18 @@ FEDERATION_NOT_ACCEPTED = "FederationNotAccepted"
 See the Federation's condition Accepted.
 """
 RECONCILE_FAILED = "ReconcileFailed"
-"""Ready: The operator could not reconcile the federation: an object of it, such as a Secret, cannot be read or is somebody else's, or the operator
-has a defect. Whatever runs goes on; the other conditions are those of before.
+"""Ready: The operator could not reconcile the federation: one of its objects, such as a Secret, cannot be read or is somebody else's, or the
+operator has a defect. What runs goes on; the other conditions are those of before.
 
-Mend what the message names. The operator tries again by itself; its log has the details of a defect (`kubectl logs`).
+Mend what the message names; the operator tries again. Its log has the details of a defect.
 """
 CERTIFICATES_VALID = "Valid"
 """CertificatesValid: The certificates of the certificate authority and the server are valid."""
 CERTIFICATES_PENDING = "Pending"
-"""CertificatesValid, Ready: The certificates are being created, which takes a few seconds; of an issuer of cert-manager, as long as it takes to
-sign."""
+"""CertificatesValid, Ready: The certificates are being created, in a few seconds or as long as cert-manager's issuer takes."""
 AUTHORITY_NOT_ISSUED = "AuthorityNotIssued"
-"""CertificatesValid, Ready: The issuer of cert-manager that the operator's settings name does not certify the authority's key, or there is no
-cert-manager to ask. No server is started.
+"""CertificatesValid, Ready: The issuer of the operator's settings does not certify the authority's key, or cert-manager is missing. No server is
+started.
 
 The message says which, and what to do (docs/operations.md).
 """
@@ -65,12 +64,10 @@ Authority: plan a new federation or a new authority (docs/operations.md). Server
 CERTIFICATE_EXPIRED = "CertificateExpired"
 """CertificatesValid, Ready; Enrolled of a Silo: A certificate has expired.
 
-Server: check the operator's log. Authority: begin with a new one (docs/operations.md, A new authority). Silo: invite it again with `fedctl silo
-invite --replace`.
+Server: check the operator's log. Authority: begin with a new one (docs/operations.md). Silo: invite it again with `fedctl silo invite --replace`.
 """
 AUTHORITY_DAMAGED = "AuthorityDamaged"
-"""CertificatesValid, Ready: The Secret with the certificate authority's key and certificate cannot be read. Nothing of the federation is changed
-meanwhile.
+"""CertificatesValid, Ready: The certificate authority's Secret cannot be read. The federation is not changed meanwhile.
 
 Restore the Secret named in the message from its backup (docs/operations.md). Without one, delete it and restart the operator: it makes a new
 authority, and every silo must enrol again.
@@ -89,14 +86,12 @@ POD_MISSING = "PodMissing"
 If this persists, `kubectl describe statefulset` shows the cause.
 """
 POD_REFUSED = "PodRefused"
-"""ServerAvailable, AgentAvailable, Ready: The API server refuses to create the pod, or the StatefulSet that it is described in. The message has
-its words.
+"""ServerAvailable, AgentAvailable, Ready: The API server refuses the pod or its StatefulSet.
 
 Raise the quota, create the PriorityClass or RuntimeClass, correct what the spec asks for, or have the namespace's policy changed.
 """
 OBJECT_REFUSED = "ObjectRefused"
-"""ServerAvailable, AgentAvailable, Ready: The API server refuses an object that the pod needs, such as its Service. The message names it and has
-the API server's words.
+"""ServerAvailable, AgentAvailable, Ready: The API server refuses an object that the pod needs, such as its Service.
 
 Raise the quota, correct the name or what the spec asks for, or have the namespace's policy changed.
 """
@@ -104,7 +99,7 @@ SERVER_UNREACHABLE = "ServerUnreachable"
 """ServerAvailable, Connected, QuorumMet, Ready: The server's pod is ready, but its control port does not respond to the operator. Training
 continues.
 
-Check that network policies allow the operator to reach port 8445, and check the server's log.
+Check the server's log, and that network policies let the operator reach port 8445.
 """
 IMAGE_PULL = "ImagePullBackOff"
 """ServerAvailable, AgentAvailable, Ready: The node cannot pull the image.
@@ -117,49 +112,49 @@ UNSCHEDULABLE = "Unschedulable"
 Free or add the resource named in the message (often nvidia.com/gpu), lower the requests, or correct nodeSelector and tolerations.
 """
 QUEUED = "Queued"
-"""ServerAvailable, AgentAvailable, Ready: The pod may not be scheduled yet: it waits for quota in the queue of spec.queueName.
+"""ServerAvailable, AgentAvailable, Ready: The pod waits for quota in the queue of spec.queueName.
 
-`kubectl get workloads` shows what Kueue says of it; without Kueue in the cluster, leave spec.queueName out.
+`kubectl get workloads` shows why; without Kueue in the cluster, omit spec.queueName.
 """
 VOLUME_MISSING = "VolumeMissing"
 """ServerAvailable, AgentAvailable, Ready: A PersistentVolumeClaim named in the spec does not exist in the namespace.
 
-Create the PersistentVolumeClaim, or correct claimName.
+Create it, or correct claimName.
 """
 VOLUME_PENDING = "VolumePending"
 """ServerAvailable, AgentAvailable, Ready: A PersistentVolumeClaim is not bound yet.
 
-`kubectl describe pvc` shows the cause, often a missing storage class or insufficient capacity.
+`kubectl describe pvc` shows the cause, often a missing storage class or too little capacity.
 """
 VOLUME_NOT_MOUNTED = "VolumeNotMounted"
-"""ServerAvailable, AgentAvailable, Ready: The node cannot attach or mount a volume of the pod. The message has its words.
+"""ServerAvailable, AgentAvailable, Ready: The node cannot attach or mount a volume of the pod.
 
 Multi-Attach: another node still has the volume; end the pod there (`kubectl get pods -A -o wide`), or bring that node back or delete it. Else:
 correct the path, the server or the Secret that the PersistentVolume names.
 """
 NODE_LOST = "NodeLost"
-"""ServerAvailable, AgentAvailable, Ready: The pod is to end, and its node has not confirmed it for five minutes: the node is off, or cut off.
-Kubernetes starts no other pod, as this one may still run.
+"""ServerAvailable, AgentAvailable, Ready: The node, off or cut off, has not confirmed for five minutes that the pod ended. Kubernetes starts no
+other pod, as this one may still run.
 
-Bring the node back. If its machine is off for good: `kubectl delete node NAME`; the pod then starts elsewhere, where its volume can go there.
+Bring the node back. If its machine is off for good: `kubectl delete node NAME`; the pod then starts where its volume can go.
 """
 CONFIG_MISSING = "ConfigMissing"
 """ServerAvailable, AgentAvailable: A ConfigMap that the pod requires does not exist.
 
-Create it; the operator recreates its own automatically.
+Create it; the operator recreates its own.
 """
 SECRET_MISSING = "SecretMissing"
 """ServerAvailable, AgentAvailable: A Secret that the pod requires does not exist.
 
-Create it; the operator recreates its own automatically.
+Create it; the operator recreates its own.
 """
 CONTAINER_ERROR = "ContainerError"
 """ServerAvailable, AgentAvailable: The node cannot start the container.
 
-The message comes from the node; check the image and the runtime class.
+Check the image and the runtime class; the message is the node's.
 """
 CRASH_LOOP = "CrashLoop"
-"""ServerAvailable, AgentAvailable, Failed, Ready: The process exits repeatedly without reporting an error of the catalogue.
+"""ServerAvailable, AgentAvailable, Failed, Ready: The process exits repeatedly without an error of the catalogue.
 
 `kubectl logs --previous` shows its last output.
 """
@@ -176,13 +171,13 @@ The message comes from the node.
 EVICTED = "Evicted"
 """ServerAvailable, AgentAvailable: The node evicted the pod because it ran low on memory or disk space.
 
-The pod is recreated automatically; free disk space or memory on the node.
+Free disk space or memory on the node; the pod is recreated.
 """
 STATE_LOST = "StateLost"
-"""ServerAvailable, QuorumMet, Connected, Ready: The server's volume lacks rounds that were committed: it is another one, or was restored from an
-older copy. The server admits no silo and waits, so that nothing is trained over again.
+"""ServerAvailable, QuorumMet, Connected, Ready: The server's volume lacks committed rounds: it is another one, or an older copy. The server waits
+and admits no silo, so that nothing is trained again.
 
-Bring back the volume (docs/operations.md), or give the rounds up with the command in the message: training goes on from what the volume has.
+Bring back the volume (docs/operations.md), or give the rounds up with the command in the message.
 """
 QUORUM_MET = "EnoughSilos"
 """QuorumMet: At least spec.protocol.minSilos silos are connected."""
@@ -202,11 +197,11 @@ SUSPENDED = "Suspended"
 Set spec.suspend to false; training resumes from the last committed round.
 """
 HALTED = "Halted"
-"""ServerAvailable, QuorumMet, AgentAvailable, Connected: Training failed permanently and its pods were stopped; see the condition Failed.
-Where rounds were committed, a small pod keeps them and the last model at hand for `fedctl rounds` and `fedctl model pull`.
+"""ServerAvailable, QuorumMet, AgentAvailable, Connected: Training failed and its pods were stopped; see the condition Failed. A small pod keeps
+committed rounds and the last model at hand for `fedctl rounds` and `fedctl model pull`.
 
-Change the spec; any change of it restarts training. For DeadlineExceeded, increase activeDeadlineSeconds; or set rounds to the committed ones: the
-federation then succeeds with what it has, and its results can be read.
+Change the spec, which restarts training. After DeadlineExceeded, raise activeDeadlineSeconds, or set rounds to the committed ones to succeed with
+those.
 """
 WAITING = "Waiting"
 """Ready, Succeeded, Failed: Training has not started."""
@@ -219,31 +214,31 @@ SUCCEEDED = "Succeeded"
 ALL_ROUNDS_COMMITTED = "AllRoundsCommitted"
 """Succeeded, Failed: All rounds are committed and the results are stored."""
 MANAGED = "Managed"
-"""Approved: The silo's agent runs in this cluster, so the silo is a member as long as its object exists."""
+"""Approved: The silo's agent runs in this cluster; it is a member while its object exists."""
 APPROVED_IN_ADVANCE = "ApprovedInAdvance"
 """Approved: spec.admission of the Federation approves the silo in advance."""
 PENDING_APPROVAL = "PendingApproval"
-"""Approved, Enrolled, Connected, Ready of a Silo: The silo is waiting to be approved or denied.
+"""Approved, Enrolled, Connected, Ready: The silo is waiting to be approved or denied.
 
 `fedctl silo approve FEDERATION SILO`, or `fedctl silo deny`.
 """
 DENIED = "Denied"
-"""Enrolled, Connected, Ready of a Silo: The silo was denied; the server no longer admits it.
+"""Enrolled, Connected, Ready: The silo was denied; the server no longer admits it.
 
 `fedctl silo approve` admits it again.
 """
 INVITED = "Invited"
-"""Enrolled, Connected, Ready of a Silo: The silo was invited, and its invitation has not been used yet.
+"""Enrolled, Connected, Ready: The silo was invited, and its invitation has not been used yet.
 
 Install the chart silo-agent at the hospital with the values of the invitation.
 """
 NOT_INVITED = "NotInvited"
-"""Enrolled, Connected, Ready of a Silo: The silo was not invited.
+"""Enrolled, Connected, Ready: The silo was not invited.
 
 `fedctl silo invite FEDERATION SILO`.
 """
 INVITATION_EXPIRED = "TokenExpired"
-"""Enrolled, Connected, Ready of a Silo: The invitation expired before it was used.
+"""Enrolled, Connected, Ready: The invitation expired before it was used.
 
 `fedctl silo invite --replace` creates a new one.
 """
@@ -257,6 +252,6 @@ NOT_CONNECTED = "NotConnected"
 Check the agent's pod and log; at a hospital, also the proxy and the firewall.
 """
 SENDING = "Sending"
-"""Tracked: MLflow takes the results while training goes on, and for a while after it; the run is not over for it."""
+"""Tracked: Results are being sent to MLflow, during training and for a while after it."""
 SENT = "Sent"
 """Tracked: MLflow has the parameters, the metrics of every round, the figures and the registered models."""

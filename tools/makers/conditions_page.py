@@ -30,19 +30,18 @@ CONDITIONS = (
     (
         "Federation",
         "Tracked",
-        "MLflow has all results; `False` while it does not take them, `Unknown` while they are sent. Training does not depend on it, nor does Ready.",
+        "MLflow has all results; `False` while it does not take them, `Unknown` while they are sent. Neither training nor Ready depends on it.",
     ),
     ("Silo", "Accepted", "The spec is valid and its Federation exists."),
     (
         "Silo",
         "Approved",
-        "The silo may be a member; `Unknown` until it is approved or denied. A decision made by a person has another reason "
-        "than the operator's own, and the operator does not change it.",
+        "The silo may be a member; `Unknown` until it is approved or denied. The operator does not change a person's decision.",
     ),
     ("Silo", "AgentAvailable", "Managed silos: the agent's pod is ready."),
     ("Silo", "Enrolled", "The silo has a valid certificate."),
     ("Silo", "Connected", "The agent is connected to the server."),
-    ("Silo", "Ready", "All of the above are true; otherwise the reason is that of the first one that is not."),
+    ("Silo", "Ready", "All of the above are true; otherwise as for a Federation."),
 )
 """Kind, condition, and when it is True."""
 
@@ -64,23 +63,21 @@ EVENTS = (
     ("SiloApproved, SiloEnrolled, PendingApproval, TokenExpired", "On the Silo: the steps of its admission."),
     ("ApplyRefused", "The API server rejected an object; the message is the API server's."),
     ("ApplyContested", "Somebody, such as a mutating policy, changes a field back whenever the operator writes it."),
-    ("VolumeGrows, VolumeNotGrown", "A volume claim requests more; the API server refuses that, with its words."),
+    ("VolumeGrows, VolumeNotGrown", "A volume claim requests more; the API server refuses that."),
     ("NamespaceDenied, NamespaceReadable", "On the operator's pod: a namespace cannot be read; it can be read again."),
     (
         "Any of the reasons above",
-        "A pod has a problem; reported on the Federation, or on the Silo whose agent it is.",
+        "A pod of the Federation or of the Silo has a problem.",
     ),
 )
 
 _HEAD = """\
 # Conditions, reasons and Events
 
-What `kubectl describe fed` and `kubectl describe silo` say, and what to do. This page is generated from
-`anchorage_operator.reasons` by `make generate`.
+What `kubectl describe fed` and `kubectl describe silo` say, and what to do; `make generate` makes this page.
 
-A condition's `status` answers whether it holds, its `reason` is one word of the tables below, its `message` has the particulars.
-`lastTransitionTime` is when the status last changed. A process that ends with a failure of the catalogue (`ANC-1234 Reason: …`)
-makes that failure's reason the condition's, so each reason of the [catalogue](errors.md) may stand here too.
+A condition's `status` says whether it holds, its `reason` is a word below, or the name of the [error](errors.md) that ended a process, and its
+`message` has the particulars. `lastTransitionTime` is when the status last changed.
 """
 
 

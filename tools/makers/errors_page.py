@@ -26,10 +26,9 @@ PAGE = Path("docs/errors.md")
 
 _HEAD = """# Errors
 
-Every failure that a user can meet has a code whose meaning never changes. A process that ends with it prints the line `ANC-1001 FileUnreadable: …`
-and ends with the exit status in brackets, or else that of the section; in a federation's status the name is a condition's reason. A run that is
-started again resumes at the last committed round. `fedctl explain ANC-1001` prints an entry. `make generate` makes this page of the catalogue
-(`anchorage.api.errors`).
+A failure has a code whose meaning never changes. The process prints `ANC-1001 FileUnreadable: …` and ends with the exit status in brackets, or else
+the section's; in a federation's status the name is a condition's reason. A run that is started again resumes at the last committed round.
+`fedctl explain ANC-1001` prints an entry. Generated from `anchorage.api.errors` by `make generate`.
 """
 
 

@@ -25,7 +25,7 @@ CHANGES_END = "<!-- ... to here: what may change. -->"
 _STATUSES: Mapping[str, type[Document]] = {"FederationStatus": Federation, "SiloCrStatus": Silo}
 
 _SHARED = ("Plugin",)
-"""Alternatives that stand in many slots."""
+"""Alternatives that stand in many slots, whose lists link to them."""
 
 _WORDS: Mapping[str, str] = {
     "a quoted decimal number": "decimal",
@@ -40,10 +40,12 @@ _WORDS: Mapping[str, str] = {
     "a mapping": "mapping",
     "that is not negative": "≥ 0",
     "above 0": "> 0",
+    "at most ": "≤ ",
 }
 """Phrases of messages about mistakes, and what the page writes for them."""
 
 _BOUNDS = re.compile(r"(integer|decimal)(?:,| from) ([\d.]+) to ([\d.]+)")
+_COUNTS = re.compile(r"(\d+) to (\d+) (items|characters)")
 
 Row = tuple[str, str, str, str]
 """A field, what it takes, its default and its meaning; only field and meaning where the others do not matter."""
@@ -107,12 +109,11 @@ def _section(name: str, places: Sequence[Place], described: dict[Row, str]) -> s
     schema = _mapping(kind, path)
     root = name in (Federation.__name__, Silo.__name__, *_STATUSES)
     lines = [f"{'##' if root else '###'} {name}"]
-    slot = (
-        path and _is_slot(_mapping(kind, path[:-1])) if not root else False
-    )  # the list of the slot describes an alternative
-    if not _is_slot(schema) and not (slot and len(places) == 1):
+    if root or (
+        not _is_slot(schema) and len(places) > 1
+    ):  # a mapping in one place is described by the field that holds it
         lines += ["", _line(schema["description"])]
-    if path:
+    if path and name not in _SHARED:
         lines += ["", ", ".join(_stands(*place) for place in places)]
     rows = _alternatives(schema) if _is_slot(schema) else _rows(name, kind, path, described)
     return "\n".join([*lines, *rows]) + "\n"
@@ -158,8 +159,8 @@ def _rows(name: str, kind: type[Document], path: FieldPath, described: dict[Row,
         rows.append(f"- `{field}`{f' ({bounds})' if bounds else ''}: {min(row[-1], text, key=len)}")
         described[row] = name
         described.setdefault(meaning, name)
-    lines = [f"As in {_link(other)}: {', '.join(fields)}." for other, fields in same.items()]
-    return [*(["", *rows] if rows else []), *(line for text in lines for line in ("", text))]
+    others = "; ".join(f"{_link(other)}: {', '.join(fields)}" for other, fields in same.items())
+    return [*(["", *rows] if rows else []), *(["", f"As in {others}."] if others else [])]
 
 
 def _link(name: str) -> str:
@@ -182,13 +183,14 @@ def _takes(kind: type[Document], path: FieldPath, schema: Schema) -> str:
     for item, word in ((0, "items"), ("", "values")):
         if not held and alternatives(kind, (*path, item)):
             text += f"; {word}: {_short(describe_allowed(kind, (*path, item)))}"
-    return f"{text}; items: {link}" if held else text
+    return (f"{text}; items: {link}" if held else text).replace("items; items: ", "items: ")
 
 
 def _short(text: str) -> str:
     """Return the words of a message about allowed values as the page writes them; its notation explains them."""
     for phrase, word in _WORDS.items():
         text = text.replace(phrase, word)
+    text = _COUNTS.sub(r"\1–\2 \3", text).replace("3–3 items", "3 items")
     return _BOUNDS.sub(r"\1 \2–\3", text).replace("integer 0–9223372036854775807", "integer ≥ 0")
 
 

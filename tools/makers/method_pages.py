@@ -44,11 +44,11 @@ def _index(presets: Sequence[Preset]) -> str:
     lists = "\n\n".join(f"## {_capitalised(setting)}\n\n" + "\n".join(lines) for setting, lines in settings.items())
     return (
         "# Methods\n\n"
-        "A method's page shows what differs from [FedAvg](FedAvg.md): slots that link to their options, options whose values differ from the\n"
-        "defaults of [the federation file](../federation.md), and published results, as fractions, accuracy where no other metric is named.\n"
-        "[Quality](../quality.md) has measured ones, [choosing a method](../choosing-a-method.md) compares, [a guide](../writing-a-method.md) shows\n"
-        "how a package adds one; `fedctl methods describe NAME` prints a federation file that runs. `make generate` makes these pages.\n\n"
-        "By where the labels are; where nothing else stands in brackets, for all tasks and in synchronous rounds.\n\n"
+        "A method's page shows what differs from [FedAvg](FedAvg.md), with links to [the federation file](../federation.md), and published results\n"
+        "as fractions, accuracy where no other metric is named. See also [measured results](../quality.md), [choosing](../choosing-a-method.md)\n"
+        "and [writing a method](../writing-a-method.md). `fedctl methods describe NAME` prints a federation file that runs. `make generate` makes\n"
+        "these pages.\n\n"
+        "Methods are listed by where the labels are. Those without brackets are for all tasks, in synchronous rounds.\n\n"
         f"{lists}\n"
     )
 
@@ -173,22 +173,33 @@ def _results(results: Sequence[PublishedResult]) -> list[str]:
 
 
 def _numbers(results: Sequence[PublishedResult]) -> str:
-    """Return the numbers of a table: what all settings share first, the network included, then the images, each setting with its metrics."""
+    """Return the numbers of a table: what all settings share first, the network and the metrics included, then the images with each setting."""
     one_network = len({result.model for result in results}) == 1
     parts = [
         [result.model, *_setting(result)] if one_network and result.model else _setting(result) for result in results
     ]
     shared = [part for part in parts[0] if all(part in each for each in parts)]
-    groups: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    cells: dict[tuple[str, tuple[str, ...]], list[PublishedResult]] = {}
     for setting, result in zip(parts, results, strict=True):
         images = ", ".join(filter(None, (result.dataset, "" if one_network else result.model)))
         rest = tuple(part for part in setting if part not in shared)
-        metric = "" if result.metric == "accuracy" else f"{result.metric.replace('_', ' ')} "
-        groups.setdefault(images, {}).setdefault(rest, []).append(metric + result.figure.replace(" ", ""))
+        cells.setdefault((images, rest), []).append(result)
+    metrics, *others = {tuple(result.metric.replace("_", " ") for result in cell) for cell in cells.values()}
+    once = len(metrics) > 1 and len(cells) > 1 and not others
+    groups: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    for (images, rest), cell in cells.items():
+        groups.setdefault(images, {})[rest] = [_figure(result, named=not once) for result in cell]
     texts = [f"{images}: {_cells(settings)}" for images, settings in groups.items()]
-    lines = len(groups) > 1 and any(len(settings) > 1 for settings in groups.values())
-    cells = "".join(f"\n    - {text}" for text in texts) if lines else " " + "; ".join(texts)
-    return (f" ({', '.join(shared)})" if shared else "") + ":" + cells
+    nested = len(groups) > 1 and any(len(settings) > 1 for settings in groups.values())
+    lines = "".join(f"\n    - {text}" for text in texts) if nested else " " + "; ".join(texts)
+    common = (f" ({', '.join(shared)})" if shared else "") + (f", {', '.join(metrics)}" if once else "")
+    return f"{common}:{lines}"
+
+
+def _figure(result: PublishedResult, *, named: bool) -> str:
+    """Return a figure, after the name of its metric unless that is accuracy or stands elsewhere."""
+    metric = f"{result.metric.replace('_', ' ')} " if named and result.metric != "accuracy" else ""
+    return metric + result.figure.replace(" ", "")
 
 
 def _cells(settings: Mapping[tuple[str, ...], Sequence[str]]) -> str:
@@ -212,7 +223,7 @@ def _cells(settings: Mapping[tuple[str, ...], Sequence[str]]) -> str:
 
 def _counts(cells: Sequence[tuple[str, str]]) -> str:
     """Return figures by counts of one unit, such as 250 anchors and 500 anchors, with the unit once; empty where settings are others."""
-    counts, units = zip(*(setting.rpartition(" ")[::2] for setting, _ in cells), strict=True)
+    counts, units = zip(*(setting.partition(" ")[::2] for setting, _ in cells), strict=True)
     if len(cells) == 1 or len(set(units)) > 1 or not all(count.isdecimal() for count in counts):
         return ""
     return f"{', '.join(counts)} {units[0]}: {', '.join(figure for _, figure in cells)}"
@@ -221,4 +232,5 @@ def _counts(cells: Sequence[tuple[str, str]]) -> str:
 def _setting(result: PublishedResult) -> list[str]:
     """Return the parts of a setting; a time is one of the paper's machines."""
     of_paper = result.reached_at and f"at {result.reached_at}"
-    return [f"{part} of its machines" if part == of_paper else part for part in result.setting.split("; ")]
+    parts = re.split(r"; |, (?=\d+ rounds\b)", result.setting)
+    return [f"{part} of its machines" if part == of_paper else part for part in parts]

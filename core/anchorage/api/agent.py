@@ -21,21 +21,21 @@ class AgentOptions(Document):
     devices: Devices = Field(
         1,
         description="Number of devices that train one model together, each on its part of every batch: GPUs, or processes on the CPU. More "
-        "devices shorten training if batches are large. Another number gives another model in its last digits.",
+        "shorten training if batches are large. Another number gives another model in its last digits.",
     )
     threads: Annotated[int, Field(ge=1, le=256)] = Field(
         1,
         description=(
-            "Number of CPU threads of each device's calculations on the CPU. More threads make training of large networks faster and "
-            "take processors from other programs. Another number gives another model in its last digits."
+            "Number of CPU threads of each device. More make training of large networks faster and take processors from other "
+            "programs. Another number gives another model in its last digits."
         ),
     )
     release: Annotated[Release, TRAINS_ALIKE] = Field(
         "Never",
         description=(
             "When the trainer process, which holds the device's memory and the images, ends. Never: with the agent. BetweenRounds: "
-            "whenever there is no task, so that another program can use the GPU's memory; each task then starts it again, which takes "
-            "seconds and reads the images anew. A pod keeps its resource request."
+            "whenever there is no task, so that another program can use the GPU's memory; each task then starts it again, which "
+            "takes seconds and reads the images anew. A pod keeps its resource request."
         ),
     )
 

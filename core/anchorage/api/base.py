@@ -128,8 +128,8 @@ class Document(BaseModel):
 class Metadata(Document):
     """Name and namespace of an object."""
 
-    name: Name = Field(description="Name of the object, unique among objects of its kind.")
-    namespace: Name | None = Field(None, description="Kubernetes namespace of the object. Ignored outside a cluster.")
+    name: Name = Field(description="Name of the object, unique in its kind.")
+    namespace: Name | None = Field(None, description="Kubernetes namespace of the object.")
 
 
 FederationName = Annotated[
@@ -141,6 +141,4 @@ FederationName = Annotated[
 class FederationMetadata(Metadata):
     """Name and namespace of a Federation."""
 
-    name: FederationName = Field(
-        description="Name of the federation, unique among federations. It begins with a letter, as Services are named after it."
-    )
+    name: FederationName = Field(description="Unique name of the federation.")

@@ -62,31 +62,31 @@ class Partition(Document):
         "(Metis). BatchIid, BatchNonIid: divisions of FedMatch. File: as a partition file lists it."
     )
     parts: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="Number of parts into which the pool is divided. Needed by every recipe but File."
+        None, description="Number of parts of the pool. Needed by every recipe but File."
     )
     part: Annotated[int, Field(ge=0, le=99_999)] | None = Field(
         None, description="Index of this silo's part, from 0. Needed by every recipe but File."
     )
     alpha: PositiveDecimal = Field(
         "0.5",
-        description="Concentration of the Dirichlet distribution of PerClient, PerClass and PerClassCapped. Small values such as 0.1 give "
-        "uneven parts, 1000 gives nearly even ones.",
+        description="Concentration of the Dirichlet distribution of PerClient, PerClass and PerClassCapped: 0.1 gives uneven parts, 1000 "
+        "nearly even ones.",
     )
     sizes: Literal["Uniform", "PowerLaw", "Skewed"] = Field(
         "Uniform",
-        description="Sizes of the parts for the recipes Iid and ClassQuota. Uniform: equal. PowerLaw: proportional to the rank of the part "
-        "to the power of -1.5. Skewed: falling linearly with the rank. Part 0 is the largest.",
+        description="Sizes of the parts for Iid and ClassQuota. Uniform: equal. PowerLaw: proportional to the rank of the part to the "
+        "power of -1.5. Skewed: falling linearly with the rank. Part 0 is the largest.",
     )
     classes_per_part: Annotated[str, StringConstraints(strict=True, max_length=256, pattern=CLASS_COUNTS_PATTERN)] = (
         Field(
             "2",
-            description="Number of classes per part for the recipes Shards, DistinctShards and ClassQuota. One number such as 5 is for every "
-            "part; 8x1,5x9 gives one part 8 classes and nine parts 5.",
+            description="Number of classes per part for Shards, DistinctShards and ClassQuota. One number such as 5 is for every part; 8x1,5x9 "
+            "gives one part 8 classes and nine parts 5.",
         )
     )
     labelled_per_class: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="Number of images per class and part that keep their labels; the others lose theirs. 0: all keep them.",
+        description="Number of images per class and part that keep their labels. 0: all.",
     )
     imbalance_factor: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1,
@@ -97,17 +97,14 @@ class Partition(Document):
     )
     min_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         10,
-        description="Minimum number of images per part for the recipes PerClass and PerClassCapped, which draw again until every part has "
-        "so many.",
+        description="Minimum number of images per part for PerClass and PerClassCapped, which draw again until every part has so many.",
     )
     file: PathBelow | None = Field(
         None,
         description="Partition file for the recipe File, relative to the section's folder: CSV, JSON, or text with an image or row number "
         "per line.",
     )
-    silo: Label | None = Field(
-        None, description="Name of the silo in the partition file whose images are used, for the recipe File."
-    )
+    silo: Label | None = Field(None, description="Name in the partition file of the silo whose images are used.")
 
     @property
     def class_counts(self) -> tuple[int, ...]:
@@ -172,19 +169,20 @@ class DataSection(Document):
     """
 
     format: Annotated[str, Kind("reader")] = Field(
-        description="Format of images and labels. ImageFolder: a folder per class. CsvManifest: a CSV table. DicomFolder: DICOM files "
-        "as a PACS exports them, in folders of any depth and without suffixes. MedMnist: an .npz file of MedMNIST. Digits: scikit-learn's digits."
+        description="Format of images and labels. ImageFolder: a folder per class. CsvManifest: a CSV table. DicomFolder: DICOM files as a "
+        "PACS exports them, in folders of any depth, also without suffixes. MedMnist: an .npz file of MedMNIST. Digits: "
+        "scikit-learn's digits."
     )
     claim_name: Name | None = Field(
         None,
-        description="Name of the PersistentVolumeClaim with the images; outside a cluster, of a folder below the data root. Needed by "
-        "every format but Digits.",
+        description="Name of the PersistentVolumeClaim with the images; outside a cluster, of a folder below the data root. Digits needs "
+        "none.",
     )
     path: PathBelow = Field(".", description="Folder of the images, relative to the claim.")
     manifest: PathBelow | None = Field(
         None,
-        description="Table of images and labels for the format CsvManifest, relative to `path`; for MedMnist the file, which may be absent where "
-        "the folder has but one.",
+        description="Table of images and labels for CsvManifest, relative to `path`; for MedMnist the file, which may be absent where the "
+        "folder has but one.",
     )
     image_column: Column | None = Field(
         None,
@@ -198,11 +196,11 @@ class DataSection(Document):
     )
     label_columns: Annotated[tuple[Column, ...], Field(max_length=1000)] = Field(
         (),
-        description="Columns of findings, for the task multiLabel: cells are 1, 0, -1 for uncertain, or empty. Beside `labelColumn`: the findings "
-        "that its lists tell of, so that one that no row names is absent. Absent: the columns that are called as findings.",
+        description="Columns of findings, for the task multiLabel: cells are 1, 0, -1 for uncertain, or empty. Beside `labelColumn`: the "
+        "findings that its lists tell of; one that no row names is absent. Absent: the columns that are called as findings.",
     )
     label_separator: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=8)] = Field(
-        "|", description="What separates findings in one cell or name of a folder, for the task multiLabel."
+        "|", description="Separator of findings in one cell or name of a folder, for the task multiLabel."
     )
     no_finding: Annotated[tuple[Label, ...], Field(max_length=1000)] = Field(
         ("No Finding",),
@@ -211,82 +209,81 @@ class DataSection(Document):
     )
     blank: Literal["Unknown", "Negative"] = Field(
         "Unknown",
-        description="Meaning of an empty cell, for the task multiLabel. Unknown: nobody said whether the finding is there, and the image teaches "
-        "and tests nothing of it. Negative: the finding is absent, as in tables in which only what was seen is written.",
+        description="Meaning of an empty cell, for the task multiLabel. Unknown: nobody said whether the finding is there, and the image "
+        "teaches and tests nothing of it. Negative: the finding is absent, as in tables of only what was seen.",
     )
     group_by: Column | None = Field(
         None,
         description="Column that names the group of an image, such as the patient or lesion. Images of a group stay together when test and "
-        "validation part are drawn. Absent: the column that is named as patient, subject, case, study or lesion, in usual spellings such as "
-        "PatientID, else the patient of a DICOM file (issuer and PatientID; its study where it names no patient), else the folder of an image "
-        "that is named so, such as patient07. PatientID, StudyInstanceUID, SeriesInstanceUID, AccessionNumber: that attribute of DICOM files, "
-        "where the table has no such column. None: every image is a group of its own.",
+        "validation part are drawn. Absent: the column that is named as patient, subject, case, study or lesion, such as "
+        "PatientID, else the patient of a DICOM file (issuer and PatientID, else its study), else the folder of an image that "
+        "is named so, such as patient07. PatientID, StudyInstanceUID, SeriesInstanceUID, AccessionNumber: that attribute of "
+        "DICOM files, where the table has no such column. None: every image is a group.",
     )
     match: Literal["Path", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "AccessionNumber"] = Field(
         "Path",
         description=(
-            "What the column of images holds, for the format CsvManifest. Path: paths or names of files. Otherwise that attribute of "
-            "DICOM files below the folder; each file that has it is an image with the row's label."
+            "What the column of images holds, for CsvManifest. Path: paths or names of files. Otherwise that attribute of DICOM "
+            "files below the folder; each file that has it is an image with the row's label."
         ),
     )
     frames: Literal["First", "Middle", "All"] = Field(
         "First",
-        description="Which frames of a DICOM file, or slices of a NIfTI volume, are images. First: the first one, or lowest slice. Middle: the "
-        "one in the middle. All: each, in one group, so that they stay together when test and validation part are drawn.",
+        description="Which frames of a DICOM file, or slices of a NIfTI volume, are images. First: the first one, or lowest slice. Middle: "
+        "the one in the middle. All: each, in one group.",
     )
     burned_in_text: Literal["Refuse", "Use"] = Field(
         "Refuse",
-        description="Treatment of DICOM files whose header says that text is burned into the pixels, which may be a patient's name. Refuse: "
-        "they are bad images. Use: they are images like others; set it when somebody has looked at them.",
+        description="Treatment of DICOM files whose header says that text, such as a patient's name, is burned into the pixels. Refuse: "
+        "they are bad images. Use: they are images like others, after somebody has looked at them.",
     )
     for_processing: Literal["Refuse", "Use"] = Field(
         "Refuse",
-        description="Treatment of radiographs with the detector's raw values, which are meant for processing and not for reading. Refuse: they "
-        "are bad images. Use: they are images like others.",
+        description="Treatment of radiographs with the detector's raw values, not meant for reading. Refuse: they are bad images. Use: "
+        "they are images like others.",
     )
     split_column: Column | None = Field(
         None,
         description="Column that says which images are for training, validation and test (train, val, test and the like). `use: Test` and "
-        "`use: Validation` take theirs, every other use takes the training images only. Absent: a table with such a column is refused, "
-        "and MedMnist's own division counts. None: the images are one pool.",
+        "`use: Validation` take theirs, every other use the training images. Absent: a table with such a column is refused, "
+        "and MedMnist's division counts. None: the images are one pool.",
     )
     mask_files: Literal["Ignore", "Use"] = Field(
         "Ignore",
-        description="Treatment of files of the format ImageFolder that look like masks or thumbnails of other images, by their names or "
-        "their few colours. Ignore: they are left out and named. Use: they are images like others.",
+        description="Treatment of files of an ImageFolder that look like masks or thumbnails of other images, by their names or few "
+        "colours. Ignore: they are left out and named. Use: they are images like others.",
     )
     mask_column: Column | None = Field(
         None,
         description=(
-            "Column with the file names of masks, for a segmentation; an image with an empty cell has no mask. Absent: the first of "
+            "Column with the file names of masks, for a segmentation; an image with an empty cell has none. Absent: the first of "
             "mask, masks, mask_path, mask_file and segmentation that exists."
         ),
     )
     channel_files: Annotated[tuple[Column, ...], Field(max_length=64)] = Field(
         (),
-        description="What tells the files of a volume's channels apart, in the order of the model's channels, where each has a file of its own. "
-        "For ImageFolder: how their names end before the suffix, such as _0000 and _0001, or _t1 and _flair. For CsvManifest: the columns with "
-        "their files, folders or series, which stand in the place of `imageColumn`. Absent: a volume is one file or series.",
+        description="What tells the files of a volume's channels apart, in the order of the model's channels. For ImageFolder: how their "
+        "names end before the suffix, such as _0000 and _0001, or _t1 and _flair. For CsvManifest: the columns with their "
+        "files, folders or series, in place of `imageColumn`. Absent: a volume is one file or series.",
     )
     mask_values: Annotated[dict[MaskValue, Label], Field(max_length=1000)] = Field(
         {},
-        description='Class of each value that the pixels of masks have, such as {"255": lesion}; 0 is the first class, the background, unless it is '
+        description='Class of each pixel value of masks, such as {"255": lesion}; 0 is the first class, the background, unless it is '
         "named, too. Absent: value 0 is the first class, 1 the second, and so on.",
     )
     ignored_value: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         None,
-        description="Value of pixels of masks that no loss and no score counts, such as those that nobody looked at. Absent: every pixel counts.",
+        description="Pixel value of masks that no loss and no score counts, such as where nobody looked. Absent: every pixel counts.",
     )
     unannotated: Annotated[tuple[Label, ...], Field(max_length=1000)] = Field(
         (),
-        description="Foreground classes of a segmentation that nobody drew in the site's masks, so that their background may be any of them. There "
-        "the loss counts the probability of these classes as background, and no score counts them. Absent: a class that a mask does not have is "
-        "not in the image.",
+        description="Foreground classes of a segmentation that nobody drew in the site's masks. There the loss counts the probability of "
+        "these classes as background, and no score counts them. Absent: a class that a mask does not have is not in the image.",
     )
     class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
         {},
-        description="Class of the federation for each of the site's own names of folders, labels or columns. A name that is not here is "
-        "the class of the same name.",
+        description="Class of the federation for each of the site's names of folders, labels or columns. A name that is not here is the "
+        "class of the same name.",
     )
     on_bad_image: Literal["Refuse", "Skip"] = Field(
         "Refuse",
@@ -302,12 +299,12 @@ class DataSection(Document):
     )
     anchors: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="Number of labelled images of the pool that are the server's anchors. Silos of the same pool state it as well, so that "
+        description="Number of labelled images of the pool that are the server's anchors. Silos of the same pool state it, too, so that "
         "they do not train on them.",
     )
     anchor_draw: Literal["Balanced", "Random"] = Field(
         "Balanced",
-        description="How the anchors are drawn. Balanced: the same number of each class. Random: uniformly, so that a class may have none.",
+        description="How the anchors are drawn. Balanced: the same number of each class. Random: uniformly; a class may have none.",
     )
 
     @property
@@ -370,8 +367,8 @@ class ServerData(DataSection):
 
     use: Literal["All", "Test", "Validation", "Anchors"] = Field(
         "All",
-        description="Which images of the pool are used. All: all of them, undivided. Test, Validation: the part that was held out. "
-        "Anchors: the anchors that were drawn.",
+        description="Which images of the pool are used. All: undivided. Test, Validation: the part that was held out. Anchors: those that "
+        "were drawn.",
     )
     partition_file: PathBelow | None = Field(
         None,
@@ -408,12 +405,12 @@ class SiloData(DataSection):
 
     use: Literal["All", "Part"] = Field(
         "All",
-        description="Which images of the pool are used. All: all of them, undivided. Part: this silo's part of `partition`.",
+        description="Which images of the pool are used. All: undivided. Part: this silo's part of `partition`.",
     )
     labelled_percent: Annotated[int, Field(ge=0, le=100)] = Field(
         100,
-        description="Percentage of each class's labelled images that keep their labels, at least one of each class. Lower it to simulate "
-        "silos with few labels.",
+        description="Percentage of each class's labelled images that keep their labels, at least one of each class, to simulate silos with "
+        "few labels.",
     )
     partition: Partition | None = Field(
         None,
@@ -423,12 +420,12 @@ class SiloData(DataSection):
         {},
         description="Number of images of each class, for a silo whose records tell it without saying which image is of which class. "
         "Pseudo-labels are corrected to these shares, and the server learns the counts where the loss needs them. A class that "
-        "is not named has no images.",
+        "is not named has none.",
     )
     on_change: Literal["Refuse", "Allow"] = Field(
         "Refuse",
-        description="Treatment of images that changed since training began. Refuse: the agent ends and says what changed. Allow: it goes "
-        "on with the new images.",
+        description="Treatment of images that changed since training began. Refuse: the agent ends and names the change. Allow: it goes on "
+        "with the new images.",
     )
 
     @property

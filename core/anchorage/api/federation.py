@@ -63,16 +63,15 @@ class SecureAggregation(Document):
     fractional_bits: Annotated[int, Field(ge=8, le=28)] = Field(
         24,
         description=(
-            "Number of fractional bits of the fixed-point numbers, modulo 2^32, in which updates are summed. A parameter may change "
-            "by at most 2^(30 - fractionalBits) in a round, which is 64 with 24 bits; lower it if updates are refused for larger "
-            "changes."
+            "Number of fractional bits of the fixed-point numbers, modulo 2^32, in which updates are summed. A parameter may "
+            "change by at most 2^(30 - fractionalBits) in a round, 64 with 24 bits; lower it if larger changes are refused."
         ),
     )
     minimum_survivors: Annotated[int, Field(ge=2, le=1000)] = Field(
         3,
-        description="Minimum number of silos whose sum is revealed; a round that fewer updates reach ends the run with QuorumLost. Of the sum "
-        "of 2 each of both silos, and a server that one of them tells its update, learns the update of the other: set 2 only "
-        "where that is accepted.",
+        description="Minimum number of silos whose sum is revealed; a round that fewer updates reach ends the run with QuorumLost. From a "
+        "sum of 2, each of both silos, and a server with its help, learns the other's update: set 2 only where that is "
+        "accepted.",
     )
 
 
@@ -82,9 +81,8 @@ class Protocol(Document):
     mode: Literal["Synchronous", "Asynchronous"] = Field(
         "Synchronous",
         description=(
-            "Whether the server aggregates whole rounds. Synchronous: it waits for the silos of a round. Asynchronous: every update "
-            "changes the global model when it arrives, for methods that allow it; choose it where some silos are much slower than "
-            "others."
+            "Synchronous: the server waits for the silos of a round. Asynchronous: every update changes the global model when it "
+            "arrives, for methods that allow it; choose it where some silos are much slower than others."
         ),
     )
     min_silos: Silos = Field(
@@ -96,20 +94,20 @@ class Protocol(Document):
     )
     silos_per_round: Silos | None = Field(
         None,
-        description="Number of silos that are sampled for each round, from the run's seed. Absent: all silos take part in every round.",
+        description="Number of silos that are sampled for each round, from the run's seed. Absent: all.",
     )
     round_deadline_seconds: Seconds = Field(
         1800,
         description=(
-            "Seconds that a silo may take for a round, which else goes on without it. In an asynchronous run, seconds without any "
-            "update after which the run ends. Raise it for slow silos, and above the longest outage that a round is to survive."
+            "Seconds that a silo may take for a round, which else goes on without it. An asynchronous run ends after these seconds "
+            "without any update. Raise it for slow silos, and above the longest outage that a round is to survive."
         ),
     )
     idle_timeout_seconds: Seconds = Field(
         600,
         description=(
-            "Seconds without any chunk (1 MiB, or less when encoded) after which the server cuts a transfer, which continues when the "
-            "silo connects again. Raise it for very slow lines."
+            "Seconds without any chunk (1 MiB, or less when encoded) after which the server cuts a transfer, which goes on when "
+            "the silo connects again. Raise it for very slow lines."
         ),
     )
     maximum_images: Annotated[int, Field(ge=1, le=10**8)] | None = Field(
@@ -121,13 +119,13 @@ class Protocol(Document):
     )
     secure_aggregation: SecureAggregation | None = Field(
         None,
-        description="Secure aggregation: the server learns the sum of a round's updates, and no single update. Needs at least 3 silos in a "
-        "round; absent: it is off.",
+        description="Secure aggregation: silos mask their updates, so that the server learns the sum of a round's updates and no single "
+        "one. Needs at least 3 silos in a round; absent: it is off.",
     )
     model_encoding: ModelCoding | None = Field(
         None,
-        description="Encoding of global models on their way to silos that train on them: BFloat16 takes half, Int8 a quarter of the bytes. "
-        "The server keeps the exact model. Absent: float32. Set it for slow lines.",
+        description="Encoding of global models on their way to silos that train on them, for slow lines: BFloat16 takes half, Int8 a "
+        "quarter of the bytes. The server keeps the exact model. Absent: float32.",
     )
 
 
@@ -145,13 +143,14 @@ class Service(Document):
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         "ClusterIP",
-        description="Type of the Service. Set NodePort or LoadBalancer where hospitals connect from outside the cluster.",
+        description="Type of the Service: NodePort or LoadBalancer where hospitals connect from outside the cluster.",
     )
     annotations: Annotated[dict[LabelKey, AnnotationValue], Field(max_length=32)] = Field(
-        {}, description="Annotations of the Service, such as those that configure a load balancer."
+        {}, description="Annotations of the Service, such as for a load balancer."
     )
     node_ports: NodePorts | None = Field(
-        None, description="Node ports, for the types NodePort and LoadBalancer. Absent: chosen by the cluster."
+        None,
+        description="Ports of every cluster node at which the server can be reached, for the types NodePort and LoadBalancer.",
     )
 
     @model_validator(mode="after")
@@ -169,13 +168,12 @@ class Server(Document):
     service: Service = Field(Service(), description="Kubernetes Service of the server.")
     address: Address | None = Field(
         None,
-        description="Address at which hospitals reach the server, host:port; its host is also a name in the server's certificate. Absent: "
-        "the address of the Service.",
+        description="Address at which hospitals reach the server; its host is also a name in the server's certificate. Absent: that of the "
+        "Service.",
     )
     enrolment_address: Address | None = Field(
         None,
-        description="Address at which hospitals enrol, host:port. Absent: the host of `address`, or of the Service, with its port for "
-        "enrolment.",
+        description="Address at which hospitals enrol. Absent: the host of `address`, or of the Service, with its port for enrolment.",
     )
     names: Annotated[tuple[HostName, ...], Field(max_length=32)] = Field(
         (), description="Additional DNS names and IP addresses in the server's certificate."
@@ -191,11 +189,10 @@ class Admission(Document):
 
     approval: Literal["Manual", "Automatic"] = Field(
         "Manual",
-        description="How a hospital that enrols is admitted. Manual: by `fedctl silo approve`. Automatic: every hospital with an "
-        "invitation is admitted.",
+        description="How a hospital that enrols is admitted. Manual: by `fedctl silo approve`. Automatic: with its invitation.",
     )
     silos: Annotated[tuple[Name, ...], Field(max_length=1000)] = Field(
-        (), description="Names of silos that are approved in advance, so that Manual admits them without a command."
+        (), description="Names of silos that are approved in advance, without a command."
     )
 
 
@@ -204,8 +201,8 @@ class Embeddings(Document):
 
     layer: Annotated[str, StringConstraints(strict=True, pattern=LAYER_PATTERN, max_length=200)] = Field(
         "encoder",
-        description="Module of the network whose outputs are drawn, such as encoder, projection (the input of the classifier), anchor_head "
-        "or encoder.layer3. Feature maps are averaged over their positions.",
+        description="Module of the network whose outputs are drawn, such as encoder, encoder.layer3, projection (the input of the "
+        "classifier) or anchor_head. Feature maps are averaged over their positions.",
     )
     images: Annotated[int, Field(ge=10, le=1000)] = Field(
         500, description="Number of validation images in a picture, drawn from the run's seed."
@@ -213,7 +210,7 @@ class Embeddings(Document):
     projection: Literal["PCA", "TSNE"] = Field(
         "PCA",
         description="Projection to two dimensions. PCA: principal components. TSNE: t-SNE, which takes seconds of the server's time for "
-        "500 images, in five rounds of a run.",
+        "500 images.",
     )
 
 
@@ -222,31 +219,30 @@ class Evaluation(Document):
 
     validation: ServerData | None = Field(
         None,
-        description="Labelled images at the server on which the global model is scored during the run; the best round is chosen by these "
-        "scores. Absent: the last model counts as the best.",
+        description="Labelled images at the server on which the global model is scored during the run, to choose the best round. Absent: "
+        "the last model counts as the best.",
     )
     test: ServerData | None = Field(
         None,
-        description="Labelled images at the server on which the final and the best model are scored once, at the end of the run. Absent: "
-        "the summary has the scores on the validation images.",
+        description="Labelled images at the server on which the final and the best model are scored at the end. Absent: the summary has "
+        "the scores on the validation images.",
     )
     every_rounds: Rounds = Field(
         1,
-        description="Number of rounds from one evaluation to the next; the last round is always evaluated. Raise it where evaluation takes "
-        "long compared with a round, as with `siloPercent`, for whose scores training waits.",
+        description="Number of rounds between evaluations; the last round is always evaluated. Raise it where evaluation takes long, as "
+        "with `siloPercent`, for whose scores training waits.",
     )
     average_decay: Fraction | None = Field(
         None,
         description=(
-            "Decay of a moving average of the global models: the share of itself that the average keeps in a round. The average is "
-            "what is scored, kept and registered; training goes on from the models themselves. For the first `1 / (1 - averageDecay)` "
-            "rounds it is the plain mean. Synchronous rounds only; absent: no average."
+            "Decay of a moving average of the global models: the share of itself that it keeps per round. The average is scored, "
+            "kept and registered; training goes on from the models themselves. For the first `1 / (1 - averageDecay)` rounds it is "
+            "the plain mean. Synchronous rounds only; absent: no average."
         ),
     )
     silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
         0,
-        description="Percentage of each class's labelled images that every silo keeps from training, to score the global model on. 0: "
-        "silos score nothing.",
+        description="Percentage of each class's labelled images that every silo keeps from training, to score the global model on. 0: none.",
     )
     embeddings: Embeddings | None = Field(
         None,
@@ -255,8 +251,8 @@ class Evaluation(Document):
     )
     on_leakage: Literal["Refuse", "Skip", "Allow"] = Field(
         "Refuse",
-        description="Treatment of images in evaluation that would also be trained on, found by their content. Refuse: the run ends. Skip: "
-        "they are left out of training. Allow: they stay.",
+        description="Treatment of images in evaluation that would also be trained on, found by content. Refuse: the run ends. Skip: they "
+        "are left out of training. Allow: they stay.",
     )
 
     @model_validator(mode="after")
@@ -292,7 +288,7 @@ class WarmUp(Document):
     """Rounds of another method before the main one."""
 
     method: MethodName = Field(description="Preset that trains in these rounds.")
-    rounds: Rounds = Field(description="Number of rounds of this stage. They are part of the run's `rounds`.")
+    rounds: Rounds = Field(description="Number of rounds of this stage, which are part of the run's `rounds`.")
     set: Annotated[tuple[Override, ...], Field(max_length=16)] = Field(
         (),
         description="Overrides of the preset, as `fedctl simulate --set` takes them but relative to `method`, such as local.epochs=1.",
@@ -303,13 +299,12 @@ class FederationSpec(Document):
     """What is trained, how, and on which images."""
 
     rounds: Rounds = Field(
-        description="Total number of rounds, those of the warm-up included; in an asynchronous run, the number of updates that count. It "
-        "may be raised during and after training."
+        description="Total number of rounds, warm-up included; in an asynchronous run, of updates that count. It may be raised during and "
+        "after training."
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
         1,
-        description="Seed of all random draws except privacy noise, such as initial weights, divisions of images, batches and "
-        "augmentation. Change it to repeat a study with other draws.",
+        description="Seed of all random draws except privacy noise. Change it to repeat a study with other draws.",
     )
     task: Annotated[Task, Slot("task")] = Field(description="Prediction task, such as classification.")
     model: ModelSpec = Field(description="Network that is trained, and the images that it takes.")
@@ -322,12 +317,11 @@ class FederationSpec(Document):
     )
     suspend: bool = Field(
         False,
-        description="Whether training is suspended. With true the pods end after the last committed round; with false training resumes "
-        "there. Ignored outside a cluster.",
+        description="Whether training is suspended. With true the pods end after the last committed round, where training resumes.",
     )
     active_deadline_seconds: Seconds | None = Field(
         None,
-        description="Maximum duration of the whole run, in seconds; then it ends with DeadlineExceeded and can be resumed. Absent: no "
+        description="Maximum duration of the run, in seconds, after which it ends with DeadlineExceeded and can be resumed. Absent: no "
         "limit.",
     )
     anchor_data: ServerData | None = Field(
@@ -339,19 +333,17 @@ class FederationSpec(Document):
         None,
         description="Evaluation of the global model. Absent: no model is scored, and the last one counts as the best.",
     )
-    server: Server = Field(Server(), description="Aggregation server in a cluster. Ignored outside a cluster.")
+    server: Server = Field(Server(), description="Aggregation server in a cluster.")
     queue_name: Name | None = Field(
         None,
-        description="Name of the Kueue LocalQueue through which the pods of server and managed agents are admitted. Absent: no queue. A "
-        "change restarts the pods; ignored outside a cluster.",
+        description="Name of the Kueue LocalQueue that admits the pods of server and managed agents. Absent: no queue. A change restarts "
+        "the pods.",
     )
-    admission: Admission = Field(
-        Admission(), description="Admission of hospitals that run their own agent. Ignored outside a cluster."
-    )
+    admission: Admission = Field(Admission(), description="Admission of hospitals that run their own agent.")
     deletion_policy: Literal["Retain", "Delete"] = Field(
         "Retain",
         description="What becomes of stored results when the Federation is deleted. Retain: checkpoints, models and the certificate "
-        "authority stay. Delete: they are deleted, too. Ignored outside a cluster.",
+        "authority stay. Delete: they go, too.",
     )
     tracking: Tracking = Field(Tracking(), description="MLflow tracking of the run's results.")
 
@@ -383,7 +375,7 @@ class Federation(Document):
     api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
     kind: Literal["Federation"] = Field("Federation", description="Kind of document.")
     metadata: FederationMetadata = Field(description="Name and namespace of the study.")
-    spec: FederationSpec = Field(description="Desired state, written by users.")
+    spec: FederationSpec = Field(description="What is trained, how, and on which images; written by users.")
     status: FederationStatus | None = Field(None, description="Observed state, written by server and operator.")
 
 
@@ -430,7 +422,9 @@ class SiloSpec(Document):
         "must have one. Partial: at least one image must have one.",
     )
     managed: Managed | None = Field(
-        None, description="Agent that is run beside the server. Absent: the hospital runs its own agent."
+        None,
+        description="Agent that is run beside the server, on the same machine or in the same cluster. Absent: the hospital runs its own "
+        "agent.",
     )
 
 
@@ -440,7 +434,7 @@ class Silo(Document):
     api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
     kind: Literal["Silo"] = Field("Silo", description="Kind of document.")
     metadata: Metadata = Field(description="Name and namespace of the silo; its certificate is issued for this name.")
-    spec: SiloSpec = Field(description="Desired state, written by users.")
+    spec: SiloSpec = Field(description="Membership of a silo in a federation, written by users.")
     status: SiloCrStatus | None = Field(
         None, description="Observed state, written by the operator. Absent outside a cluster."
     )

@@ -29,19 +29,15 @@ class UnlabelledWork(Document):
 
     epochs: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         None,
-        description="Number of passes over the images per round at a silo without labels. Absent: as at silos with labels.",
+        description="Number of passes over the images per round. Absent: as at silos with labels.",
     )
-    learning_rate: PositiveDecimal | None = Field(
-        None, description="Learning rate of a silo without labels. Absent: as at silos with labels."
-    )
+    learning_rate: PositiveDecimal | None = Field(None, description="Learning rate. Absent: as at silos with labels.")
     clip_norm: PositiveDecimal | None = Field(
         None,
-        description="Maximum L2 norm of a step's gradient at a silo without labels; larger gradients are scaled down to it, 0 does not "
-        "limit them. Absent: as at silos with labels.",
+        description="Maximum L2 norm of a step's gradient; larger gradients are scaled down to it. 0: no limit. Absent: as at silos with "
+        "labels.",
     )
-    batch_size: Count | None = Field(
-        None, description="Batch size of a silo without labels. Absent: as at silos with labels."
-    )
+    batch_size: Count | None = Field(None, description="Batch size. Absent: as at silos with labels.")
 
 
 class ValidationCycle(Document):
@@ -49,26 +45,24 @@ class ValidationCycle(Document):
 
     plateau_percent: PositiveDecimal = Field(
         "0",
-        description="Fall of the validation loss, in percent, up to which an epoch counts as failed. 0: an epoch fails only if the loss "
-        "does not fall.",
+        description="Fall of the validation loss, in percent, up to which an epoch counts as failed.",
     )
     tombstones: Annotated[int, Field(ge=0, le=100)] = Field(
         4, description="Number of failed epochs, in a row or not, after which one more ends the cycle."
     )
     max_epochs: Annotated[int, Field(ge=1, le=100)] = Field(32, description="Maximum number of epochs in a cycle.")
     validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
-        5, description="Percentage of each silo's images that is kept from training as validation images."
+        5, description="Percentage of each silo's images that is kept from training for validation."
     )
     slow_silos: NamePattern | None = Field(
         None,
-        description="Names of slow silos, for which `slowPlateauPercent` and `slowTombstones` hold: a pattern such as cpu-*. Absent: all "
-        "silos have the same limits.",
+        description="Names of slow silos, for which `slowPlateauPercent` and `slowTombstones` hold. Absent: all silos have the same limits.",
     )
     slow_plateau_percent: PositiveDecimal = Field(
-        "1", description="Value of `plateauPercent` for slow silos. A larger value ends their cycles earlier."
+        "1", description="Value of `plateauPercent` for slow silos, whose cycles a larger value ends earlier."
     )
     slow_tombstones: Annotated[int, Field(ge=0, le=100)] = Field(
-        1, description="Value of `tombstones` for slow silos. A smaller value ends their cycles earlier."
+        1, description="Value of `tombstones` for slow silos, whose cycles a smaller value ends earlier."
     )
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
@@ -96,22 +90,22 @@ class Local(Document):
     )
     steps: Count | None = Field(
         None,
-        description="Number of batches per round, in place of `epochs` and the same at every silo: passes over the images go on until "
-        "there are so many. Set it for short rounds, after which models are averaged often.",
+        description="Number of batches per round at every silo, in place of `epochs`. Set it for short rounds, after which models are "
+        "averaged often.",
     )
-    batch_size: Count = Field(10, description="Batch size: number of images per batch.")
+    batch_size: Count = Field(10, description="Number of images per batch.")
     accumulation: Accumulation = Field(
         1,
-        description="Gradient accumulation: number of batches whose mean gradient makes one optimiser step. Raise it where a batch of the "
-        "size that you want does not fit into memory.",
+        description="Gradient accumulation: number of batches whose mean gradient makes one optimiser step. Raise it where a larger batch "
+        "does not fit into memory.",
     )
     optimiser: Annotated[Piece, Slot("optimiser")] | None = Field(
         None, description="Optimiser of the silos, with its learning rate. Absent: the preset's."
     )
     cycle: ValidationCycle | None = Field(
         None,
-        description="Adaptive number of epochs, in place of `epochs`. Needs an asynchronous protocol; absent: every round has the same "
-        "number.",
+        description="Adaptive number of epochs (Adaptive Metis), in place of `epochs`: a silo trains until its validation loss stops "
+        "falling or the other silos have moved on. Needs an asynchronous protocol; absent: every round has the same number.",
     )
     unlabelled: UnlabelledWork = Field(
         UnlabelledWork(), description="Settings for silos without labels, where they differ."
@@ -142,7 +136,7 @@ class MethodSpec(Document):
     )
     regulariser: Annotated[Piece, Slot("regulariser")] | None = Field(
         None,
-        description="Regulariser that keeps local training near the global model. Change it where silos differ strongly.",
+        description="Regulariser that keeps local training near the global model, for silos that differ strongly.",
     )
     server_training: Annotated[Piece, Slot("server_training")] | None = Field(
         None, description="Training at the server after each aggregation."
@@ -152,8 +146,8 @@ class MethodSpec(Document):
     )
     aggregation: Annotated[Piece, Slot("aggregation")] | None = Field(
         None,
-        description="How the updates of a round are aggregated. Change it where some silos may send wrong updates: median, trimmedMean, "
-        "multiKrum, normBounding and zeno limit what those can do.",
+        description="How the updates of a round are aggregated. Where some silos may send wrong updates, median, trimmedMean, multiKrum, "
+        "normBounding and zeno limit what those can do.",
     )
     batch_norm: Annotated[Piece, Slot("batch_norm")] | None = Field(
         None,
@@ -163,7 +157,7 @@ class MethodSpec(Document):
         None, description="Server optimiser: how the aggregated update changes the global model."
     )
     encoding: Annotated[Piece, Slot("encoding")] | None = Field(
-        None, description="Encoding in which silos send their updates. Change it to send fewer bytes over slow lines."
+        None, description="Encoding in which silos send their updates, for fewer bytes over slow lines."
     )
     local: Local | None = Field(
         None, description="Local training of a silo in one round: epochs or steps, batch size, optimiser."

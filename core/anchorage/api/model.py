@@ -143,19 +143,20 @@ class VolumeSpec(Document):
     """Volumes, such as CT and MR series, of which a network sees patches; axes lead to the right, to the front, and to the head."""
 
     spacing: Annotated[tuple[AboveZero, ...], Field(min_length=3, max_length=3)] = Field(
-        description="Distance of neighbouring voxels along the three axes in mm, to which every volume is resampled."
+        description="Distance of neighbouring voxels along the three axes (to the right, to the front, to the head) in mm, to which "
+        "volumes are resampled."
     )
     patch: Annotated[tuple[Annotated[int, Field(ge=8, le=1024)], ...], Field(min_length=3, max_length=3)] = Field(
         description="Voxels of a patch along the three axes: the network's input. Smaller volumes are padded."
     )
     patches_per_case: Annotated[int, Field(ge=1, le=64)] = Field(
         2,
-        description="Patches that are drawn of each volume of a batch: batchSize times as many are learnt in one step.",
+        description="Patches that are drawn of each volume of a batch: a step learns batchSize times as many.",
     )
     foreground_share: Fraction = Field(
         "0.5",
-        description="Share of the patches whose centre is a voxel of a foreground class; classes that a volume has are drawn evenly. The others lie "
-        "anywhere.",
+        description="Share of the patches whose centre is a voxel of a foreground class; classes of a volume are drawn evenly. The others "
+        "lie anywhere.",
     )
     overlap: Fraction = Field(
         "0.5",
@@ -163,14 +164,14 @@ class VolumeSpec(Document):
     )
     flips: Literal["None", "Random"] = Field(
         "None",
-        description="Random: patches are mirrored along each axis, half of them. A mirrored body has its organs on the other side: only for what has "
-        "no left and right.",
+        description="Random: half of the patches are mirrored along each axis. Only for what has no left and right: a mirrored body has "
+        "its organs on the other side.",
     )
 
     nan_voxels: NanVoxels = Field(
         "Refuse",
-        description="Voxels that are no numbers (NaN), as tools that cut out the brain write around it. Refuse: such a volume is a bad image. Zero: "
-        "they are 0, also where the model is used. Infinite values are refused.",
+        description="Voxels that are no numbers (NaN), as tools that cut out the brain write around it. Refuse: such a volume is a bad "
+        "image. Zero: they are 0, also in use. Infinite values are refused.",
     )
 
     @property
@@ -211,7 +212,8 @@ class ModelSpec(Document):
     )
     volume: VolumeSpec | None = Field(
         None,
-        description="Spacing and patches, for volumes in place of flat images. Absent: images are flat, and have imageSize.",
+        description="Spacing and patches, for volumes such as CT and MR series in place of flat images. Absent: images are flat, and have "
+        "imageSize.",
     )
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(
         default_factory=_side,
@@ -219,60 +221,57 @@ class ModelSpec(Document):
     )
     fit: Literal["Crop", "Pad"] | None = Field(
         None,
-        description="How an image becomes square. Crop: its shorter side is scaled to imageSize, and the centre is cropped. Pad: its longer side is "
-        "scaled to it, and the rest is black, so that nothing is cut off. Absent: Pad for a segmentation, Crop for other tasks.",
+        description="How an image becomes square. Crop: its shorter side is scaled to imageSize, and the centre is cropped. Pad: its "
+        "longer side is scaled to it, and the rest is black. Absent: Pad for a segmentation, Crop for other tasks.",
     )
     channels: Annotated[int, Field(ge=1, le=16)] = Field(
         3,
-        description="Number of channels of the network's input. Images: 1 for grey, 3 for RGB; they are converted to it. With `volume`: as many as a "
+        description="Number of channels of the network's input. Images are converted to 1 (grey) or 3 (RGB). With `volume`: as many as a "
         "file has along its last axis, or as `channelFiles` of a data section names.",
     )
     augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
-        description="Kind of image, which decides normalisation, flips, crops and strong augmentation. Not used with `volume`.",
+        description="Kind of image, which decides normalisation and augmentation. Not used with `volume`.",
     )
     intensity: Annotated[IntensityKind, Slot("intensity")] | None = Field(
         None,
         description=(
-            "Which values of an image become black and white, at every site and where the model is used. Set it for CT, MR and "
-            "radiographs. Absent: white is the largest value that a file's bits can hold."
+            "Which values of an image become black and white, at every site and in use. Set it for CT, MR and radiographs. Absent: "
+            "white is the largest value that a file's bits can hold."
         ),
     )
     trainable: Trainable = Field(
         "All",
         description="Which parameters train: All, Head (the classifier and the method's other heads), or names of the encoder's tensors or "
-        "modules such as encoder.layer4,encoder.norm*, where * stands for any text. Heads always train. Frozen parameters are "
-        "sent to a silo once and not in every round.",
+        "modules, where * stands for any text. Heads always train. Frozen parameters are sent to a silo only once.",
     )
     hidden: Annotated[int, Field(ge=1, le=8192)] | None = Field(
         None,
         description=(
-            "Number of units of a hidden layer between encoder and classifier, which always trains; useful with a frozen encoder. "
-            "Absent: no hidden layer."
+            "Number of units of a hidden layer before the classifier, which always trains; useful with a frozen encoder. Absent: "
+            "no hidden layer."
         ),
     )
     principal_components: Annotated[int, Field(ge=1, le=8192)] | None = Field(
         None,
         description=(
             "Number of principal components of the frozen encoder's features that the classifier sees in their place, found in one "
-            "round: `warmUp: [{method: PrincipalComponents, rounds: 1}]`. Methods that send sums of features then send a tenth or "
-            "less. Needs `trainable: Head`. Absent: the classifier sees the features."
+            "round: `warmUp: [{method: PrincipalComponents, rounds: 1}]`. Sums of features are then a tenth or less. Needs "
+            "`trainable: Head`. Absent: the classifier sees the features."
         ),
     )
     lora: LowRank | None = Field(
         None,
-        description="Low-rank adapters (LoRA) of frozen weights, which train in their place. Needs `trainable: Head` or names; absent: "
-        "none.",
+        description="Low-rank adapters (LoRA; Hu et al. 2021, arXiv:2106.09685) that train in place of frozen weights. Needs `trainable: "
+        "Head` or names; absent: none.",
     )
     initial: PathBelow | None = Field(
         None,
-        description="Safetensors file with initial weights, a path below the data root. Absent: the weights that `weights` names, else "
-        "random ones.",
+        description="Safetensors file with initial weights, a path below the data root. Absent: as `weights` says.",
     )
     weights: WeightsName | None = Field(
         None,
-        description="Name of pretrained weights that were stored by `fedctl weights`, such as IMAGENET1K_V1 or models:/NAME@ALIAS. Absent: "
-        "the weights in `initial`, else random ones.",
+        description="Name of pretrained weights that were stored by `fedctl weights`. Absent: the weights in `initial`, else random ones.",
     )
 
     @property

@@ -87,15 +87,15 @@ KubernetesPart = Annotated[dict[str, Any], Field(max_length=16), AfterValidator(
 
 
 class Resources(Document):
-    """Compute resources of a pod. Ignored outside a cluster."""
+    """Compute resources of a pod."""
 
     requests: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field(
-        {}, description="Amount of each resource that is reserved for the pod, such as cpu: 2 and memory: 8Gi."
+        {}, description="Reserved amount of each resource, such as cpu: 2 and memory: 8Gi."
     )
     limits: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field(
         {},
-        description="Maximum amount of each resource that the pod may use. GPUs are requested here, such as nvidia.com/gpu: 1; the memory "
-        "limit also decides how many decoded images are kept in memory.",
+        description="Maximum amount of each resource that the pod may use, GPUs included, such as nvidia.com/gpu: 1; the memory limit also "
+        "decides how many decoded images are kept in memory.",
     )
 
 
@@ -104,7 +104,7 @@ class Storage(Document):
 
     size: Quantity = Field(
         "20Gi",
-        description="Size of the volume, which holds checkpoints and updates while they arrive. Raise it for large networks and many silos.",
+        description="Size of the volume, which holds checkpoints and arriving updates. Raise it for large networks and many silos.",
     )
     class_name: ObjectName | None = Field(
         None, description="Storage class of the volume. Absent: the cluster's default class."
@@ -116,8 +116,8 @@ class SiloStorage(Storage):
 
     size: Quantity = Field(
         "5Gi",
-        description="Size of the volume, which holds the agent's identity, audit log, models and stored decoded images. Raise it where the "
-        "images do not fit into memory.",
+        description="Size of the volume, which holds the agent's identity, audit log, models and decoded images. Raise it where the images "
+        "do not fit into memory.",
     )
 
 
@@ -189,22 +189,20 @@ class ClaimMount(Document):
     """PersistentVolumeClaim of the same namespace that is mounted into the pod."""
 
     claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
-    mount_path: MountPath = Field(
-        description="Absolute path at which the volume is mounted; not a folder that the operator mounts itself."
-    )
+    mount_path: MountPath = Field(description="Path of the mount; not a folder that the operator mounts itself.")
     read_only: bool = Field(True, description="Whether the volume is mounted read-only.")
 
 
 class ResourceClaim(Document):
-    """Device or other resource of Dynamic Resource Allocation (DRA), for the pod's container."""
+    """Device or other resource of Dynamic Resource Allocation (DRA)."""
 
     name: Name = Field(description="Name of the claim within the pod.")
     resource_claim_name: ObjectName | None = Field(
-        None, description="Name of an existing ResourceClaim. Needed unless a template is named."
+        None, description="Name of an existing ResourceClaim, in place of a template."
     )
     resource_claim_template_name: ObjectName | None = Field(
         None,
-        description="Name of a ResourceClaimTemplate, from which each pod gets a claim of its own. Needed unless a claim is named.",
+        description="Name of a ResourceClaimTemplate, from which each pod gets its own claim.",
     )
 
     @model_validator(mode="after")
@@ -215,10 +213,7 @@ class ResourceClaim(Document):
 
 
 class PodOverrides(Document):
-    """Overrides of the generated pod template. Ignored outside a cluster.
-
-    In a cluster, the operator checks these fields, and the API server what is in Kubernetes' own form.
-    """
+    """Overrides of the generated pod template. The operator checks these fields, and the API server what is in Kubernetes' own form."""
 
     image: Image | None = Field(None, description="Container image. Absent: the operator's setting.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
@@ -253,17 +248,15 @@ class PodOverrides(Document):
     )
     shared_memory: Quantity | None = Field(
         None,
-        description="Size of /dev/shm, which is in memory and counts towards the container's memory limit. Absent: the node's default, "
-        "often 64Mi; set it where several devices train together.",
+        description="Size of /dev/shm, which counts towards the container's memory limit. Absent: the node's default, often 64Mi; set it "
+        "where several devices train together.",
     )
     resource_claims: Annotated[tuple[ResourceClaim, ...], Field(max_length=16)] = Field(
-        (), description="Devices or other resources that the container claims by Dynamic Resource Allocation."
+        (), description="Devices or other resources that the container claims by Dynamic Resource Allocation (DRA)."
     )
     runtime_class_name: ObjectName | None = Field(None, description="Name of the RuntimeClass, such as nvidia.")
-    priority_class_name: ObjectName | None = Field(None, description="Name of the PriorityClass of the pod.")
-    scheduler_name: ObjectName | None = Field(
-        None, description="Name of the scheduler. Absent: the cluster's default scheduler."
-    )
+    priority_class_name: ObjectName | None = Field(None, description="Name of the PriorityClass.")
+    scheduler_name: ObjectName | None = Field(None, description="Name of the scheduler. Absent: the cluster's default.")
 
     @model_validator(mode="after")
     def _unique(self) -> Self:

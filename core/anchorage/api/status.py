@@ -88,29 +88,25 @@ class SiloReport(Document):
     progress: Percentage = Field(0, description="Progress of the current task, in percent.")
     rate: Total = Field(
         0,
-        description="Rate of the current transfer of a model or update, in bytes per second. 0: nothing is transferred.",
+        description="Rate of the current transfer of a model or update, in bytes per second.",
     )
-    seconds_left: Total | None = Field(
-        None, description="Estimated seconds until the current transfer ends. Absent: nothing is transferred."
-    )
-    samples: Total = Field(
-        0, description="Number of images that the silo trains on, or that its last counted update was made from."
-    )
+    seconds_left: Total | None = Field(None, description="Estimated seconds until the current transfer ends.")
+    samples: Total = Field(0, description="Number of images that the silo trains on, or of its last counted update.")
     weight: Number = Field("0", description="Weight of the silo's last counted update in the aggregation, from 0 to 1.")
     acceptance: Number = Field(
         "",
         description="Share of the silo's unlabelled images whose pseudo-labels were accepted in its last counted update, from 0 to 1. "
-        "Empty: there are no such images.",
+        "Empty: there are none.",
     )
     epsilon: Number = Field(
         "",
-        description="Privacy loss (epsilon) of all updates of the silo so far, if its policy has a privacy budget. Empty: it has none.",
+        description="Privacy loss (epsilon) of all updates of the silo so far, if its policy has a privacy budget.",
     )
     packages: Annotated[tuple[Package, ...], Field(max_length=MOST_PACKAGES)] = Field(
         (),
         description=(
-            "Packages of other authors that the run uses at the silo, with their versions, as its agent said when it last joined. In "
-            "a cluster the Silo alone has it, not the Federation."
+            "Packages of other authors that the run uses at the silo, with their versions, as its agent last said. In a cluster "
+            "only the Silo has it."
         ),
     )
     last_seen_time: Timestamp | None = Field(None, description="Time of the server's last contact with the silo.")
@@ -213,7 +209,9 @@ class FederationStatus(Document):
     )
     endpoint: Endpoint = Field("", description="Address of the server for silos, host:port.")
     enrolment_endpoint: Endpoint = Field("", description="Address of the server for enrolment, host:port.")
-    certificates: CertificateTimes | None = Field(None, description="Expiry of the federation's certificates.")
+    certificates: CertificateTimes | None = Field(
+        None, description="Expiry of the federation's certificates, in a cluster."
+    )
     connected_silos: Total = Field(0, description="Number of connected silos.")
     silos: Annotated[tuple[SiloStatus, ...], Field(max_length=MOST_SILOS)] = Field(
         (), description="Status of every member silo."
@@ -223,7 +221,7 @@ class FederationStatus(Document):
     model: StoredModel | None = Field(None, description="Model of the last round. Absent until the end of the run.")
     best_model: StoredModel | None = Field(
         None,
-        description="Model of the round with the best primary metric on the validation images; of the last round if nothing was evaluated.",
+        description="Model of the round with the best primary metric.",
     )
     tracking: TrackingStatus = Field(TrackingStatus(), description="MLflow run that holds the results.")
     start_time: Timestamp | None = Field(None, description="Time of the run's first start.")

@@ -13,7 +13,7 @@ SCAFFOLD = Preset(
         server_step=ControlVariates(learning_rate="1"),
         local=Local(epochs=10, batch_size=64, optimiser=Sgd(learning_rate="0.01", momentum="0", weight_decay="0")),
     ),
-    summary="SCAFFOLD: control variates correct each silo's gradients by their difference from the federation's.",
+    summary="Control variates correct each silo's gradients by their difference from the federation's.",
     setting="labels at every silo",
     labels=("All", "Partial"),
     reveals_to_server="the silo's mean gradient, a clearer view of its images than the weights are",

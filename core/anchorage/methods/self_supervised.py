@@ -25,7 +25,7 @@ FEDBARLOW = Preset(
     slots=slots(
         "FedBarlow", self_supervised=Barlow(scale="0.01", off_diagonal="0.0051"), weighting=SampleCount(), local=_BARLOW
     ),
-    summary="Barlow Twins: silos learn features that agree between two views of an image and are not redundant, without labels.",
+    summary="Barlow Twins: silos learn features that agree between two views of an image and are not redundant.",
     setting="no labels",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
@@ -74,7 +74,7 @@ _SIAMESE = Local(
 
 FEDSIMSIAM = Preset(
     slots=slots("FedSimSiam", self_supervised=SimSiam(), weighting=SampleCount(), local=_SIAMESE),
-    summary="SimSiam: silos learn features from which each of two views of an image predicts the other, without labels.",
+    summary="SimSiam: silos learn features from which each of two views of an image predicts the other.",
     setting="no labels",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
@@ -86,7 +86,7 @@ FEDSIMSIAM = Preset(
 FEDBYOL = replace(
     FEDSIMSIAM,
     slots=slots("FedBYOL", self_supervised=FedByol(), weighting=SampleCount(), local=_SIAMESE),
-    summary="BYOL: silos learn features from which a view of an image predicts a moving-average network's output for another view, without labels.",
+    summary="BYOL: silos learn features from which a view of an image predicts a moving-average network's output for another view.",
     source="BYOL with FedAvg, as read in EasyFL's public code; methods reference, N8, equation N38",
 )
 

@@ -27,6 +27,8 @@ def description(name: str, field: str) -> str:
     rows = [line for line in lines if re.match(rf"- \[?`{field}`", line)]
     same = [line for line in lines if line.startswith("As in ") and f"`{field}`" in line.partition(":")[2]]
     (row,) = [*rows, *same]
+    if same:
+        (row,) = [f"As in {part}" for part in row.removeprefix("As in ").split("; ") if f"`{field}`" in part]
     if referred := re.search(r"(?:^|: )As in \[(\w+)\]\(#\w+\)[.:]", row):
         return description(referred[1], field)
     return row.partition("): ")[2] or row.partition(": ")[2]
@@ -75,9 +77,14 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ("BothMixup", '- `alpha` (decimal > 0; default `"0.75"`): '),
         ("SiloSpec", "- `labels` (None, All, Partial; default `None`): "),
         ("ModelSpec", "- `initial` (relative path): "),
+        ("VolumeSpec", "- `spacing` (list, 3 items: decimal > 0; required): "),
+        (
+            "Sage",
+            "As in [FixMatch](#fixmatch): `threshold`; [Committee](#committee): `calibration`; [ClassAdaptive](#classadaptive): `views`.",
+        ),
         (
             "ServerData",
-            "- `classMap` (mapping, at most 1000 fields; values: text, 1 to 256 characters): ",
+            "- `classMap` (mapping, ≤ 1000 fields; values: text, 1–256 characters): ",
         ),
         ("SiloStatus", "- `connected`: Whether "),
         ("Condition", "- `message`: Explanation "),
@@ -87,8 +94,7 @@ def test_what_may_change_has_a_row_for_each_verdict() -> None:
         ),
         (
             "Resources",
-            "- `limits` (mapping, at most 16 fields; values: an amount such as 500m or 20Gi or integer "
-            "0–9007199254740992): ",
+            "- `limits` (mapping, ≤ 16 fields; values: an amount such as 500m or 20Gi or integer 0–9007199254740992): ",
         ),
     ],
 )
@@ -100,6 +106,12 @@ def test_a_mapping_names_every_place_where_it_stands() -> None:
     places = ", ".join(f"`spec.{place}`" for place in ("anchorData", "evaluation.validation", "evaluation.test"))
     assert places in section("ServerData")
     assert "`status.conditions[]`, `Silo` `status.conditions[]`" in section("Condition")
+    assert section("Protocol")[1:5:2] == ["", ""] and section("Protocol")[2] == "`spec.protocol`", (
+        "its field describes it"
+    )
+    assert "Alternative from another Python package" in section("Plugin")[2] and not any(
+        "spec." in line for line in section("Plugin")
+    )
 
 
 def test_every_alternative_with_options_has_its_part() -> None:

@@ -103,8 +103,8 @@ class Watch(Values):
     )
     labels: Annotated[Labels, Field(max_length=16)] = Field(
         {},
-        description="Labels of further namespaces to watch, also of later ones and as long as they have all of them. If rbac.scope is "
-        "Namespace, the operator needs a RoleBinding in each; the chart makes the ClusterRole for it.",
+        description="Labels of further namespaces to watch while they have all of them. If rbac.scope is Namespace, the operator needs a RoleBinding "
+        "in each, of the ClusterRole that the chart makes.",
     )
 
 
@@ -148,8 +148,8 @@ class Defaults(Values):
     tracking_secret: MaybeName = Field(
         "",
         description="Name of a Secret with MLflow's credentials in every federation's namespace; its keys are MLFLOW_TRACKING_USERNAME "
-        "and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Servers get them for `trackingUri` and what is below it, not for another MLflow "
-        "that a Federation names. Empty: none.",
+        "and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Servers get them only for `trackingUri` and what is below it. "
+        "Empty: none.",
     )
 
 
@@ -192,8 +192,7 @@ class NetworkPolicy(Values):
     )
     dns_cidrs: list[Cidr] = Field(
         [],
-        description="Addresses of name servers that are not pods of the cluster, such as a cache on the nodes; pods are always allowed. "
-        "Empty: private and link-local addresses.",
+        description="Addresses of name servers besides pods, such as a cache on the nodes. Empty: private and link-local addresses.",
     )
     mlflow_from: list[Peer] = Field(
         [],

@@ -133,9 +133,7 @@ class Pod(Values):
     priority_class_name: MaybeName = Field("", description="Name of the PriorityClass.")
     runtime_class_name: MaybeName = Field("", description="Name of the RuntimeClass, such as nvidia.")
     env: list[Variable] = Field([], description="Additional environment variables of the container.")
-    extra_volumes: list[Volume] = Field(
-        [], description="Additional volumes. hostPath is refused, as by the restricted Pod Security Standard."
-    )
+    extra_volumes: list[Volume] = Field([], description="Additional volumes; hostPath is refused.")
     extra_volume_mounts: list[VolumeMount] = Field([], description="Mounts of the additional volumes.")
     pod_labels: Labels = Field({}, description="Additional labels of the pod.")
     pod_annotations: Annotations = Field({}, description="Annotations of the pod.")

@@ -76,10 +76,10 @@ class Enrolment(Values):
     )
     token: Annotated[str, StringConstraints(pattern=r"^\S*$", max_length=512)] = Field(
         "",
-        description="One-time enrolment token. Needed for the first start only; then the agent has its own certificate.",
+        description="One-time enrolment token, needed for the first start only.",
     )
     existing_secret: MaybeName = Field(
-        "", description="Name of a Secret with the enrolment token under the key `token`, instead of `token` above."
+        "", description="Name of a Secret with the token under the key `token`, instead."
     )
 
 
@@ -108,8 +108,7 @@ class NetworkPolicy(Values):
     )
     dns_cidrs: list[Cidr] = Field(
         [],
-        description="Addresses of name servers that are not pods of the cluster, such as a cache on the nodes; pods are always allowed. "
-        "Empty: private and link-local addresses.",
+        description="Addresses of name servers besides pods, such as a cache on the nodes. Empty: private and link-local addresses.",
     )
 
 

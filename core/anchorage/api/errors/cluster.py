@@ -12,7 +12,7 @@ KUBECONFIG_UNUSABLE = failure(
     2,
     "ANC-5102 KubeconfigUnusable",
     "The kubeconfig is missing or unreadable.",
-    "Set KUBECONFIG to its path (`kubectl config view` shows which is used), or name a run on this machine with --workdir.",
+    "Set KUBECONFIG to its path, or name a run on this machine with --workdir.",
 )
 CONTEXT_UNKNOWN = failure(
     2,
@@ -24,7 +24,7 @@ CLUSTER_UNREACHABLE = failure(
     4,
     "ANC-5104 ClusterUnreachable",
     "The cluster's API server does not answer.",
-    "Check the network, the VPN and the context (`kubectl version` asks the same server).",
+    "Check the network, the VPN and the context with `kubectl version`.",
 )
 CLUSTER_UNAUTHENTICATED = failure(
     4,
@@ -36,7 +36,7 @@ CLUSTER_FORBIDDEN = failure(
     4,
     "ANC-5106 ClusterForbidden",
     "The user lacks a permission that the command needs.",
-    "Ask the cluster's administrators for a role with the verb and the resource in the message (docs/cli.md, Here or in a cluster).",
+    "Ask the cluster's administrators for the permission in the message (docs/cli.md).",
 )
 RESOURCES_NOT_INSTALLED = failure(
     2,
@@ -48,50 +48,49 @@ NO_SUCH_FEDERATION = failure(
     2,
     "ANC-5108 NoSuchFederation",
     "The namespace has no federation of this name.",
-    "`kubectl get federations -A` lists all; name the namespace with --namespace and the cluster with --context.",
+    "`kubectl get federations -A` lists all; choose with --namespace and --context.",
 )
 SEVERAL_FEDERATIONS = failure(
     2,
     "ANC-5109 FederationNotNamed",
     "The namespace has several federations, and none was named.",
-    "Add the name of the federation to the command.",
+    "Add the federation's name to the command.",
 )
 POD_UNREACHABLE = failure(
     4,
     "ANC-5110 PodUnreachable",
     "The pod that the command reads from is not running.",
-    "`fedctl status` and `fedctl events` show why. A suspended federation's pods start again when spec.suspend is false.",
+    "`fedctl status` and `fedctl events` show why, such as spec.suspend.",
 )
 CLUSTER_REFUSED = failure(
     4,
     "ANC-5111 ClusterRefused",
     "The API server refused a request.",
-    "The message is the API server's. After a conflict or too many requests, run the command again.",
+    "Read its message. After a conflict or too many requests, run the command again.",
 )
 NO_SUCH_SILO = failure(
     2,
     "ANC-5112 NoSuchSilo",
     "The federation has no silo of this name in the namespace.",
-    "`fedctl silos` lists the silos; `fedctl silo invite` creates a new one.",
+    "`fedctl silos` lists them; `fedctl silo invite` creates a new one.",
 )
 SILO_NOT_REMOTE = failure(
     2,
     "ANC-5113 SiloNotRemote",
     "The silo's agent runs in this cluster and needs neither invitation nor approval.",
-    "A Silo with spec.managed is a member while its object exists; delete that to remove it.",
+    "It is a member while its Silo exists; delete that to remove it.",
 )
 SILO_TAKEN = failure(
     2,
     "ANC-5114 SiloTaken",
     "A silo of this name already exists.",
-    "Choose another name. To invite a hospital that lost its key, use --replace; its present key is then refused.",
+    "Choose another name, or use --replace for a hospital that lost its key, which is then refused.",
 )
 AUTHORITY_NOT_READY = failure(
     4,
     "ANC-5115 AuthorityNotReady",
     "The federation has no certificate authority yet.",
-    "The operator creates it for an accepted federation. Check that the operator runs "
-    "(`kubectl get pods -l app.kubernetes.io/name=anchorage-operator`) and that the condition Accepted is True.",
+    "Check that the condition Accepted is True, and that the operator runs: `kubectl get pods -l app.kubernetes.io/name=anchorage-operator`.",
 )
 ADDRESS_UNKNOWN = failure(
     2,
@@ -102,14 +101,14 @@ ADDRESS_UNKNOWN = failure(
 LOCAL_RUN = failure(
     2,
     "ANC-5117 LocalRun",
-    "The command is for federations in a cluster; this one runs on this machine.",
-    "`fedctl run` invites and admits its silos itself. For a federation of the same name in a cluster, add --namespace.",
+    "The command is for federations in a cluster.",
+    "`fedctl run` admits its silos itself. For a federation in a cluster, add --namespace.",
 )
 CHECKS_FAILED = failure(
     4,
     "ANC-5118 ChecksFailed",
     "`fedctl doctor` found a problem that prevents an installation.",
-    "Follow the advice in the lines with FAIL, then run it again.",
+    "Follow the lines with FAIL, then run it again.",
 )
 ENROLMENT_FILE_UNUSABLE = failure(
     2,

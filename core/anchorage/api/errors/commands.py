@@ -6,13 +6,13 @@ WORKDIR_TAKEN = failure(
     2,
     "ANC-5001 WorkdirTaken",
     "The working folder contains the run of another federation.",
-    "Name another folder with --workdir, or remove this one if its results are no longer needed.",
+    "Name another folder with --workdir, or remove this one.",
 )
 WORKDIR_BUSY = failure(
     2,
     "ANC-5002 WorkdirBusy",
     "Another run is active in this folder.",
-    "Wait for it to end, or stop it; `fedctl status --watch` shows its progress.",
+    "Wait for it to end (`fedctl status --watch`), or stop it.",
 )
 WORKDIR_UNUSABLE = failure(
     6,
@@ -24,8 +24,7 @@ NO_RUN_HERE = failure(
     2,
     "ANC-5004 NoRunHere",
     "The folder contains no run.",
-    "Name its folder with --workdir, or start one with `fedctl run -f FILE` (in .anchorage/NAME). For a federation in a cluster, add "
-    "--namespace.",
+    "Name its folder with --workdir, start one with `fedctl run -f FILE`, or for a cluster add --namespace.",
 )
 PROCESS_DIED = failure(
     70,
@@ -37,31 +36,31 @@ NO_MODEL_YET = failure(
     2,
     "ANC-5006 NoModelYet",
     "The run has not committed a model yet.",
-    "Wait for the first round; `fedctl status` shows the progress.",
+    "Wait for the first round (`fedctl status`).",
 )
 SILO_NOT_LOCAL = failure(
     2,
     "ANC-5007 SiloNotLocal",
-    "A silo has no images on this machine, so `fedctl run` cannot start its agent.",
-    "Add spec.managed.data to the Silo's document, or leave the document out.",
+    "A silo has no images on this machine.",
+    "Add spec.managed.data to the Silo, or leave the Silo out.",
 )
 STATUS_UNREACHABLE = failure(
     4,
     "ANC-5008 StatusUnreachable",
     "The server's status endpoint does not answer.",
-    "Check that the server runs (its log is logs/server.log), then run the command again.",
+    "Check in logs/server.log that the server runs, then repeat the command.",
 )
 NO_RESULTS = failure(
     2,
     "ANC-5009 NoResults",
     "The folder contains no readable results of a run or simulation.",
-    "Name the folder of a `fedctl run` or `fedctl simulate`. If a seed's file is damaged, delete it and simulate again.",
+    "Name the folder of a `fedctl run` or `fedctl simulate`. Delete a damaged seed's file and simulate again.",
 )
 NO_COMMON_METRIC = failure(
     2,
     "ANC-5010 NoCommonMetric",
     "The runs have no metric in common.",
-    "Name a metric that all have with --metric. Runs have metrics if spec.evaluation is set.",
+    "Name one that all have with --metric; runs have metrics only with spec.evaluation.",
 )
 PACKAGE_MISSING = failure(
     2,
@@ -79,26 +78,25 @@ RAY_FAILED = failure(
     4,
     "ANC-5013 RayFailed",
     "The Ray cluster is unreachable or lost a part of the simulation.",
-    "Check the address and `ray status`. All machines need the same versions of Python and anchorage, data root and working folder. The "
-    "same command resumes.",
+    "Check the address and `ray status`; all machines need the same Python, anchorage, data root and working folder. The same command resumes.",
 )
 MODEL_UNUSABLE = failure(
     2,
     "ANC-5014 ModelUnusable",
-    "A folder holds no usable model: model.json is missing, damaged or incomplete, or names what is not installed.",
-    "Name the folder of a finished run, or one that `fedctl model pull` wrote; install packages whose network or augmentation it names.",
+    "A folder holds no usable model.",
+    "Name the folder of a finished run or of `fedctl model pull`; install the packages that model.json names.",
 )
 MODEL_OF_OTHER_FORMAT = failure(
     2,
     "ANC-5015 ModelOfOtherFormat",
     "The model was written in another format by another version of Anchorage.",
-    "Use that version, or a newer one; its weights (safetensors) can be read by any.",
+    "Use that version or a newer one, or its weights alone (safetensors).",
 )
 EXPORT_FAILED = failure(
     8,
     "ANC-5016 ExportFailed",
     "The network cannot be written in this format, or does not score the same in it.",
-    "Use another format; safetensors always works. In other formats no control flow may depend on an image's values.",
+    "Use safetensors, which always works; for other formats, control flow must not depend on an image's values.",
 )
 IMAGES_UNUSABLE = failure(
     3,

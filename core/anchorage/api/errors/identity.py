@@ -9,7 +9,7 @@ failure = partial(add, 4)
 TOKEN_UNKNOWN = failure(
     "ANC-2001 TokenUnknown",
     "The enrolment token was not issued by this federation.",
-    "Check that it was copied completely and belongs to this federation, or ask the coordinating site for a new one.",
+    "Copy it again, completely, or ask the coordinating site for a new one.",
 )
 TOKEN_USED = failure(
     "ANC-2002 TokenUsed",
@@ -22,12 +22,12 @@ TOKEN_EXPIRED = failure(
 TOKEN_OF_ANOTHER_SILO = failure(
     "ANC-2004 TokenOfAnotherSilo",
     "The enrolment token was issued for another silo.",
-    "Use this silo's token, or correct the silo's name in the agent's configuration.",
+    "Use this silo's token, or correct the name in the agent's configuration.",
 )
 REQUEST_REFUSED = failure(
     "ANC-2005 SigningRequestRefused",
     "A certificate signing request has an invalid key, signature or name.",
-    "Delete the agent's key file and start the agent again; check the names of silo and federation.",
+    "Check the names of silo and federation, delete the agent's key and start the agent again.",
 )
 AUTHORITY_UNUSABLE = failure(
     "ANC-2006 AuthorityUnusable",
@@ -42,12 +42,12 @@ CREDENTIALS_UNUSABLE = failure(
 CERTIFICATE_EXPIRED = failure(
     "ANC-2008 CertificateExpired",
     "A certificate has expired or is not valid yet.",
-    "Check the machine's clock. If it is right, delete the certificate and enrol again with a new token.",
+    "Set the machine's clock, or delete the certificate and enrol again with a new token.",
 )
 ENROLMENT_PENDING = failure(
     "ANC-2009 EnrolmentPending",
     "The coordinating site has not decided on the certificate request.",
-    "Wait; the agent repeats the request. At the coordinating site, approve the silo (`fedctl silo approve`) and check that the operator runs.",
+    "Wait; the agent asks again. At the coordinating site, run `fedctl silo approve`, and check that the operator runs.",
 )
 NOT_APPROVED = failure(
     "ANC-2010 SiloNotApproved",
@@ -57,16 +57,15 @@ NOT_APPROVED = failure(
 TOO_MANY_REQUESTS = failure(
     "ANC-2011 TooManyRequests",
     "Too many certificate requests are waiting, or tokens for this silo's name from this address were refused.",
-    "Wait; the agent repeats the request. At the coordinating site, check that the operator runs, and the server's log for addresses "
-    "whose tokens were refused.",
+    "Wait; the agent asks again. At the coordinating site, check that the operator runs, and in the server's log whose tokens were refused.",
 )
 AUTHORITY_IN_USE = failure(
     "ANC-2013 AuthorityInUse",
     "Silos without a certificate of the new authority would be shut out.",
-    "Wait until their agents have connected for some minutes, then repeat the command; deny the silos that are not to come back.",
+    "Wait until their agents have been connected for some minutes, or deny them; then repeat the command.",
 )
 CLOCK_OFF = failure(
     "ANC-2012 ClockOff",
-    "The clocks of a silo and of the server differ by more than five minutes.",
-    "Set the clock that is off (NTP). The agent tries again.",
+    "The clocks of silo and server differ by more than five minutes.",
+    "Set the wrong clock (NTP); the agent tries again.",
 )

@@ -9,12 +9,12 @@ failure = partial(add, 5)
 QUORUM_LOST = failure(
     "ANC-3001 QuorumLost",
     "Fewer silos than spec.protocol.minSilos answered before the round's deadline.",
-    "Find the missing or failed silos with `fedctl silos`, repair them or lower minSilos, then start the run again; it resumes.",
+    "Find missing or failed silos with `fedctl silos`, repair them or lower minSilos, then start the run again; it resumes.",
 )
 DEADLINE_EXCEEDED = failure(
     "ANC-3002 DeadlineExceeded",
     "The run took longer than spec.activeDeadlineSeconds.",
-    "Raise it and start the run again; it resumes. To end with what is committed, set spec.rounds to the committed rounds.",
+    "Raise it and start the run again; it resumes. To end here, set spec.rounds to the committed rounds.",
 )
 WRONG_LAYOUT = failure(
     "ANC-3003 WrongLayout",
@@ -33,12 +33,12 @@ BAD_WEIGHT = failure(
 )
 SILO_LATE = failure(
     "ANC-3006 SiloLate",
-    "A silo was connected, but its update was not complete at the round's deadline.",
+    "A connected silo's update was not complete at the round's deadline.",
     "Raise spec.protocol.roundDeadlineSeconds or give the silo less local work.",
 )
 SILO_ABSENT = failure(
     "ANC-3007 SiloAbsent",
-    "A silo was selected, but not connected at the round's deadline.",
+    "A selected silo was not connected at the round's deadline.",
     "Start its agent, or read in its log why it cannot connect.",
 )
 STOPPED = failure(
@@ -54,22 +54,22 @@ EVALUATION_MISSING = failure(
 OUTLYING_UPDATE = failure(
     "ANC-3011 OutlyingUpdate",
     "A silo's update is many times longer than the median of its round.",
-    "Look at the silo in the message: its training diverged, or somebody sends wrong numbers. The update was not used.",
+    "Find out whether its training diverged or somebody sends wrong numbers. The update was not used.",
 )
 UNUSABLE_ANSWER = failure(
     "ANC-3012 UnusableAnswer",
     "A silo's answer to a step of secure aggregation is invalid.",
-    "The run goes on without it while enough others remain. Bring it to the server's version, find out who changed it, or take it out; a "
-    "restarted server asks it again.",
+    "Update its agent, or find out who changed it, then restart the server, which asks it again; or remove it. The run goes on while enough "
+    "others remain.",
 )
 IMPOSSIBLE_SUM = failure(
     "ANC-3013 ImpossibleSum",
-    "The sum of a round's masked updates cannot be right, or its masks do not come off.",
-    "The model stays as it was. With at least 4 silos, and more than spec.protocol.minSilos, the run finds the silo at fault. Else take "
-    "it out, and start the run again; it resumes.",
+    "The sum of a round's masked updates is impossible.",
+    "With at least 4 silos, and more than spec.protocol.minSilos, the run finds the silo at fault. Else remove it, and start the run again. "
+    "The model is unchanged.",
 )
 SILO_REMOVED = failure(
     "ANC-3010 SiloRemoved",
     "A silo was removed from the federation during a round.",
-    "Nothing, if this was intended: its update of that round was not used, earlier rounds are unchanged.",
+    "Nothing, if this was intended. Its update of that round was not used.",
 )

@@ -24,8 +24,7 @@ TRAINER_LOST = failure(
     8,
     "ANC-2204 TrainerLost",
     "The trainer process repeatedly ended during the same task.",
-    "Look for the cause (out of memory, driver crash) in the agent's log and in trainer.log of its state folder. The agent goes on with "
-    "the next task.",
+    "Look for the cause, such as too little memory, in the state folder's trainer.log. The agent goes on with the next task.",
 )
 TOO_MANY_TASKS = failure(
     5,
@@ -43,63 +42,61 @@ AUXILIARY_DATA_REFUSED = failure(
     2,
     "ANC-2211 AuxiliaryDataRefused",
     "The hospital's policy does not allow auxiliary data of the method.",
-    "Add the name to allowedAuxiliaryData in the policy, or choose another method. Nothing was sent.",
+    "Add it to the policy's allowedAuxiliaryData, or choose another method. Nothing was sent.",
 )
 TOO_FEW_SAMPLES = failure(
     3,
     "ANC-2212 TooFewSamples",
-    "A message would report on fewer images than minimumSamples in the hospital's policy, or an update on fewer than 16 without a stated "
-    "noise.",
+    "A message is about fewer images than the policy's minimumSamples, or an update about fewer than 16 without a stated noise.",
     "Provide more images, or set minimumSamples, or relativeNoise if the server is trusted. Nothing was sent.",
 )
 ROUNDS_USED_UP = failure(
     5,
     "ANC-2213 RoundsUsedUp",
-    "The silo has sent as many updates, or scored as many models, as the hospital's policy allows or the run needs; or the one that "
-    "relative noise protects without an approval.",
-    "If more may leave, approve the run (`anchorage-silo review`, then `approve`), or set maximumRounds or maximumEvaluations in the "
-    "policy. Nothing was sent.",
+    "The silo has sent as many updates, or scored as many models, as its policy allows or the run needs; or the one that relative noise "
+    "protects without an approval.",
+    "If more may leave, approve the run (`anchorage-silo review`), or raise maximumRounds or maximumEvaluations in the policy. Nothing was "
+    "sent.",
 )
 APPROVAL_NEEDED = failure(
     4,
     "ANC-2214 ApprovalNeeded",
-    "Nobody at the hospital has approved what the federation would do here, or it has changed since. Needed by requireApproval, or where "
-    "relative noise protects more than one update.",
-    "At the hospital, read `anchorage-silo review --config silo.yaml`, then run the `approve` command in the message; the agent goes on "
-    'by itself. Or set relativeNoise: "0" in the policy (the server is trusted with the images) or maximumRounds.',
+    "The hospital's approval of what the federation does here is missing or outdated. requireApproval demands it, and relative noise over "
+    "several updates.",
+    "Read `anchorage-silo review --config silo.yaml`, then run the `approve` command in the message. Or set in the policy maximumRounds or, "
+    'if the server is trusted, relativeNoise: "0".',
 )
 APPROVAL_OUTDATED = failure(
     2,
     "ANC-2215 ApprovalOutdated",
-    "The digest to approve is not that of what the federation would do now.",
-    "Read `anchorage-silo review --config silo.yaml` again, and approve the digest at its end. Nothing was approved.",
+    "The digest to approve is outdated.",
+    "Read `anchorage-silo review --config silo.yaml` again, and approve the digest at its end.",
 )
 PRIVACY_BUDGET_SPENT = failure(
     5,
     "ANC-2216 PrivacyBudgetSpent",
     "Another update would exceed the hospital's privacy budget.",
-    "Only the hospital can raise privacyBudget.epsilon in its policy, or add noise; `anchorage-silo review` shows what is spent. Nothing was "
-    "sent.",
+    "The hospital can raise privacyBudget.epsilon or add noise; `anchorage-silo review` shows what is spent. Nothing was sent.",
 )
 NOT_ACCOUNTED = failure(
     2,
     "ANC-2217 NotAccounted",
     "The hospital's privacy budget does not account for what was asked.",
-    "Choose a method that sends updates alone, such as FedAvg, without siloPercent and with weights by numbers of images; with dpSgd also "
-    "a loss of one image each, and batchNorm: {groupNorm: {}}. Or take privacyBudget out of the policy. Nothing was sent.",
+    "Choose a method that only sends updates, weighted by numbers of images, such as FedAvg, without siloPercent; with dpSgd also a loss per "
+    "image and batchNorm: {groupNorm: {}}. Or remove privacyBudget from the policy. Nothing was sent.",
 )
 ACCOUNTING_MISSING = failure(
     2,
     "ANC-2218 AccountingMissing",
     "The package that accounts for a privacy budget, or for noise at the server, is missing.",
-    "Run `pip install 'anchorage[agent]'` at the agent, `pip install 'anchorage[server]'` at the server, or use the images.",
+    "Install `anchorage[agent]` at the agent, `anchorage[server]` at the server, or use the images.",
 )
 SECURE_AGGREGATION_REFUSED = failure(
     2,
     "ANC-2219 SecureAggregationRefused",
-    "The server, or another silo, asked for what would undo secure aggregation, or an update does not fit into the sum.",
-    "A change beyond the range: lower spec.protocol.secureAggregation.fractionalBits or the learning rate. A round's keys are gone: the "
-    "agent was restarted, and takes part in the next round. Anything else: ask who runs the server. Nothing was sent.",
+    "The server or a silo asked for what would undo secure aggregation, or an update does not fit into the sum.",
+    "If an update is too large, lower spec.protocol.secureAggregation.fractionalBits or the learning rate. A restarted agent joins the next "
+    "round. Else ask who runs the server. Nothing was sent.",
 )
 SECURE_AGGREGATION_MISSING = failure(
     2,
@@ -110,9 +107,9 @@ SECURE_AGGREGATION_MISSING = failure(
 AUDIT_BROKEN = failure(
     6,
     "ANC-2220 AuditBroken",
-    "The audit log was modified: its hash chain is broken, or another log's head was signed.",
-    "Put back segments that were moved away. Otherwise keep all files audit.* as evidence, find out who modified them, and move them away: the "
-    "agent starts anew.",
+    "The audit log was modified.",
+    "Put back segments that were moved. Otherwise move all files audit.* away as evidence, and find out who modified them; the agent starts "
+    "anew.",
 )
 AUDIT_UNWRITABLE = failure(
     6,
@@ -123,7 +120,7 @@ AUDIT_UNWRITABLE = failure(
 LEDGER_BROKEN = failure(
     6,
     "ANC-2222 LedgerBroken",
-    "The ledger of the privacy budget was modified: its hash chain is broken, or another ledger's head was signed.",
+    "The ledger of the privacy budget was modified.",
     "Restore privacy.jsonl, privacy.head and privacy.key from a copy made after the last update (in the audit log). Until then nothing is "
     "sent.",
 )
@@ -136,14 +133,14 @@ LEDGER_UNWRITABLE = failure(
 AUDIT_ROLLED_BACK = failure(
     6,
     "ANC-2225 AuditRolledBack",
-    "The audit log lacks lines that the server knows: it was replaced by an older copy, or removed.",
-    "Find out by whom, and put back the newest audit.* before the agent starts. It trains either way, and logs a line `rollback`.",
+    "The audit log lacks lines that the server knows.",
+    "Find out who removed or replaced it, and put back the newest audit.* before the agent's next start; it trains meanwhile.",
 )
 POLICY_WOULD_REFUSE = failure(
     4,
     "ANC-2226 PolicyWouldRefuse",
     "The checked policy would have refused requests in the audit log.",
-    "Read the reasons in the output. If such messages should leave in future, change the fields that it names.",
+    "If such messages may leave, change the policy's fields that the output names.",
 )
 CONFIGURED_FOR_ANOTHER = failure(
     2,
@@ -155,12 +152,11 @@ IMAGES_UNLABELLED = failure(
     3,
     "ANC-2230 ImagesUnlabelled",
     "The silo is configured with labels, which images lack.",
-    "Set labels to None or Partial in the agent's configuration and the silo's document, or label the images.",
+    "Set labels to None or Partial in the agent's configuration and the Silo, or label the images.",
 )
 FINGERPRINT_UNKNOWN = failure(
     2,
     "ANC-2231 FingerprintUnknown",
-    "No image has the given fingerprint, or the agent has read no images yet.",
-    "Copy the eight digits behind the image's place in the message, and ask the agent that wrote it; `anchorage-silo images --config "
-    "silo.yaml` shows the images that it read last.",
+    "No image has this fingerprint, or the agent has read no images yet.",
+    "Give the eight digits in brackets to the agent that wrote the message; `anchorage-silo images --config silo.yaml` lists its images.",
 )

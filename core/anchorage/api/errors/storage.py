@@ -9,22 +9,22 @@ failure = partial(add, 6)
 DISK_FULL = failure(
     "ANC-3101 DiskFull",
     "The volume of the server's state folder is full.",
-    "Free space or enlarge the volume, then start the run again; it resumes at the last committed round.",
+    "Free space or enlarge the volume, then start the run again; it resumes.",
 )
 NOT_WRITABLE = failure(
     "ANC-3102 StateNotWritable",
     "The server cannot write into its state folder.",
-    "Check that it exists, its owner and permissions, and that the file system is not mounted read-only.",
+    "Check its existence, owner and permissions, and that the file system is not read-only.",
 )
 STORAGE_FAILED = failure(
     "ANC-3103 StorageFailed",
     "The file system reported an error.",
-    "Check the machine's system log for errors of the device, then start the run again; it resumes.",
+    "Check the system log for errors of the device, then start the run again; it resumes.",
 )
 STATE_IN_USE = failure(
     "ANC-3104 StateInUse",
     "Another server process is using the same state folder.",
-    "Wait for it to end, stop it, or give this run a separate folder.",
+    "Stop it, or give this run a separate folder.",
 )
 JOURNAL_DAMAGED = failure(
     "ANC-3105 JournalDamaged",
@@ -34,12 +34,12 @@ JOURNAL_DAMAGED = failure(
 CHECKPOINT_DAMAGED = failure(
     "ANC-3106 CheckpointDamaged",
     "The checkpoints of the last two committed rounds are missing or damaged.",
-    "Restore one of them, or the file in the message, from a backup; or start a new run in an empty state folder.",
+    "Restore the file in the message from a backup, or start a new run in an empty state folder.",
 )
 FOREIGN_CHECKPOINT = failure(
     "ANC-3107 ForeignCheckpoint",
     "The state folder contains a run of another federation, method or model.",
-    "Give this run a separate folder, or use the federation file of the run in it.",
+    "Give this run a separate folder, or use that run's federation file.",
 )
 CONTRIBUTION_DAMAGED = failure(
     "ANC-3108 ContributionDamaged",
@@ -54,5 +54,5 @@ MODEL_TOO_LARGE = failure(
 TENSOR_FILE_UNUSABLE = failure(
     "ANC-3120 TensorFileUnusable",
     "A safetensors file is damaged or lacks tensors of the model.",
-    "Copy or create it again; check that it is of the same model (spec.model).",
+    "Copy or create it again, for the same model (spec.model).",
 )

@@ -9,14 +9,14 @@ failure = partial(add, 7)
 TRACKING_UNREACHABLE = failure(
     "ANC-4001 TrackingUnreachable",
     "MLflow is down or refuses the results.",
-    "Correct spec.tracking.uri, repair the tracking server, or for a log-in set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (in "
-    "a cluster mlflow.auth or defaults.trackingSecret of the chart), then start the run again with the same folder: it sends what is "
-    "left. In a cluster the server asks every minute.",
+    "Correct spec.tracking.uri or the log-in (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; in a cluster mlflow.auth or "
+    "defaults.trackingSecret of the chart), or repair the tracking server. Then start the run again: it sends what is left. In a cluster the "
+    "server retries every minute.",
 )
 TRACKING_INCOMPLETE = failure(
     "ANC-4002 TrackingIncomplete",
-    "Some results were not sent to MLflow: they were refused, damaged on disk, or could not be stored.",
-    "Read the warnings in the server's log. The round journal has all numbers, and the folder of the run the models.",
+    "MLflow lacks some results.",
+    "Read the warnings in the server's log. The run's folder has the models, and its journal all numbers.",
 )
 UNSENT = (TRACKING_UNREACHABLE, TRACKING_INCOMPLETE)
 """Failures with which a run ends whose rounds are all committed."""

@@ -25,7 +25,7 @@ class LayerCosine(Aggregation):
         "Enabled",
         description="Whether the weights of a tensor sum to 1. Enabled: cosines below 0 count as 0; running statistics, and tensors "
         "without a cosine above 0, are averaged. Disabled: cosines are divided by the number of updates, as in the published "
-        "code, so that tensors shrink and those of negative cosine change sign.",
+        "code: tensors shrink, and those of negative cosine change sign.",
     )
 
     def needs(self) -> Sequence[Need]:

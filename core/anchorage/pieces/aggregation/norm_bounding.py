@@ -22,8 +22,7 @@ class NormBounding(RobustAggregation):
 
     factor: Annotated[int, Field(ge=1, le=1000)] = Field(
         1,
-        description="Maximum L2 norm of an update's change of the model, in multiples of the round's median norm; larger changes are "
-        "scaled down to it.",
+        description="Maximum L2 norm of an update, in multiples of the round's median norm; larger ones are scaled down to it.",
     )
 
     @property

@@ -30,11 +30,11 @@ class PrivateMean(Aggregation):
     noise_multiplier: AboveZero = Field(
         "1",
         description="Standard deviation of the noise in the sum of the updates, as a multiple of `clipNorm`. A larger value lowers the "
-        "privacy loss epsilon and the accuracy, most where silos are few.",
+        "privacy loss epsilon and the accuracy, most with few silos.",
     )
     delta: Share = Field(
         "0.00001",
-        description="Value of delta for which the privacy loss epsilon is reported. Choose it far below 1 divided by the number of silos.",
+        description="Value of delta for which the privacy loss epsilon is reported, far below 1 divided by the number of silos.",
     )
 
     @property

@@ -23,8 +23,8 @@ class TopK(RoundedChange):
 
     share: Fraction = Field(
         "0.01",
-        description="Share of each tensor's changes that is sent, above 0 and at most 0.5. Each takes 6 bytes; a silo adds what was not "
-        "sent to its next update.",
+        description="Share of each tensor's changes that is sent, above 0 and at most 0.5, in 6 bytes each; a silo adds what was not sent "
+        "to its next update.",
     )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:

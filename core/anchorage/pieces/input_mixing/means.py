@@ -19,7 +19,7 @@ class Means(Pooled):
 
     group_size: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
         5,
-        description="Number of images whose mean leaves a silo. A larger group shows less of a single image, and makes the pool smaller.",
+        description="Number of images whose mean leaves a silo. A larger group shows less of an image, and makes the pool smaller.",
     )
 
     def groups(self, silo_round: SiloRound) -> list[NDArray[np.int64]]:

@@ -35,7 +35,7 @@ class Pooled(MixedInputs):
         256,
         alias="maximumPoolMiB",
         description="Maximum size in MiB of the pool of images from all silos, which every silo receives. A larger pool ends the run; "
-        "raise it, or `groupSize` where the pool is of mean images.",
+        "raise it, or `groupSize` for mean images.",
     )
 
     def groups(self, silo_round: SiloRound) -> list[NDArray[np.int64]]:

@@ -19,8 +19,8 @@ class ZScore(ImageIntensity):
 
     over: Literal["All", "Foreground"] = Field(
         "All",
-        description="Values of which mean and standard deviation are taken. All: those of the whole image. Foreground: those above the "
-        "image's mean, so that air around a body does not count.",
+        description="Values whose mean and standard deviation are taken. All: those of the whole image. Foreground: those above the "
+        "image's mean, without the air around a body.",
     )
 
     def monai(self) -> Sequence[Mapping[str, Any]] | None:

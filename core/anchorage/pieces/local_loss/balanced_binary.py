@@ -37,9 +37,8 @@ class BalancedBinary(LocalLoss):
 
     shares: Literal["Silo", "Federation"] = Field(
         "Silo",
-        description="Shares of positives by which logits are shifted. Silo: those of the silo's own labels. Federation: those of all silos together, "
-        "for which every silo sends its numbers of images with and without each finding; no shift in the first round. Federation needs "
-        "a synchronous protocol.",
+        description="Shares of positives by which logits are shifted. Silo: those of the silo's labels. Federation: those of all silos, "
+        "which send their numbers of images with and without each finding, in synchronous rounds; no shift in the first one.",
     )
 
     def needs(self) -> Sequence[Need]:

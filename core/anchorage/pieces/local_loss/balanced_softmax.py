@@ -31,9 +31,8 @@ class BalancedSoftmax(LocalLoss):
 
     shares: Annotated[Literal["Silo", "Federation"], NEW_OPTION] = Field(
         "Silo",
-        description="Class shares by which logits are shifted. Silo: those of the silo's own labels. Federation: those of all silos "
-        "together, for which every silo sends its numbers of images per class; equal shares in the first round. Federation "
-        "needs a synchronous protocol.",
+        description="Class shares by which logits are shifted. Silo: those of the silo's labels. Federation: those of all silos, which "
+        "send their numbers of images per class, in synchronous rounds; equal shares in the first one.",
     )
 
     def needs(self) -> Sequence[Need]:

@@ -45,12 +45,12 @@ class BinaryCrossEntropy(LocalLoss):
     )
     uncertain_of: Annotated[dict[Label, Uncertain], Field(max_length=1000)] = Field(
         {},
-        description="Findings whose uncertain entries mean something else than `uncertain` says, each with its choice.",
+        description="Findings whose uncertain entries mean something else than `uncertain` says.",
     )
     positive_weight: Literal["None", "Silo"] = Field(
         "None",
-        description="Factor of the loss of a finding's positives. None: 1. Silo: negatives by positives of the silo's labels, at most 10. Set Silo "
-        "where findings are rare.",
+        description="Factor of the loss of a finding's positives. None: 1. Silo: negatives by positives of the silo's labels, at most 10, "
+        "for rare findings.",
     )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:

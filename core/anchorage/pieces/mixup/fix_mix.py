@@ -29,17 +29,15 @@ class FixMix(Mixup):
 
     alpha: AboveZero = Field(
         "0.75",
-        description="Parameter of the distribution Beta(alpha, alpha) of the mixing shares. A larger value mixes images more evenly.",
+        description="Parameter of the distribution Beta(alpha, alpha) of the mixing shares. A larger value mixes more evenly.",
     )
     needs_pixels: ClassVar[bool] = True
 
     weight: PositiveDecimal = Field("1", description="Factor of the loss on mixed images.")
-    redraw: Literal["Round", "Epoch"] = Field(
-        "Round", description="How often the images to mix with are drawn: once per round or in every epoch."
-    )
+    redraw: Literal["Round", "Epoch"] = Field("Round", description="How often the images to mix with are drawn.")
 
     augment: Literal["BeforeMixing", "AfterMixing"] = Field(
-        "BeforeMixing", description="Whether images are augmented before they are mixed, or their mixture is augmented."
+        "BeforeMixing", description="Whether images or their mixtures are augmented."
     )
 
     def losses(

@@ -37,8 +37,8 @@ class AdamW(ScheduledOptimiser):
 
     state: Annotated[Literal["Reset", "Persist"], NEW_OPTION] = Field(
         "Reset",
-        description="Moment estimates at the start of a round. Reset: none. Persist: those of the silo's last round; set it for rounds of "
-        "few steps.",
+        description="Moment estimates at the start of a round. Reset: none. Persist: those of the silo's last round, for rounds of few "
+        "steps.",
     )
 
     @property

@@ -25,8 +25,8 @@ class ScheduledOptimiser(Optimiser):
 
     learning_rate: PositiveDecimal = Field(
         "0.03",
-        description="Learning rate, which `schedule` multiplies. The default suits the small networks of the papers; try smaller values, "
-        "such as 0.003, for large networks.",
+        description="Learning rate, which `schedule` multiplies. The default suits the small networks of the papers; for large ones try "
+        "smaller values, such as 0.003.",
     )
     weight_decay: PositiveDecimal = Field(
         "0.0005", description="Weight decay of every trained parameter, as a part of the gradient."
@@ -36,12 +36,12 @@ class ScheduledOptimiser(Optimiser):
     )
     schedule: Literal["Constant", "Cosine", "WarmUpCosine", "OneCycle"] = Field(
         "Constant",
-        description="Learning rate over the rounds of a run; within a round it is constant. Constant: always the same. Cosine: falls to 0. "
-        "WarmUpCosine: rises over `warmUpEpochs`, then falls to 0. OneCycle: rises from a 25th for 30 % of the rounds, then falls to "
-        "almost 0.",
+        description="Learning rate over the rounds of a run, constant within a round. Constant: always the same. Cosine: falls to 0. "
+        "WarmUpCosine: rises over `warmUpEpochs`, then falls to 0. OneCycle: rises from a 25th for 30 % of the rounds, then "
+        "falls to almost 0.",
     )
     warm_up_epochs: Annotated[int, Field(ge=1, le=1000)] = Field(
-        10, description="Number of epochs over which the learning rate rises, for the schedule WarmUpCosine."
+        10, description="Number of epochs over which WarmUpCosine raises the learning rate."
     )
 
     def facts(self) -> frozenset[str]:

@@ -31,7 +31,7 @@ class Sgd(ScheduledOptimiser):
     nesterov: Literal["Enabled", "Disabled"] = Field("Disabled", description="Whether the momentum is Nesterov's.")
     state: Literal["Reset", "Persist"] = Field(
         "Reset",
-        description="Momentum at the start of a round. Reset: zero. Persist: that of the silo's last round; set it for rounds of few steps.",
+        description="Momentum at the start of a round. Reset: zero. Persist: that of the silo's last round, for rounds of few steps.",
     )
 
     @property

@@ -49,7 +49,7 @@ class AnchorSimilarity(FixedLabels, Validated):
     anchor_head: ClassVar[bool] = True
     threshold: Fraction = Field(
         "0.6",
-        description="Mean cosine similarity to the anchors of a class above which a label is accepted. Lower it where the metric "
+        description="Mean cosine similarity to the anchors of a class above which a label is accepted. Lower it while the metric "
         "`unreachable_classes` counts classes of which no image can be accepted.",
     )
     calibration: Literal["None", "Validation"] = Field(
@@ -59,12 +59,12 @@ class AnchorSimilarity(FixedLabels, Validated):
     )
     anchors: Literal["Prototypes", "Raw"] = Field(
         "Prototypes",
-        description="What silos are sent of the anchors, for the same labels. Prototypes: the mean embedding of each class. Raw: the "
+        description="What silos are sent of the anchors; labels are the same. Prototypes: the mean embedding of each class. Raw: the "
         "embedding and class of every anchor.",
     )
     views: Annotated[int, Field(ge=1, le=16)] = Field(
         1,
-        description="Number of weakly augmented views of an image whose scores are averaged. 1: the plain image is scored.",
+        description="Number of weakly augmented views of an image whose scores are averaged. 1: the plain image.",
     )
 
     def facts(self) -> frozenset[str]:

@@ -23,8 +23,8 @@ class ByConfidence(PseudoLabels):
 
     threshold: Fraction = Field(
         "0.95",
-        description="Minimum confidence (largest class probability) at which a pseudo-label is accepted. Lower it to accept more labels, "
-        "raise it to accept fewer wrong ones.",
+        description="Minimum confidence (largest class probability) of an accepted pseudo-label. Lower it to accept more labels, raise it "
+        "to accept fewer wrong ones.",
     )
 
     def facts(self) -> frozenset[str]:

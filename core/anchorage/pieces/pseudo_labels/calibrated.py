@@ -103,11 +103,11 @@ class Calibrated(ByConfidence, Validated):
     calibration: Literal["None", "Validation", "Alignment", "Measured"] = Field(
         "None",
         description="How thresholds are set. None: `threshold` for all classes. Validation: in each round, for each class, the lowest "
-        "value from which the share `threshold` of the guesses for the server's validation images is right. Alignment: "
-        "`threshold` for all classes, after probabilities are corrected from the anchors' class shares to the silo's, which "
-        "expectation maximisation estimates. Measured: `threshold` for all classes, after probabilities are corrected to the silo's "
-        "classCounts or, where it states none, to class shares that it measures: by its predictions, and by how often the global "
-        "model takes each class for each other one on the server's validation images.",
+        "value from which the share `threshold` of the guesses for the server's validation images is right. Alignment, "
+        "Measured: `threshold` for all classes, after probabilities are corrected to the silo's class shares. Alignment "
+        "estimates these by expectation maximisation, from the anchors' class shares. Measured takes the silo's classCounts, "
+        "else measures its shares by its predictions and by how the global model confuses classes on the server's validation "
+        "images.",
     )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:

@@ -40,14 +40,14 @@ class ClassAdaptive(Viewed, ByConfidence):
 
     threshold: Fraction = Field(
         "0.84",
-        description="Base of the class thresholds. The threshold of a class is this base plus the class's share of the images used in the "
+        description="Base of the class thresholds: the threshold of a class is the base plus the class's share of the images used in the "
         "round before, times C/10, minus the standard deviation of these shares.",
     )
     ceiling: Fraction = Field("0.95", description="Maximum threshold of a class.")
     rare_below: Fraction = Field(
         "0.03",
         description="Share of the images used, times C/10, below which a class is rare. An image whose most likely class is not accepted "
-        "gets the second most likely one if that is rare. 0: no class is rare.",
+        "gets the second most likely one if that is rare. 0: none is.",
     )
 
     def needs(self) -> Sequence[Need]:

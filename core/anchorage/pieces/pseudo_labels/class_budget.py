@@ -45,12 +45,11 @@ class ClassBudget(Viewed, FixedLabels):
     """
 
     every: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        5, description="Number of rounds from one count of the confident guesses per class to the next."
+        5, description="Number of rounds between counts of the confident guesses per class."
     )
     mix: Annotated[tuple[Fraction, ...], Field(max_length=1000)] = Field(
         (),
-        description="Target class shares of all silos' images together, in the order of the task's classes, with sum 1. Empty: equal "
-        "shares.",
+        description="Target class shares of all silos' images together, in the order of the classes, with sum 1. Empty: equal shares.",
     )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:

@@ -35,7 +35,7 @@ class ClientAdaptive(Viewed):
     threshold: Fraction = Field(
         "0.95",
         description="Minimum confidence of an image for the consistency loss, by which its output must withstand a perturbation of the "
-        "weights. The thresholds of labels follow from the model's predictions at each silo.",
+        "weights. Label thresholds follow from the model's predictions at each silo.",
     )
     radius: PositiveDecimal = Field(
         "0.1", description="Radius rho of the perturbation of the weights. 0: no consistency loss."

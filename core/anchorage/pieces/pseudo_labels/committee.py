@@ -47,12 +47,12 @@ class Committee(Consistency):
 
     threshold: Fraction = Field(
         "0.6",
-        description="Minimum confidence (largest class probability) at which a pseudo-label is accepted. Lower it to accept more labels, "
-        "raise it to accept fewer wrong ones.",
+        description="Minimum confidence (largest class probability) of an accepted pseudo-label. Lower it to accept more labels, raise it "
+        "to accept fewer wrong ones.",
     )
     peers: Annotated[int, Field(ge=1, le=16)] = Field(
         2,
-        description="Number of most similar silos whose models are averaged and sent to a silo. With 1, a single silo's own model is sent.",
+        description="Number of most similar silos whose models are averaged and sent to a silo. 1 sends a single silo's own model.",
     )
     weight: PositiveDecimal = Field("0.5", description="Factor of the loss on images with accepted labels.")
 

@@ -37,8 +37,7 @@ class FixMatch(Consistency):
     adjustment: Literal["None", "Local", "Labelled"] = Field(
         "None",
         description="Class shares for which labels are adjusted, with `secondHead: {balanced: {}}`. None: no adjustment. Local: those of "
-        "the silo's own labels, estimated where it has none. Labelled: those of all silos' labels, which needs a synchronous "
-        "protocol.",
+        "the silo's labels, else estimated. Labelled: those of all silos' labels, in a synchronous protocol.",
     )
 
     def facts(self) -> frozenset[str]:

@@ -37,7 +37,7 @@ class FlexMatch(ByConfidence):
     threshold: Fraction = Field(
         "0.95",
         description="Confidence (largest class probability) from which on a label counts for the learning status of its class. The "
-        "threshold above which labels of a class are learnt follows this status, up to this confidence.",
+        "threshold of a class follows this status, up to this confidence.",
     )
     curriculum: Literal["Persist", "Reset"] = Field(
         "Persist",

@@ -48,14 +48,14 @@ class Helpers(ByConfidence):
 
     threshold: Fraction = Field(
         "0.75",
-        description="Minimum confidence (largest class probability) at which a pseudo-label is accepted. Lower it to accept more labels, "
-        "raise it to accept fewer wrong ones.",
+        description="Minimum confidence (largest class probability) of an accepted pseudo-label. Lower it to accept more labels, raise it "
+        "to accept fewer wrong ones.",
     )
     helpers: Annotated[int, Field(ge=1, le=8)] = Field(
-        2, description="Number of most similar silos whose parts psi help to label a silo's images."
+        2, description="Number of most similar silos whose parts psi help to label images."
     )
     every: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        10, description="Number of rounds from one round in which helpers are sent to the next."
+        10, description="Number of rounds between those in which helpers are sent."
     )
     supervised_weight: PositiveDecimal = Field("10", description="Factor of the loss on labelled images.")
     consistency_weight: PositiveDecimal = Field(
@@ -73,7 +73,7 @@ class Helpers(ByConfidence):
     )
     smallest_change: PositiveDecimal = Field(
         "0.00005",
-        description="Change up to which an entry goes back to its received value after training, so that it need not be sent.",
+        description="Change up to which an entry goes back to its received value after training, and is not sent.",
     )
 
     def facts(self) -> frozenset[str]:

@@ -53,12 +53,11 @@ class MeanTeacher(PseudoLabels):
     )
     divisor: Literal["BatchSize", "Actual"] = Field(
         "BatchSize",
-        description="Divisor of the summed squared error of a short batch. BatchSize: the nominal batch size. Actual: the number of its "
-        "images.",
+        description="Divisor of the summed squared error of a short batch. BatchSize: the nominal batch size. Actual: its number of images.",
     )
     slowest: Fraction = Field(
         "0.999",
-        description="Maximum decay of the teacher's moving average: the share of itself that it keeps at a step. In the first steps it "
+        description="Maximum decay of the teacher's moving average: the share of itself that it keeps per step. In the first steps it "
         "keeps less.",
     )
 

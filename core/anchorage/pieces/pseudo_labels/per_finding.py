@@ -49,14 +49,15 @@ class PerFinding(Viewed):
 
     labelled_by: Literal["Training", "Received"] = Field(
         "Training",
-        description="What guesses. Training: the model in training, of a weak view of each batch (FixMatch). Received: the received model, of the "
-        "images as they are, once in each round (SemiFL).",
+        description="What guesses. Training: the model in training, on a weak view of each batch (FixMatch). Received: the received model, "
+        "on the images as they are, once per round (SemiFL).",
     )
     calibration: Literal["Shares", "Validation", "None"] = Field(
         "Shares",
-        description="What decides from which probability on a finding is present. Shares: as many images have it as `classCounts` of the site, else "
-        "the share among all labelled images, says. Validation: in each round, the lowest from which on the share `threshold` of the server's "
-        "validation images has it; likewise it is absent up to the highest at which no more than `negativeThreshold` have it. None: `threshold`.",
+        description="What decides from which probability on a finding is present. Shares: as many images have it as the site's "
+        "`classCounts`, else the share among all labelled images, say. Validation: in each round, the lowest from which on the "
+        "share `threshold` of the server's validation images has it; it is absent up to the highest at which no more than "
+        "`negativeThreshold` have it. None: `threshold`.",
     )
     threshold: Fraction = Field(
         "0.8",
@@ -68,11 +69,11 @@ class PerFinding(Viewed):
     )
     negatives_per_positive: Annotated[int, Field(ge=1, le=10_000)] = Field(
         10,
-        description="Most negatives of a finding for each positive; the least probable ones count. Raise it for findings that are easy to tell.",
+        description="Most negatives of a finding for each positive, the least probable ones. Raise it for findings that are easy to tell.",
     )
     temperature: PositiveDecimal = Field(
         "0",
-        description="Temperature of soft guesses (UDA): below 1, it sharpens probabilities, which are learnt in place of yes and no. 0: yes and no "
+        description="Temperature of soft guesses (UDA), which are learnt in place of yes and no; below 1, it sharpens them. 0: yes and no "
         "(FixMatch).",
     )
     weight: PositiveDecimal = Field("1", description="Factor of the loss on guesses beside that on labels.")

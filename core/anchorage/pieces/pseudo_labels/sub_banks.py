@@ -39,7 +39,7 @@ class SubBanks(Viewed):
 
     threshold: Fraction = Field(
         "0.9",
-        description="Confidence above which an image counts, in this and all later rounds, for the class shares of the sub-banks.",
+        description="Confidence above which an image counts from then on for the class shares of the sub-banks.",
     )
     lowest: Fraction = Field("0.5", description="Confidence above which an image is trained on in a round.")
     division: Literal["Enabled", "Disabled"] = Field(

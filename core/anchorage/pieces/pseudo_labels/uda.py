@@ -24,8 +24,8 @@ class UDA(Consistency):
 
     threshold: Fraction = Field(
         "0.8",
-        description="Minimum confidence (largest class probability) at which a pseudo-label is accepted. Lower it to accept more labels, "
-        "raise it to accept fewer wrong ones.",
+        description="Minimum confidence (largest class probability) of an accepted pseudo-label. Lower it to accept more labels, raise it "
+        "to accept fewer wrong ones.",
     )
     temperature: AboveZero = Field(
         "0.4", description="Temperature of the soft labels; below 1 it sharpens them, 1 leaves them as predicted."

@@ -24,8 +24,8 @@ class Viewed(PseudoLabels):
 
     views: Annotated[Literal["Augmented", "Plain"], NEW_OPTION] = Field(
         "Augmented",
-        description="Views that are labelled and learnt. Augmented: those of the method's paper, weak and strong. Plain: images as "
-        "they are, for labels that `classCounts` corrects; with a frozen encoder each image is encoded only once.",
+        description="Views that are labelled and learnt. Augmented: those of the method's paper, weak and strong. Plain: images as they "
+        "are, for labels that `classCounts` corrects; a frozen encoder then sees each image only once.",
     )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:

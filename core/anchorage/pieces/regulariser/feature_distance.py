@@ -27,7 +27,7 @@ class FeatureDistance(RepresentationRegulariser):
 
     mu: PositiveDecimal = Field(
         "0.1",
-        description="Factor mu of the distance. A larger value keeps representations nearer to those of the global model.",
+        description="Factor mu of the distance. A larger value keeps representations nearer to the global model's.",
     )
 
     def contrast(self, silo_round: SiloRound) -> tuple[Contrast, Callable[[], Mapping[str, NDArray[Any]]]]:

@@ -33,13 +33,12 @@ class Moon(RepresentationRegulariser):
 
     mu: PositiveDecimal = Field(
         "5",
-        description="Factor mu of the contrastive loss. A larger value keeps representations nearer to those of the global model.",
+        description="Factor mu of the contrastive loss. A larger value keeps representations nearer to the global model's.",
     )
     temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")
     previous_models: Annotated[int, Field(ge=1, le=8)] = Field(
         1,
-        description="Number of the silo's previous models to contrast with. Each one costs a further forward pass, and is stored at the "
-        "silo.",
+        description="Number of the silo's previous models to contrast with. Each costs a forward pass, and is stored at the silo.",
     )
 
     def contrast(self, silo_round: SiloRound) -> tuple[Contrast, Callable[[], Arrays]]:

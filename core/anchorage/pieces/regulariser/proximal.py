@@ -27,8 +27,8 @@ class Proximal(Regulariser):
 
     mu: PositiveDecimal = Field(
         "0.01",
-        description="Factor mu of half the squared distance to the received model. A larger value keeps local training nearer to it; raise "
-        "it where silos differ strongly.",
+        description="Factor mu of half the squared distance to the received model. Raise it where silos differ strongly, to keep local "
+        "training nearer to that model.",
     )
 
     def needs(self) -> Sequence[Need]:

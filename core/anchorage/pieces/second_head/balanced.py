@@ -35,11 +35,11 @@ class Balanced(BesideLabels):
 
     tau_max: AboveZero = Field(
         "2",
-        description="Maximum strength of the logit adjustment, the factor of the logarithm of class shares (tau_max of ACR).",
+        description="Maximum strength of the logit adjustment, which multiplies the logarithm of class shares (tau_max of ACR).",
     )
     estimate_decay: Fraction = Field(
         "0.9",
-        description="Decay of the running estimate of a silo's class shares: the share of itself that it keeps at each batch.",
+        description="Decay of the running estimate of a silo's class shares: the share of itself that it keeps per batch.",
     )
 
     def facts(self) -> frozenset[str]:

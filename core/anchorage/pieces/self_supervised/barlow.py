@@ -44,15 +44,13 @@ class Barlow(ImagesAlone):
     scale: AboveZero = Field("0.01", description="Factor of the Barlow Twins loss.")
     off_diagonal: PositiveDecimal = Field(
         "0.0051",
-        description="Factor of the redundancy-reduction term, the squared correlations between different features.",
+        description="Factor of the redundancy-reduction term, the squared correlations of different features.",
     )
     online_classifier: Literal["Enabled", "Disabled"] = Field(
         "Disabled",
-        description="Whether silos with labels train a linear classifier on the features, which it does not change (FedCLR).",
+        description="Whether silos with labels train a linear classifier on the unchanged features (FedCLR).",
     )
-    online_rate: AboveZero = Field(
-        "0.1", description="Learning rate of the online classifier. Not used where that is disabled."
-    )
+    online_rate: AboveZero = Field("0.1", description="Learning rate of the online classifier.")
 
     @property
     def leaves_classifier(self) -> bool:

@@ -36,7 +36,7 @@ class Byol(ImagesAlone):
 
     decay: Fraction = Field(
         "0.999",
-        description="Decay of the target encoder's moving average: the share of itself that it keeps at each step.",
+        description="Decay of the target encoder's moving average: the share of itself that it keeps per step.",
     )
 
     def add_heads(self, network: Network) -> None:

@@ -32,7 +32,7 @@ class FedByol(SimSiam):
 
     decay: Fraction = Field(
         "0.99",
-        description="Decay of the target network's moving average: the share of itself that it keeps at each step.",
+        description="Decay of the target network's moving average: the share of itself that it keeps per step.",
     )
 
     def objective(self, silo_round: SiloRound) -> Work:

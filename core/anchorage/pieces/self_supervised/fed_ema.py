@@ -32,8 +32,8 @@ class FedEma(FedByol):
 
     tau: AboveZero = Field(
         "0.7",
-        description="Share of its own last model with which a silo starts its second round. Later, the share is proportional to how far "
-        "the silo's model moved in the round before, up to all of it.",
+        description="Share of its own last model with which a silo starts its second round. Later, it is proportional to how far the "
+        "silo's model moved in the round before, up to 1.",
     )
 
     def needs(self) -> Sequence[Need]:

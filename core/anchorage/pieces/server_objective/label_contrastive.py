@@ -32,15 +32,15 @@ class LabelContrastive(ServerObjective):
     temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")
     denominator: Literal["AllNegatives", "Bounded"] = Field(
         "AllNegatives",
-        description="Pairs in the denominator of the contrastive loss. AllNegatives: all pairs of different classes. Bounded: the pairs of "
-        "the class itself, too, so that no term is negative.",
+        description="Pairs in the denominator of the contrastive loss. AllNegatives: all pairs of different classes. Bounded: also those "
+        "of the class itself, so that no term is negative.",
     )
 
     batch_size: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
         50,
         description=(
-            "Number of anchors in a contrastive step, drawn evenly from the classes; with fewer anchors, each epoch is one step with "
-            "all of them."
+            "Number of anchors in a contrastive step, drawn evenly from the classes; with fewer anchors, an epoch is one step with "
+            "all."
         ),
     )
     pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(

@@ -35,7 +35,7 @@ class TwoViews(ServerObjective):
         100, description="Number of rounds in which the weight of the agreement rises to 1."
     )
     decay: Fraction = Field(
-        "0.999", description="Decay of the moving average: the share of itself that it keeps at each step."
+        "0.999", description="Decay of the moving average: the share of itself that it keeps per step."
     )
 
     def needs(self) -> Sequence[Need]:

@@ -14,7 +14,7 @@ class Adagrad(AdaptiveStep):
     The step is divided by the root of the sum of squared updates.
     """
 
-    momentum: Fraction = Field("0", description="Decay beta 1 of the first moment, from 0 (none) to 1.")
+    momentum: Fraction = Field("0", description="Decay beta 1 of the first moment. 0: none.")
 
     def second_moment(self, before: Floats, square: Floats) -> Floats:
         """Return ``v + delta^2``."""

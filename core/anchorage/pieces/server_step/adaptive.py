@@ -17,11 +17,10 @@ class AdaptiveStep(WholeRoundStep):
     """A server optimiser with a second moment (Reddi et al. 2021, Algorithm 2)."""
 
     learning_rate: AboveZero = Field("0.1", description="Learning rate of the server.")
-    momentum: Fraction = Field("0.9", description="Decay beta 1 of the first moment, from 0 (none) to 1.")
+    momentum: Fraction = Field("0.9", description="Decay beta 1 of the first moment. 0: none.")
     tau: AboveZero = Field(
         "0.001",
-        description="Adaptivity tau, which is added to the root of the second moment. A larger value makes steps of all parameters more "
-        "alike.",
+        description="Adaptivity tau, which is added to the root of the second moment. A larger value makes steps of parameters more alike.",
     )
     initial_second_moment: PositiveDecimal = Field(
         "0", description="Second moment v of every parameter before round 1."

@@ -16,10 +16,10 @@ class Momentum(WholeRoundStep):
 
     learning_rate: AboveZero = Field(
         "1",
-        description="Learning rate of the server. 1 with momentum 0 takes the mean update as it is; a lower rate, such as 0.1, goes only a "
-        "part of the way, for silos that learn from uncertain pseudo-labels.",
+        description="Learning rate of the server. 1 with momentum 0 takes the mean update as it is; less, such as 0.1, goes a part of the "
+        "way, for silos that learn from uncertain pseudo-labels.",
     )
-    momentum: Fraction = Field("0.9", description="Momentum beta, from 0 (none) to 1.")
+    momentum: Fraction = Field("0.9", description="Momentum beta. 0: none.")
 
     def step(self) -> Stepper:
         """Return a stepper without moments yet."""

@@ -17,10 +17,8 @@ from anchorage.transport.tensors.model import ModelBytes
 class Residual(WholeRoundStep):
     """Mixture of the aggregated model with an earlier one, every few rounds (CBAFed)."""
 
-    every: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        5, description="Number of rounds from one mixture to the next."
-    )
-    record_share: Fraction = Field("0.5", description="Weight of the last mixture in the next one, from 0 to 1.")
+    every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Number of rounds between mixtures.")
+    record_share: Fraction = Field("0.5", description="Weight of the last mixture in the next one.")
 
     def step(self) -> "ResidualStep":
         """Return a step without a record yet."""

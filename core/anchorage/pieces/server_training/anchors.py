@@ -61,8 +61,8 @@ class Anchors(ServerTraining):
     )
     accumulation: Accumulation = Field(
         1,
-        description="Gradient accumulation: number of batches whose mean gradient makes one optimiser step. Raise it where a batch of the "
-        "size that you want does not fit into memory.",
+        description="Gradient accumulation: number of batches whose mean gradient makes one optimiser step. Raise it where a larger batch "
+        "does not fit into memory.",
     )
     views: Literal["Strong", "Weak"] = Field(
         "Strong", description="Augmentation of the anchors in the cross-entropy epochs."

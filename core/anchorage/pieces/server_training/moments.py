@@ -41,18 +41,18 @@ class ClassMoments(SumsOfFeatures):
         "Lda",
         description="Classifier that the server makes of the moments. Lda: linear discriminant. NaiveBayes: independent features with "
         "variances per class. Qda: a covariance per class. Ridge: ridge regression on one-hot labels. Total: linear "
-        "discriminant with the covariance of all images, those without a label included (FedCGS). FisherMix, ProtoHyper: "
-        "trained at the server on features that are drawn around the class means (GH-OFL).",
+        "discriminant with the covariance of all images, also those without a label (FedCGS). FisherMix, ProtoHyper: trained "
+        "at the server on features drawn around the class means (GH-OFL).",
     )
     shrinkage: Fraction = Field(
         "0.05",
         description="Regularisation: share of the identity matrix, times the mean variance, in every covariance; for Ridge, the penalty as "
-        "a share of the mean scatter. NaiveBayes has none. Raise it as labels get fewer.",
+        "a share of the mean scatter. NaiveBayes has none. Raise it for fewer labels.",
     )
     first_shrinkage: Annotated[Fraction | None, NEW_OPTION] = Field(
         None,
-        description="Shrinkage of classifiers of the labels alone, where guesses count in later rounds: those of the first round, and what Auto "
-        "compares with. A few labels need much, such as 0.9; many guesses need little, such as 0.1. Default: shrinkage.",
+        description="Shrinkage of classifiers of the labels alone, where guesses count in later rounds: in the first round, and to compare "
+        "with Auto. A few labels need much, such as 0.9; many guesses need little, such as 0.1. Default: shrinkage.",
     )
     prior: Literal["Counts", "Uniform"] = Field(
         "Counts",
@@ -61,28 +61,28 @@ class ClassMoments(SumsOfFeatures):
     minimum_count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         5,
         description=(
-            "Minimum number of labelled images of a class for which a silo sends sums: the sum over a single image would be that "
-            "image's features."
+            "Minimum number of labelled images of a class for which a silo sends sums: the sum over one image would be its "
+            "features."
         ),
     )
 
     guesses: Annotated[Literal["None", "Stated", "Estimated", "Measured", "Auto"], NEW_OPTION] = Field(
         "Stated",
-        description="How silos count images without labels from the second round on. None: not at all. Stated: as what the classifier guesses them "
-        "to be, corrected to the silo's classCounts; silos that state none count no guesses. Estimated: corrected to class shares that each silo "
-        "estimates of its images by expectation maximisation and tells nobody. Measured: the same, by how often the classifier takes each class for "
-        "each other one on the server's validation images. Auto: all three, at the temperatures 1, 2 and 3; after each round the best classifier "
-        "on the validation images is the model, or that of the labels alone where none is better by more than the standard error. Estimated, "
-        "Measured and Auto need the head Lda. 10 rounds are enough.",
+        description="How silos count images without labels from the second round on. None: not at all. Stated: as what the classifier "
+        "guesses, corrected to the silo's classCounts; silos that state none count no guesses. Estimated: corrected to class "
+        "shares that each silo estimates by expectation maximisation and tells nobody. Measured: the same, by how the "
+        "classifier confuses classes on the server's validation images. Auto: all three, at the temperatures 1, 2 and 3; after "
+        "each round the best on the validation images is the model, or that of the labels alone where none is better by more "
+        "than the standard error. Estimated, Measured and Auto need the head Lda. 10 rounds are enough.",
     )
     counting: Annotated[Literal["Hard", "Soft"], NEW_OPTION] = Field(
         "Hard",
-        description="What a guess counts as. Hard: one image of its best class. Soft: a share of an image of every class, by its probabilities.",
+        description="What a guess counts as. Hard: one image of its best class. Soft: a share of an image of every class, by probability.",
     )
     temperature: Annotated[AboveZero, NEW_OPTION] = Field(
         "1",
-        description="What the classifier's log densities are divided by before they guess. Densities of hundreds of features are far too sure; raise "
-        "it to 2 or 3 where `guesses: Estimated` or `counting: Soft` should doubt them. Auto tries 1, 2 and 3.",
+        description="Divisor of the classifier's log densities before they guess. Densities of hundreds of features are far too sure; "
+        "raise it to 2 or 3 where `guesses: Estimated` or `counting: Soft` should doubt them. Not used by Auto.",
     )
 
     @property

@@ -40,7 +40,7 @@ class FindComponents(SumsOfFeatures):
 
     minimum_count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         20,
-        description="Minimum number of images for which a silo sends sums; one with fewer waits for the next stage.",
+        description="Minimum number of images for which a silo sends sums; with fewer it waits for the next stage.",
     )
 
     def facts(self) -> frozenset[str]:

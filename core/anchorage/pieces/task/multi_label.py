@@ -49,8 +49,8 @@ class MultiLabel(ImageTask):
     chooses_thresholds: ClassVar[bool] = True
 
     labels: Annotated[tuple[ClassName, ...], Field(max_length=MOST_LABELS), AfterValidator(_distinct)] = Field(
-        description="Names of the findings, in the order of the model's outputs. Columns, words and folders of every site are matched with them by "
-        "name, in any case. A finding that a site does not tell of is unknown there, and never negative.",
+        description="Names of the findings, in the order of the model's outputs. Columns, words and folders of every site are matched with "
+        "them by name, in any case. A finding that a site does not name is unknown there, not negative.",
         json_schema_extra={"minItems": 1},
     )
 

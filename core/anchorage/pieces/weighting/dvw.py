@@ -48,16 +48,16 @@ class Dvw(Weighting):
 
     metric: Metric = Field(
         "MicroF1",
-        description="Metric by which a model is scored on the silos' validation images. MacroAUROC: of several findings per image, the mean area "
-        "under the ROC curves. Dice: of a segmentation, the mean over the classes of the mean over the images that have them. The others: of one "
-        "class per image.",
+        description="Metric by which a model is scored on the silos' validation images. MacroAUROC: of several findings per image, the "
+        "mean area under the ROC curves. Dice: of a segmentation, the mean over classes of the mean over images that have "
+        "them. The others: of one class per image.",
     )
     validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
-        5, description="Percentage of each silo's images that is kept from training as validation images."
+        5, description="Percentage of each silo's images that is kept from training for validation."
     )
     sharpening: AboveZero = Field(
         "1",
-        description="Exponent kappa of the score. Raise it to set good models further apart from bad ones: scores alone differ little.",
+        description="Exponent kappa of the score. Raise it to set good and bad models further apart: scores alone differ little.",
     )
 
     def facts(self) -> frozenset[str]:

@@ -43,14 +43,14 @@ class SemiAnAgg(TwoHalves):
     order: Literal["Paper", "Code"] = Field(
         "Paper",
         description="Order of the calculation. Paper: 1 - similarity, then normalised over silos. Code: normalised first, as in the "
-        "published code, so that weights are nearly uniform.",
+        "published code; weights are nearly uniform.",
     )
     anchor_seed: Annotated[int, Field(ge=1, le=99)] = Field(
         1,
-        description="Number of the random anchor model, which is drawn from it and the run's seed. Change it to try another anchor model.",
+        description="Number of the random anchor model, which is drawn from it and the run's seed.",
     )
     minimum_per_class: Count = Field(
-        1, description="Minimum number of confident images of a class. With fewer, a silo reports the class as absent."
+        1, description="Minimum number of confident images of a class, which a silo else reports as absent."
     )
 
     def needs(self) -> Sequence[Need]:

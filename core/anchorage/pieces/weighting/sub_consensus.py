@@ -44,8 +44,8 @@ class SubConsensus(Weighting):
     group_size: Count = Field(5, description="Number of silos in a group, at least `protocol.minSilos`.")
     labelled_factor: AboveZero = Field(
         "6",
-        description="Factor by which the images of a silo with labels count more in the mean of a group. As in the published code, its "
-        "weight has this factor squared.",
+        description="Factor by which the images of a silo with labels count more in the mean of a group. As in the published code, it is "
+        "squared in its weight.",
     )
     scale: PositiveDecimal = Field(
         "10000",
@@ -53,7 +53,7 @@ class SubConsensus(Weighting):
     )
     labelled_scale: PositiveDecimal = Field(
         "100",
-        description="Scale beta of the distances in a group with labelled silos. A larger value discounts distant updates more.",
+        description="Value of `scale` for a group with labelled silos.",
     )
     distance: Literal["Parameters", "All"] = Field(
         "Parameters",
