@@ -49,7 +49,12 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "measured": (f"{GUESSES}.guesses=Measured", f'{GUESSES}.temperature="3"', "silo.spec.managed.data.classCounts={}"),
     "auto, told counts": (),
     "auto, told nothing": ("silo.spec.managed.data.classCounts={}",),
-    "all labels": ("spec.rounds=1", f"{GUESSES}.guesses=None", "silo.spec.labels=All"),
+    "all labels": (
+        "spec.rounds=1",
+        f"{GUESSES}.guesses=None",
+        f'{GUESSES}.firstShrinkage="0.1"',
+        "silo.spec.labels=All",
+    ),
 }
 """What is compared; SharesHead is the method of all, whose first round has the labels alone."""
 

@@ -207,7 +207,10 @@ def test_a_line_has_a_time_by_its_encoding_and_a_deadline(tmp_path: Path, monkey
     console = Console(width=80, record=True, file=StringIO())
     monkeypatch.setattr(plan, "people", lambda: console)
     rounded = ("--set", "spec.protocol.modelEncoding=BFloat16")
-    assert CliRunner().invoke(app, ["plan", "-f", str(study.file), "--no-trial", "--link", "0.008", *rounded]).exit_code == 0
+    assert (
+        CliRunner().invoke(app, ["plan", "-f", str(study.file), "--no-trial", "--link", "0.008", *rounded]).exit_code
+        == 0
+    )
     text = " ".join(console.export_text().split())
     assert (
         "ON A LINE OF 0.008 MBIT/S, INT8, MODELS BFLOAT16" in text

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from anchorage.algorithms.calibration import shift_to
+from anchorage.algorithms.moments import ABSENT
 
 Counting = Literal["Hard", "Soft"]
 """What a guess counts as: one image of its best class, or a share of an image of every class."""
@@ -36,12 +37,26 @@ def correct_logits(scores: Tensor, temperature: float, shares: Tensor | None) ->
     temperature : float
         Above 0; scores are divided by it.
     shares : Tensor of float64, shape [C], or None
-        Known shares, to which mean probabilities are made equal. None: they are estimated of the densities.
+        Known shares, to which mean probabilities are made equal, also those of classes that the classifier saw no image of. None: they are
+        estimated of the densities.
     """
-    scaled = scores.double() / temperature
     if shares is not None:
+        scaled = unseen_as_others(scores.double()) / temperature
         return scaled + shift_to(scaled, shares)
+    scaled = scores.double() / temperature
     return scaled + estimated_shares(scaled, torch.ones(len(scaled))).log()
+
+
+def unseen_as_others(scores: Tensor) -> Tensor:
+    """Return scores [n, C] in which a class that the classifier saw no image of has the mean of the others' scores.
+
+    Such a class wins where no other one fits; shifts to known shares make up for the constant. Silos with other shares of these classes then tell
+    them apart in the rounds that follow.
+    """
+    unseen = (scores <= ABSENT / 2).all(0)
+    if not bool(unseen.any()) or bool(unseen.all()):
+        return scores
+    return torch.where(unseen, scores[:, ~unseen].mean(1, keepdim=True), scores)
 
 
 def estimated_shares(densities: Tensor, weights: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from anchorage.algorithms.guesses import compare, confusion, correct_logits, estimated_shares, measured_shares, members
-from anchorage.algorithms.moments import Moments, discriminant
+from anchorage.algorithms.moments import ABSENT, Moments, discriminant
 
 
 def softmax(rows):
@@ -178,3 +178,20 @@ def test_the_best_candidate_is_chosen_where_it_is_better_by_more_than_the_error(
 def test_a_class_with_one_image_decides_nothing() -> None:
     labels = torch.tensor([0, 0, 0, 1])
     assert compare(torch.stack([torch.zeros(4, dtype=torch.int64), labels]), labels).chosen == 0
+
+
+def test_a_class_that_nothing_was_seen_of_has_the_images_that_fit_no_other_one() -> None:
+    """Two classes are far from each other; the third, of which the classifier saw no image, is far from both."""
+    rng = np.random.default_rng(1)
+    means, labels = np.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 5.0]]), np.repeat([0, 1, 2], (30, 20, 50))
+    z = means[labels] + rng.normal(size=(100, 2))
+    weight, bias = means.copy(), -(means**2).sum(1) / 2
+    weight[2], bias[2] = 0, ABSENT
+    scores = torch.from_numpy(z @ weight.T + bias)
+    shares = torch.tensor([0.3, 0.2, 0.5], dtype=torch.float64)
+    logits = correct_logits(scores, 1.0, shares)
+    assert (logits.argmax(1).numpy() == labels).mean() > 0.95
+    torch.testing.assert_close(logits.softmax(1).mean(0), shares, atol=1e-3, rtol=0)
+    unseen_too = correct_logits(scores, 1.0, torch.tensor([0.6, 0.4, 0.0], dtype=torch.float64))
+    assert set(unseen_too.argmax(1).tolist()) == {0, 1}, "none where the silo has none"
+    assert set(correct_logits(scores, 1.0, None).argmax(1).tolist()) == {0, 1}, "nor where nobody tells how many"

@@ -18,6 +18,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from anchorage.engine.aggregation import UnusableUpdate
+from anchorage.learning.data import read
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.stepping import trial
 from anchorage.pieces.server_training.guesses import SEVERAL
@@ -65,6 +66,8 @@ def documents(
         data = POOL | {"use": "Part", "partition": {"recipe": recipe, "parts": parts, "part": part}}
         if recipe == "PerClass":
             data["partition"] |= {"alpha": "0.3"}
+        if recipe == "ClassQuota":
+            data["partition"] |= {"classesPerPart": "6"}
         if counts and kind == "None":
             data["classCounts"] = counts
         silo = {"federation": "head", "labels": kind, "managed": {"data": data}}
@@ -131,6 +134,34 @@ def test_images_without_a_label_count_as_guessed_where_a_silo_states_its_class_c
     ] > 0.7
     assert with_guesses.metrics["accuracy"] > 0.7  # chance is 0.1
     assert alone.metrics["accuracy"] != with_guesses.metrics["accuracy"] > only_ones.metrics["accuracy"]
+
+
+def with_stated_counts(file: Path, study: str) -> Path:
+    """Write a study in which every silo without labels states how many images of each class it holds."""
+    file.write_text(study)
+    validated, written = validate_study(file), [json.loads(document) for document in study.split("\n---\n")]
+    model = validated.federation.spec.model_description
+    for silo, document in zip(validated.silos, written[1:], strict=True):
+        data = silo.spec.managed.data
+        labels = read(data, file.parent, model, validated.federation.spec.seed)[0].labels
+        if silo.spec.labels == "None":
+            counts = dict(zip(CLASSES, np.bincount(labels, minlength=10).tolist(), strict=True))
+            document["spec"]["managed"]["data"]["classCounts"] = counts
+    file.write_text("\n---\n".join(json.dumps(document) for document in written))
+    return file
+
+
+@pytest.mark.parametrize("guesses", ["Stated", "Auto"])
+def test_a_class_without_labels_is_learnt_of_what_silos_state(tmp_path: Path, guesses) -> None:
+    """The labelled silo has six of the ten classes; the others have other ones, and say how many of each."""
+    moments = {"guesses": guesses, "prior": "Uniform", "firstShrinkage": "0.9", "shrinkage": "0.1", "counting": "Soft"}
+    options = {"labels": "All None None None None", "parts": 5, "recipe": "ClassQuota", "moments": moments}
+    file = with_stated_counts(tmp_path / "head.yaml", documents(rounds=8, **options))
+    simulation = Simulation(validate_study(file), tmp_path, tmp_path / "state")
+    last = simulation.play()
+    first = simulation.store.history()[1]
+    assert (first.metrics["absent_classes"], last.metrics["absent_classes"]) == (4, 0)
+    assert first.metrics["balanced_accuracy"] <= 0.6 < 0.7 < last.metrics["balanced_accuracy"]
 
 
 @pytest.mark.parametrize("trainable", ["All", "Head"])

@@ -25,7 +25,17 @@ STAGE = {"method": "PrincipalComponents", "rounds": 1}
 
 
 def documents(
-    *, method="MomentsHead", components=16, warm_up=(STAGE,), parts=2, recipe="Iid", rounds=3, anchors=True, **model
+    *,
+    method="MomentsHead",
+    components=16,
+    warm_up=(STAGE,),
+    parts=2,
+    recipe="Iid",
+    rounds=3,
+    anchors=True,
+    labels="All All All",
+    stated=0,
+    **model,
 ):
     """Write a federation of digits with a frozen encoder, and its silos."""
     spec = {
@@ -44,7 +54,9 @@ def documents(
         data = POOL | {"use": "Part", "partition": {"recipe": recipe, "parts": parts, "part": part}}
         if recipe == "PerClass":
             data["partition"] |= {"alpha": "0.3"}
-        silo = {"federation": "parts", "labels": "All", "managed": {"data": data}}
+        if stated:
+            data["classCounts"] = dict.fromkeys("0123456789", stated)
+        silo = {"federation": "parts", "labels": labels.split()[part], "managed": {"data": data}}
         written.append({"kind": "Silo", "metadata": {"name": "abcdef"[part]}, "spec": silo})
     return "\n---\n".join(json.dumps(document) for document in written)
 
@@ -103,6 +115,16 @@ def test_methods_of_guesses_and_of_training_go_on_with_the_components(tmp_path: 
     simulation, last = played(tmp_path, method=method, rounds=4)
     assert last.metrics["accuracy"] > 0.5
     assert model_of(simulation)["classifier.weight"].shape == (10, 16)
+
+
+def test_nobody_guesses_by_the_classifier_that_no_label_made(tmp_path: Path) -> None:
+    """The stage before found components and no classifier."""
+    options = {"method": "MomentsHead", "labels": "All None", "stated": 40}
+    first, second = (played(tmp_path, f"of{rounds}", rounds=rounds, **options)[1] for rounds in (2, 3))
+    assert [[silo.samples["unlabelled"] > 0 for silo in each.silos] for each in (first, second)] == [
+        [False, False],
+        [False, True],
+    ]
 
 
 def test_a_silo_of_few_images_sends_none(tmp_path: Path) -> None:

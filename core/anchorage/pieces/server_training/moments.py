@@ -184,9 +184,21 @@ class ClassMoments(SumsOfFeatures):
             linear = network.classifier
             network.guessers = GuessingHeads(self._own_heads, linear.in_features, linear.out_features)
 
+    def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
+        """Forget the classifier beside principal components: the stage that finds them makes none, and nobody is to guess by a random one."""
+        import torch
+
+        from anchorage.learning.principal_components import PrincipalComponents
+
+        if isinstance(network.projection, PrincipalComponents):
+            with torch.no_grad():
+                network.classifier.weight.zero_()
+
     def has_guessers(self, network: Network, round_number: int) -> bool:
-        """Return whether a classifier came by which silos can guess; to the first round comes none."""
-        return round_number > 1 if network.guessers is None else network.guessers.made
+        """Return whether a classifier came by which silos can guess; to the first round comes none, nor does one with new components."""
+        if network.guessers is not None:
+            return network.guessers.made
+        return round_number > 1 and bool(network.classifier.weight.any())
 
     def guess(self, network: Network, images: Tensor) -> Tensor:
         """Return the scores of images by every recipe that guesses, [K, n, C]."""
