@@ -1,6 +1,6 @@
-"""Makes the pictures of docs/mlflow.md: runs examples/digits.yaml, opens its results with ``mlflow ui``, and takes them in headless Chromium.
+"""Makes the pictures of a run on the pages: runs examples/digits.yaml, and takes its report and its results in ``mlflow ui`` in headless Chromium.
 
-``python tools/mlflow_pictures.py`` needs Chromium and takes minutes; ``--run DIR`` takes the pictures of a run that is there.
+``python tools/run_pictures.py`` needs Chromium and takes minutes; ``--run DIR`` takes the pictures of a run that is there.
 """
 
 import argparse
@@ -21,8 +21,10 @@ from browser import Page, browser, child, until
 
 ROOT = Path(__file__).parents[1]
 SHOWN = ROOT / "docs" / "mlflow"
+REPORT = ROOT / "docs" / "report.png"
 LARGEST_BYTES = 150_000
-WIDTH = 1280
+WIDTH, REPORT_HEIGHT = 1280, 1500
+"""Of the window, in pixels."""
 QUIET = """
 for (const button of document.querySelectorAll("button[aria-label*='Close' i], button[aria-label*='Collapse' i]")) button.click();
 """
@@ -39,15 +41,23 @@ SCROLLED = """(() => {
 """Scrolls to a section of charts, and is true when it is there."""
 
 
-def show(page: Page, address: str, condition: str, height: int) -> bytes:
-    """Open an address, wait for a condition, and return a picture, PNG."""
+def show(page: Page, address: str, condition: str, height: int) -> Image.Image:
+    """Open an address, wait for a condition, and return a picture."""
     page.resize(WIDTH, height)
     page.call("Page.navigate", url="about:blank")
     page.call("Page.navigate", url=address)
     page.wait(f"document.body && ({condition})")
     page.call("Runtime.evaluate", expression=QUIET)
     page.evaluate("new Promise(done => requestIdleCallback(() => setTimeout(done, 4000)))")
-    return page.picture()
+    return Image.open(BytesIO(page.picture()))
+
+
+def save(picture: Image.Image, file: Path) -> None:
+    """Write a picture in few colours, and end where it is too large for a page."""
+    picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(file, optimize=True)
+    sys.stdout.write(f"{file}: {file.stat().st_size} bytes\n")
+    if file.stat().st_size > LARGEST_BYTES:
+        sys.exit(f"{file} is larger than {LARGEST_BYTES} bytes")
 
 
 @contextmanager
@@ -95,7 +105,6 @@ def main() -> None:
     """Take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, help="working folder of a run of examples/digits.yaml that is over")
-    parser.add_argument("--out", type=Path, default=SHOWN, help="folder of the pictures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="anchorage-pictures-") as folder:
         run = (options.run or Path(folder) / "digits").resolve()
@@ -106,15 +115,19 @@ def main() -> None:
         client = MlflowClient(uri)
         (experiment,) = client.search_experiments(filter_string="name = 'digits'")
         (recorded,) = client.search_runs([experiment.experiment_id])
-        options.out.mkdir(exist_ok=True)
-        with interface(uri) as address, browser() as page:
-            for name, path, condition, height in views(recorded.info.run_id, experiment.experiment_id):
-                picture = Image.open(BytesIO(show(page, f"{address}/#/{path}", condition, height)))
-                file = options.out / f"{name}.png"
-                picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(file, optimize=True)
-                sys.stdout.write(f"{file}: {file.stat().st_size} bytes\n")
-                if file.stat().st_size > LARGEST_BYTES:
-                    sys.exit(f"{file} is larger than {LARGEST_BYTES} bytes")
+        with browser() as page:
+            save(
+                show(
+                    page,
+                    (run / "report.html").as_uri(),
+                    "[...document.images].every(image => image.complete)",
+                    REPORT_HEIGHT,
+                ),
+                REPORT,
+            )
+            with interface(uri) as address:
+                for name, path, condition, height in views(recorded.info.run_id, experiment.experiment_id):
+                    save(show(page, f"{address}/#/{path}", condition, height), SHOWN / f"{name}.png")
 
 
 if __name__ == "__main__":
