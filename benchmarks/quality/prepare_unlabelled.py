@@ -264,10 +264,13 @@ def components_of(document: dict[str, Any], components: int) -> None:
     document["spec"]["warmUp"] = [{"method": "PrincipalComponents", "rounds": 1}]
 
 
-def settings_of(components: int | None) -> Mapping[str, list[str]]:
+def settings_of(place: Place, components: int | None) -> Mapping[str, list[str]]:
     """Return what is compared; with principal components a round before finds them."""
     one_more = {"spec.rounds=1": "spec.rounds=2"} if components else {}
-    return {name: [one_more.get(change, change) for change in changes] for name, changes in SETTINGS.items()}
+    settings = {name: [one_more.get(change, change) for change in changes] for name, changes in SETTINGS.items()}
+    if place.percent < 100:
+        settings["all labels"].append("silo.spec.managed.data.labelledPercent=100")
+    return settings
 
 
 def trained_settings(place: Place, draw: int) -> Mapping[str, list[str]]:
@@ -345,7 +348,7 @@ def write_studies(
             documents = [document, *silos(folder.name, f"{key}.csv", classes, counts, place)]
             (folder / f"{key}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
             for settings, changes in (
-                (counting, settings_of(arguments.components)),
+                (counting, settings_of(place, arguments.components)),
                 (trained, trained_settings(place, draw)),
             ):
                 settings |= {
