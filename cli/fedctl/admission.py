@@ -63,11 +63,14 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         typer.echo(f"key: sha256 {key}" if key else "key: none has asked yet; the first that shows the token is taken")
 
 
-def _tell(federation: str, name: str, output: Format, *, approved: bool, **more: str) -> None:
+def _tell(federation: str, name: str, output: Format, *, approved: bool, key: str | None = None) -> None:
     if output.for_people:
         typer.echo(f"{name} {'approved' if approved else 'denied'} in {federation}")
     else:
-        emit({"federation": federation, "silo": name, "approved": approved, **more}, output)
+        emit(
+            {"federation": federation, "silo": name, "approved": approved} | ({} if key is None else {"key": key}),
+            output,
+        )
 
 
 def _decide_here(run: Workdir, name: str, *, approved: bool, reason: str) -> None:

@@ -97,7 +97,7 @@ class StandIn(Piece):
         """Return what travels beside the model because of this piece."""
         return self._declared.auxiliary
 
-    def model_dump(self, **how: Any) -> dict[str, Any]:
+    def model_dump(self, **options: Any) -> dict[str, Any]:
         """Return the options as they were written, whatever else is asked for."""
         return dict(self._options)
 

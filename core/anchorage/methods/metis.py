@@ -46,10 +46,11 @@ ASYNC_DVW = replace(
 
 ASYNC_DVW_ADAPTIVE = replace(
     ASYNC_DVW,
-    slots=slots(
-        "AsyncDVWAdaptive",
-        weighting=DVW.slots.weighting,
-        local=METIS_LOCAL.model_copy(update={"cycle": ValidationCycle()}),
+    slots=DVW.slots.model_copy(
+        update={
+            "name": "AsyncDVWAdaptive",
+            "local": DVW.slots.local.model_copy(update={"cycle": ValidationCycle()}),
+        }
     ),
     summary="AsyncDVW in which a silo trains until its validation loss stops falling or the other silos have moved on.",
     reveals_to_server=f"{ASYNC_DVW.reveals_to_server}; how many steps a silo trains, so how fast it is and learns",

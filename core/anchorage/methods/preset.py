@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from anchorage.api.method import Local, ResolvedMethod
 from anchorage.api.piece import PIECES, AuxiliaryArray, Piece
@@ -21,6 +21,21 @@ from anchorage.pieces.second_head.none import NoSecondHead
 from anchorage.pieces.self_supervised.none import NoSelfSupervision
 from anchorage.pieces.server_step.replace import Replace
 from anchorage.pieces.server_training.none import NoServerTraining
+from anchorage.pieces.slots import (
+    Aggregation,
+    BatchNorm,
+    InputMixing,
+    LocalLoss,
+    Mixup,
+    PseudoLabels,
+    Regulariser,
+    SecondHead,
+    SelfSupervised,
+    ServerStep,
+    ServerTraining,
+    UpdateEncoding,
+    Weighting,
+)
 from anchorage.pieces.weighting.sample_count import SampleCount
 
 Mode = Literal["Synchronous", "Asynchronous"]
@@ -126,24 +141,42 @@ def auxiliary_arrays(method: ResolvedMethod, *, up: bool) -> tuple[AuxiliaryArra
     return tuple({array.name: array for array in every if array.up is up}.values())
 
 
-def slots(name: str, **pieces: Any) -> ResolvedMethod:
+def slots(
+    name: str,
+    *,
+    local: Local | None = None,
+    local_loss: LocalLoss | None = None,
+    second_head: SecondHead | None = None,
+    self_supervised: SelfSupervised | None = None,
+    pseudo_labels: PseudoLabels | None = None,
+    mixup: Mixup | None = None,
+    input_mixing: InputMixing | None = None,
+    regulariser: Regulariser | None = None,
+    server_training: ServerTraining | None = None,
+    weighting: Weighting | None = None,
+    aggregation: Aggregation | None = None,
+    batch_norm: BatchNorm | None = None,
+    server_step: ServerStep | None = None,
+    encoding: UpdateEncoding | None = None,
+) -> ResolvedMethod:
     """Fill the slots that a method leaves open with plain FedAvg's pieces, and its local training likewise."""
-    plain: dict[str, Any] = {
-        "local_loss": TaskLoss(),
-        "second_head": NoSecondHead(),
-        "self_supervised": NoSelfSupervision(),
-        "pseudo_labels": NoPseudoLabels(),
-        "mixup": NoMixup(),
-        "input_mixing": NoInputMixing(),
-        "regulariser": NoRegulariser(),
-        "server_training": NoServerTraining(),
-        "weighting": SampleCount(),
-        "aggregation": Mean(),
-        "batch_norm": Average(),
-        "server_step": Replace(),
-        "encoding": Float32(),
-    }
-    local: Local = pieces.pop("local", None) or Local()
+    local = local or Local()
     if local.optimiser is None:
         local = local.model_copy(update={"optimiser": Sgd()})
-    return ResolvedMethod(name=name, local=local, **{**plain, **{s: p for s, p in pieces.items() if p is not None}})
+    return ResolvedMethod(
+        name=name,
+        local=local,
+        local_loss=local_loss or TaskLoss(),
+        second_head=second_head or NoSecondHead(),
+        self_supervised=self_supervised or NoSelfSupervision(),
+        pseudo_labels=pseudo_labels or NoPseudoLabels(),
+        mixup=mixup or NoMixup(),
+        input_mixing=input_mixing or NoInputMixing(),
+        regulariser=regulariser or NoRegulariser(),
+        server_training=server_training or NoServerTraining(),
+        weighting=weighting or SampleCount(),
+        aggregation=aggregation or Mean(),
+        batch_norm=batch_norm or Average(),
+        server_step=server_step or Replace(),
+        encoding=encoding or Float32(),
+    )
