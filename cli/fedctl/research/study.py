@@ -17,12 +17,15 @@ from fedctl.output import Format
 from fedctl.published import PublishedResult
 from fedctl.research.compare import Row, chosen_metric, published_beside, show_rows, slug
 from fedctl.research.pictures import check_picture_suffix
-from fedctl.research.results import SimulationFolder
+from fedctl.research.results import Results, SimulationFolder
 from fedctl.research.simulation import EMBEDDINGS, SimulationRequest, results_of, shared_images, simulate_seeds
 from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT
 
 DEFAULT_FOLDER = DEFAULT_PARENT / "studies"
+
+OF_ONE_CELL = frozenset({3, 5, 8})
+"""Exit codes of failures after which a study goes on with its other cells: images or labels, rounds, training."""
 
 Overrides = Annotated[tuple[str, ...], Field(max_length=100)]
 
@@ -143,8 +146,8 @@ def run_study(
     Raises
     ------
     AnchorageError
-        The study, its documents, the data or a run refuses; what is committed stays. After the table was printed: MLflow does not have
-        everything.
+        The study, its documents, the machine or a folder refuses; what is committed stays. After the table was printed: cells failed by their
+        images, rounds or training, or MLflow does not have everything.
     InterruptError
         A signal came; what is committed stays.
     """
@@ -155,18 +158,28 @@ def run_study(
     for cell, _ in cells:
         cell.paper(study.metric or "balanced_accuracy")
     unsent: list[AnchorageError] = []
+    failed: list[AnchorageError] = []
+    finished: list[tuple[Cell, Results]] = []
     decoded = shared_images()
-    cells = [(replace(cell, wanted=replace(cell.wanted, decoded=decoded)), studies) for cell, studies in cells]
     with view_for(sys.stdout if output.for_people else sys.stderr, terminal=False) as view:
         for number, (cell, studies) in enumerate(cells):
-            _play(cell, studies, f"{cell.title} ({number + 1} of {len(cells)})", view, unsent)
-    results = [results_of(studies, cell.folder) for cell, studies in cells]
-    metric = chosen_metric(results, study.metric)
-    rows = [
-        Row(cell.method, result, cell.setting, cell.paper(metric))
-        for (cell, _), result in zip(cells, results, strict=True)
-    ]
-    show_rows(rows, metric, picture, output)
+            cell = replace(cell, wanted=replace(cell.wanted, decoded=decoded))
+            try:
+                _play(cell, studies, f"{cell.title} ({number + 1} of {len(cells)})", view, unsent)
+            except AnchorageError as error:
+                if error.failure.exit_code not in OF_ONE_CELL or not finished:
+                    raise  # the first cell's mistake is most often that of all, such as a wrong data root
+                failed.append(error)
+                view.say(f"{cell.title} failed: {error}")
+                continue
+            finished.append((cell, results_of(studies, cell.folder)))
+    if finished:
+        metric = chosen_metric([results for _, results in finished], study.metric)
+        rows = [Row(cell.method, results, cell.setting, cell.paper(metric)) for cell, results in finished]
+        show_rows(rows, metric, picture, output)
+    if failed:
+        message = f"{len(failed)} of {len(cells)} cells failed, and the same command plays them again; the first one: {failed[0].message}"
+        raise AnchorageError(failed[0].failure, message)
     if unsent:
         raise unsent[0]
 

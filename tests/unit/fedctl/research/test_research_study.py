@@ -8,7 +8,7 @@ import yaml
 from test_research_compare import DOCUMENTS, refused, rows, seed
 from typer.testing import CliRunner, Result
 
-from anchorage.api.errors import commands, documents
+from anchorage.api.errors import AnchorageError, Failure, commands, documents, learning, storage
 from anchorage.api.files import Study
 from fedctl.main import app
 from fedctl.research.simulation import Simulator, write_result
@@ -91,6 +91,48 @@ def test_a_picture_per_setting(tmp_path: Path, played: list[tuple[str, int]]) ->
     pytest.importorskip("matplotlib")
     assert study(tmp_path, "--plot", tmp_path / "curves.svg").exit_code == 0
     assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["curves-250-IID.svg", "curves-500-uneven.svg"]
+
+
+def test_the_other_cells_are_played_where_one_fails(
+    tmp_path: Path, played: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = Simulator.play
+
+    def fail_once(simulator: Simulator, study: Study, title: str) -> None:
+        if len(played) == 2:
+            played.append(("failed", 0))
+            raise AnchorageError(learning.MOMENTS_UNUSABLE, "1 of 2 classes have labelled images")
+        play(simulator, study, title)
+
+    monkeypatch.setattr(Simulator, "play", fail_once)
+    result = study(tmp_path)
+    assert [method for method, _ in played] == ["FedAvg Iid"] * 2 + ["failed"] + ["FedAvg PerClient"] * 2 + [
+        "FedProx PerClient"
+    ] * 2
+    assert refused(result) is learning.MOMENTS_UNUSABLE
+    assert "1 of 4 cells failed" in str(result.exception) and "ours, 250, IID failed: ANC-1311" in result.output
+    assert sum(row.startswith(("250, IID FedAvg", "500, uneven")) for row in rows(result)) == 3
+    assert not [row for row in rows(result) if row.startswith("250, IID ours")]
+    again = study(tmp_path)
+    assert again.exit_code == 0 and played[-2:] == [("FedProx Iid", 1), ("FedProx Iid", 2)]
+
+
+@pytest.mark.parametrize(
+    ("failure", "cells"), [(learning.MOMENTS_UNUSABLE, 0), (storage.DISK_FULL, 1)], ids=["the first cell", "the disk"]
+)
+def test_a_failure_of_all_cells_ends_a_study(
+    tmp_path: Path, played: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, failure: Failure, cells: int
+) -> None:
+    play = Simulator.play
+
+    def fail(simulator: Simulator, study: Study, title: str) -> None:
+        if len(played) >= 2 * cells:
+            raise AnchorageError(failure, "no")
+        play(simulator, study, title)
+
+    monkeypatch.setattr(Simulator, "play", fail)
+    assert refused(study(tmp_path)) is failure
+    assert len(played) == 2 * cells
 
 
 def test_a_study_that_cannot_be_is_refused_before_anything_is_played(
