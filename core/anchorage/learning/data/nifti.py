@@ -10,6 +10,7 @@ import logging
 import math
 import struct
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -65,7 +66,7 @@ def header_of(file: BinaryIO) -> Header:
     """
     try:
         header = _header(_inflate(file.read(4096), _HEADER_BYTES))
-        return Header("NIfTI", frames=min(_slices(header), MOST_SLICES))
+        return Header("NIfTI", frames=min(_slices(header, _orientation(header)), MOST_SLICES))
     except _UNREADABLE as error:
         raise _damage_error(error) from None
 
@@ -94,7 +95,9 @@ def picture_of(content: bytes, frame: int) -> Picture:
         raise RefusedImageError("NotFinite", "values that are no numbers")
     facts = (f"NIfTI {header.get_data_dtype().name}", f"orientation {_orientation_name(orientation)}")
     size = (values.shape[1], values.shape[0])
-    return Picture(values, size, "NIfTI", paged=_slices(header) > 1, measured=_measure(values), facts=facts)
+    return Picture(
+        values, size, "NIfTI", paged=_slices(header, orientation) > 1, measured=_measure(values), facts=facts
+    )
 
 
 def read_scan(file: Path) -> Scan:
@@ -226,9 +229,16 @@ def _orientation(header: Any) -> NDArray[np.float64] | None:
     """
     if int(header["sform_code"]) <= 0 and int(header["qform_code"]) <= 0:
         return None
-    orientation: NDArray[np.float64] = nibabel.orientations.io_orientation(header.get_best_affine())
+    orientation = _orientation_of(np.asarray(header.get_best_affine(), np.float64).tobytes())
     if not np.isfinite(orientation).all():
         raise RefusedImageError("Damaged", "axes that lead nowhere")
+    return orientation
+
+
+@lru_cache(64)
+def _orientation_of(affine: bytes) -> NDArray[np.float64]:
+    """Return the orientation of an affine, float64 [4, 4]; volumes of a site often share one, and finding it takes as long as inflating a slice."""
+    orientation: NDArray[np.float64] = nibabel.orientations.io_orientation(np.frombuffer(affine).reshape(4, 4))
     return orientation
 
 
@@ -240,9 +250,8 @@ def _orientation_name(orientation: NDArray[np.float64] | None) -> str:
     return "".join(ends[int(axis)][int(direction > 0)] for axis, direction in orientation)
 
 
-def _slices(header: Any) -> int:
+def _slices(header: Any, orientation: NDArray[np.float64] | None) -> int:
     """Return the number of slices from the feet to the head."""
-    orientation = _orientation(header)
     return _shape(header)[2 if orientation is None else int(np.flatnonzero(orientation[:, 0] == 2)[0])]
 
 
