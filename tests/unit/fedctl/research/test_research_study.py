@@ -113,8 +113,8 @@ def test_the_other_cells_are_played_where_one_fails(
     assert "1 of 4 cells failed" in str(result.exception) and "ours, 250, IID failed: ANC-1311" in result.output
     assert sum(row.startswith(("250, IID FedAvg", "500, uneven")) for row in rows(result)) == 3
     assert not [row for row in rows(result) if row.startswith("250, IID ours")]
-    again = study(tmp_path)
-    assert again.exit_code == 0 and played[-2:] == [("FedProx Iid", 1), ("FedProx Iid", 2)]
+    second_run = study(tmp_path)
+    assert second_run.exit_code == 0 and played[-2:] == [("FedProx Iid", 1), ("FedProx Iid", 2)]
 
 
 @pytest.mark.parametrize(
