@@ -1,13 +1,15 @@
 """``anchorage-silo configure``: an agent's files of the invitation that the coordinating site wrote."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from anchorage.api.base import Document, Name
+from anchorage.api.base import NAME_PATTERN, Document, Name
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import WORKDIR_UNUSABLE
+from anchorage.api.errors.documents import WRONG_FORM
 from anchorage.api.errors.silo import CONFIGURED_FOR_ANOTHER
 from anchorage.api.single import read_document
 from anchorage.api.source import write_documents
@@ -15,6 +17,8 @@ from anchorage.transport.files import write_atomically
 from anchorage_silo.config import Address, SiloConfig
 
 PROBES = "127.0.0.1:8080"
+LONGEST_NAME = 63
+"""Characters of a DNS label."""
 
 Certificate = Annotated[
     str,
@@ -66,26 +70,26 @@ def configure(invitation: Path, images: Path, out: Path, state: Path) -> str:
     DocumentError
         The invitation is none.
     AnchorageError
-        The folder has the configuration of another silo, federation or server, or cannot be written.
+        The folder has the configuration of another silo, federation or server, or cannot be written; or the images lie in no folder that a
+        configuration can name.
     """
     enrolment = read_document(invitation, Invitation).enrolment
-    images, out, state = images.absolute(), out.absolute(), state.absolute()
+    images, out, state = images.resolve(), out.absolute(), state.absolute()
     config, authority, token = (out / name for name in ("silo.yaml", "ca.pem", "token"))
-    is_new = not config.exists()
-    if not is_new:
-        _require_same(config, enrolment)
     values = {
         **enrolment.model_dump(by_alias=True, include={"silo", "federation", "server", "enrolment", "labels"}),
         "authority": str(authority),
         "token": str(token),
         "state": str(state),
-        "dataRoot": str(images.parent),
-        "data": {"format": "ImageFolder", "claimName": images.name},
+        **_place(images),
         "probesListen": PROBES,
         "stay": True,
         "patienceSeconds": 0,
     }
     try:
+        is_new = not config.exists()
+        if not is_new:
+            _require_same(config, enrolment)
         out.mkdir(mode=0o755, parents=True, exist_ok=True)
         write_atomically(authority, enrolment.authority.strip().encode() + b"\n", mode=0o644)
         write_atomically(token, enrolment.token.encode(), mode=0o600)
@@ -98,6 +102,20 @@ def configure(invitation: Path, images: Path, out: Path, state: Path) -> str:
     return (
         f"{written}\nsee that `data` in {config} says what your images are, then run anchorage-silo --config {config}"
     )
+
+
+def _place(images: Path) -> dict[str, object]:
+    """Return where images lie: below the nearest folder whose name can be a claim's, as ``claimName`` asks for."""
+    for folder in (images, *images.parents):
+        if re.fullmatch(NAME_PATTERN, folder.name) and len(folder.name) <= LONGEST_NAME:
+            below = {} if folder == images else {"path": str(images.relative_to(folder))}
+            data = {"format": "ImageFolder", "claimName": folder.name, **below}
+            return {"dataRoot": str(folder.parent), "data": data}
+    message = (
+        f"--images {images}: no folder on this path has a name of lower-case letters, digits and dashes; move or "
+        "mount the images below one"
+    )
+    raise AnchorageError(WRONG_FORM, message)
 
 
 def _require_same(config: Path, enrolment: Enrolment) -> None:

@@ -173,10 +173,9 @@ def run_study(
                 view.say(f"{cell.title} failed: {error}")
                 continue
             finished.append((cell, results_of(studies, cell.folder)))
-    if finished:
-        metric = chosen_metric([results for _, results in finished], study.metric)
-        rows = [Row(cell.method, results, cell.setting, cell.paper(metric)) for cell, results in finished]
-        show_rows(rows, metric, picture, output)
+    metric = chosen_metric([results for _, results in finished], study.metric)
+    rows = [Row(cell.method, results, cell.setting, cell.paper(metric)) for cell, results in finished]
+    show_rows(rows, metric, picture, output)
     if failed:
         message = f"{len(failed)} of {len(cells)} cells failed, and the same command plays them again; the first one: {failed[0].message}"
         raise AnchorageError(failed[0].failure, message)

@@ -118,3 +118,24 @@ def test_relative_folders_are_written_whole(
     out = configure(tmp_path, enrolment, images="pictures/skin")
     config = read_document(out / "silo.yaml", SiloConfig)
     assert config.data_root == tmp_path / "pictures" and config.data is not None and config.data.claim_name == "skin"
+
+
+@pytest.mark.parametrize(
+    ("images", "claim"), [("MR Images", "srv"), ("Bilder_1/2026", "2026"), ("scans/Knee MR", "scans")]
+)
+def test_folders_of_any_name_are_found_again(
+    tmp_path: Path, enrolment: dict[str, str], images: str, claim: str
+) -> None:
+    out = configure(tmp_path, enrolment, images=f"/srv/{images}")
+    config = read_document(out / "silo.yaml", SiloConfig)
+    assert config.data is not None and config.data.claim_name == claim
+    assert config.data_root / claim / config.data.path == Path("/srv") / images
+
+
+def test_images_below_no_folder_that_can_be_named_are_refused(
+    tmp_path: Path, enrolment: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        configure(tmp_path, enrolment, images="/My Images")
+    message = capsys.readouterr().err
+    assert WRONG_FORM.code in message and "/My Images" in message and not (tmp_path / "etc").exists()

@@ -239,6 +239,7 @@ def _orientation(header: Any) -> NDArray[np.float64] | None:
 def _orientation_of(affine: bytes) -> NDArray[np.float64]:
     """Return the orientation of an affine, float64 [4, 4]; volumes of a site often share one, and finding it takes as long as inflating a slice."""
     orientation: NDArray[np.float64] = nibabel.orientations.io_orientation(np.frombuffer(affine).reshape(4, 4))
+    orientation.setflags(write=False)  # one for all that ask
     return orientation
 
 
