@@ -21,7 +21,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -314,47 +314,56 @@ def main() -> int:
         for name, label, file in zip(names, labels, files, strict=True):
             write_image(folder, classes[label], name, file, SIDE)
     for name, place in places.items():
-        write_studies(folder, name, place, classes, images, arguments)
+        draws = [(alpha, draw) for alpha in arguments.alphas for draw in range(arguments.draws)]
+        write_studies(folder, name, place, classes, images, draws, arguments.validation, arguments.components)
     return 0
 
 
 def write_studies(
-    folder: Path, name: str, place: Place, classes: list[str], images: Images, arguments: argparse.Namespace
+    folder: Path,
+    name: str,
+    place: Place,
+    classes: list[str],
+    images: Images,
+    draws: Sequence[tuple[float, int]],
+    of_each: int,
+    components: int | None,
 ) -> None:
-    """Write the tables and files of every draw for one place of the labels, and its two studies."""
+    """Write tables and files for one place of the labels, and its two studies.
+
+    `draws` are concentrations with numbers; `of_each` images of each class are for validation.
+    """
     names, labels, _ = images["train"]
     held, kinds, _ = images["validation"]
-    validation = first_of_each(kinds, np.random.default_rng(0).permutation(len(held)), arguments.validation)
+    validation = first_of_each(kinds, np.random.default_rng(0).permutation(len(held)), of_each)
     fixed: list[Row] = [(held[row], "validation", "server") for row in validation]
     fixed += [(test, "test", "server") for test in images["test"][0]]
     counting: dict[str, Any] = {}
     trained: dict[str, Any] = {}
-    for alpha in arguments.alphas:
-        for draw in range(arguments.draws):
-            rng = np.random.default_rng([draw, round(100 * alpha)])
-            server = first_of_each(labels, rng.permutation(len(names)), place.server)
-            rest = np.setdiff1d(np.arange(len(names)), server)
-            silo = silos_of(labels, rest, alpha, rng, place.silos)
-            rows: list[Row] = [(names[row], "train", "server") for row in server]
-            rows += [(names[row], "train", f"silo-{number}") for row, number in zip(rest, silo, strict=True)]
-            key = f"{name}-alpha-{alpha:g}-draw-{draw}"
-            write_table(folder / f"{key}.csv", [*rows, *fixed])
-            counts = np.array(
-                [np.bincount(labels[rest[silo == number]], minlength=len(classes)) for number in range(place.silos)]
-            )
-            document = federation(classes, folder.name, f"{key}.csv", counts, place)
-            if arguments.components:
-                components_of(document, arguments.components)
-            documents = [document, *silos(folder.name, f"{key}.csv", classes, counts, place)]
-            (folder / f"{key}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
-            for settings, changes in (
-                (counting, settings_of(place, arguments.components)),
-                (trained, trained_settings(place, draw)),
-            ):
-                settings |= {
-                    f"{key}, {setting}": {"federation": f"{key}.yaml", "set": change}
-                    for setting, change in changes.items()
-                }
+    for alpha, draw in draws:
+        rng = np.random.default_rng([draw, round(100 * alpha)])
+        server = first_of_each(labels, rng.permutation(len(names)), place.server)
+        rest = np.setdiff1d(np.arange(len(names)), server)
+        silo = silos_of(labels, rest, alpha, rng, place.silos)
+        rows: list[Row] = [(names[row], "train", "server") for row in server]
+        rows += [(names[row], "train", f"silo-{number}") for row, number in zip(rest, silo, strict=True)]
+        key = f"{name}-alpha-{alpha:g}-draw-{draw}"
+        write_table(folder / f"{key}.csv", [*rows, *fixed])
+        counts = np.array(
+            [np.bincount(labels[rest[silo == number]], minlength=len(classes)) for number in range(place.silos)]
+        )
+        document = federation(classes, folder.name, f"{key}.csv", counts, place)
+        if components:
+            components_of(document, components)
+        documents = [document, *silos(folder.name, f"{key}.csv", classes, counts, place)]
+        (folder / f"{key}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
+        for settings, changes in (
+            (counting, settings_of(place, components)),
+            (trained, trained_settings(place, draw)),
+        ):
+            settings |= {
+                f"{key}, {setting}": {"federation": f"{key}.yaml", "set": change} for setting, change in changes.items()
+            }
     for study, settings in ((name, counting), (f"{name}-trained", trained)):
         document = {
             "federation": f"{key}.yaml",

@@ -9,6 +9,7 @@ from anchorage.api.agent import SiteOptions, option_names
 from anchorage.api.base import ADDRESS_PATTERN, Name
 from anchorage.api.data import SiloData
 from anchorage.api.pod import Resources
+from anchorage_silo.configure import Certificate
 from anchorage_silo.policy import Policy
 from makers.charts.kubernetes_parts import (
     Cidr,
@@ -27,9 +28,6 @@ from makers.charts.kubernetes_parts import (
 )
 
 Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN, max_length=260)]
-Pem = Annotated[
-    str, StringConstraints(pattern=r"^\s*-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*$")
-]
 
 _TWO_TOKENS: JsonDict = {
     "not": {
@@ -70,7 +68,7 @@ class Enrolment(Values):
     enrolment: Address = Field(
         description="Address of the server for enrolment, host:port.", examples=["federation.example.org:8444"]
     )
-    authority: Pem = Field(
+    authority: Certificate = Field(
         description="Certificate of the federation's certificate authority, PEM.",
         examples=["-----BEGIN CERTIFICATE-----\n…\n-----END CERTIFICATE-----\n"],
     )

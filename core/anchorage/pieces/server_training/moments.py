@@ -51,8 +51,8 @@ class ClassMoments(SumsOfFeatures):
     )
     first_shrinkage: Annotated[Fraction | None, NEW_OPTION] = Field(
         None,
-        description="Shrinkage of classifiers of the labels alone, where guesses count in later rounds: in the first round, and to compare "
-        "with Auto. A few labels need much, such as 0.9; many guesses need little, such as 0.1. Default: shrinkage.",
+        description="Shrinkage of classifiers of the labels alone, where guesses count in later rounds: in the first round, and as what "
+        "Auto compares with. A few labels need much, such as 0.9; many guesses need little, such as 0.1. Default: shrinkage.",
     )
     prior: Literal["Counts", "Uniform"] = Field(
         "Counts",
