@@ -62,14 +62,16 @@ TRAINED_ROUNDS = 30
 TRAINED_AT_SERVER = {
     "SemiFL": "{name: SemiFL, mixup: {none: {}}, pseudoLabels: {receivedModel: {views: Plain}}}",
     "FL2": "{name: FL2, pseudoLabels: {clientAdaptive: {views: Plain}}}",
+    "FedAnchor": "{name: FedAnchor, mixup: {none: {}}}",
 }
 TRAINED_AT_SILOS = {
-    "FedAvg": "{name: FedAvg}",
-    "FedAvgSemi": "{name: FedAvgSemi, pseudoLabels: {flexMatch: {views: Plain}}}",
-    "SemiAnAgg": "{name: SemiAnAgg, pseudoLabels: {flexMatch: {views: Plain}}}",
+    "LowerBound": "{name: LowerBound}",
+    "FedAvgSemi": "{name: FedAvgSemi, pseudoLabels: {uda: {views: Plain}}}",
+    "SemiAnAgg": "{name: SemiAnAgg, pseudoLabels: {receivedModel: {views: Plain}}}",
     "CBAFed": "{name: CBAFed, pseudoLabels: {classAdaptive: {views: Plain}}}",
+    "RSCFed": '{name: RSCFed, pseudoLabels: {meanTeacher: {weight: "1"}}, weighting: {subConsensus: {groupSize: SILOS}}}',
 }
-"""Methods that train on pseudo-labels of images as they are, so that each is encoded once; FedAvg on the labels alone beside."""
+"""Methods that train on pseudo-labels, most of images as they are, so that each is encoded once; LowerBound learns of the labels alone."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +279,9 @@ def trained_settings(place: Place, draw: int) -> Mapping[str, list[str]]:
     """Return the methods that train, with the seed of a draw."""
     methods = TRAINED_AT_SERVER if place.server else TRAINED_AT_SILOS
     common = [f"spec.rounds={TRAINED_ROUNDS}", f"spec.evaluation.everyRounds={TRAINED_ROUNDS}", f"spec.seed={draw}"]
-    return {name: [*common, f"spec.method={method}"] for name, method in methods.items()}
+    return {
+        name: [*common, f"spec.method={method.replace('SILOS', str(place.silos))}"] for name, method in methods.items()
+    }
 
 
 def main() -> int:

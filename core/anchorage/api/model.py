@@ -243,7 +243,8 @@ class ModelSpec(Document):
     trainable: Trainable = Field(
         "All",
         description="Which parameters train: All, Head (the classifier and the method's other heads), or names of the encoder's tensors or "
-        "modules, where * stands for any text. Heads always train. Frozen parameters are sent to a silo only once.",
+        "modules, where * stands for any text. Heads always train. Frozen parameters are sent to a silo only once. In stages of warmUp "
+        "where no silo trains, such as SharesHead, all of the encoder is frozen.",
     )
     hidden: Annotated[int, Field(ge=1, le=8192)] | None = Field(
         None,
@@ -256,8 +257,8 @@ class ModelSpec(Document):
         None,
         description=(
             "Number of principal components of the frozen encoder's features that the classifier sees in their place, found in one "
-            "round: `warmUp: [{method: PrincipalComponents, rounds: 1}]`. Sums of features are then a tenth or less. Needs "
-            "`trainable: Head`. Absent: the classifier sees the features."
+            "round: `warmUp: [{method: PrincipalComponents, rounds: 1}]`. Sums of features are then a tenth or less. They stay as they "
+            "are where the encoder trains later. Absent: the classifier sees the features."
         ),
     )
     lora: LowRank | None = Field(

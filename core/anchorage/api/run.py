@@ -9,6 +9,7 @@ from anchorage.api.federation import ModelCoding, SecureAggregation
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
 from anchorage.api.piece import TOLD_TO_SILOS
+from anchorage.api.stages import stage_model
 
 LayoutJson = Annotated[str, StringConstraints(strict=True, min_length=2, max_length=16 * 2**20)]
 """`anchorage.transport.tensors.layout.Layout.to_json`."""
@@ -68,11 +69,17 @@ class RunDescription(Document):
         return self.model_dump_json(by_alias=True, exclude_none=True, context=TOLD_TO_SILOS)
 
     def stage(self, round_number: int) -> "RunDescription":
-        """Return the run as it is told to a silo in the stage of a round: its method and layouts, and the stages before it."""
+        """Return the run as it is told to a silo in the stage of a round: its model, method and layouts, and the stages before it."""
         for index, stage in enumerate(self.warm_up):
             if round_number <= stage.last:
-                stage_fields = {"method": stage.method, "down": stage.down, "up": stage.up, "rounds": stage.last}
-                return self.model_copy(update={**stage_fields, "warm_up": self.warm_up[:index]})
+                method, model = stage.method, stage_model(self.model, stage.method)
+                stage_fields = {
+                    "down": stage.down,
+                    "up": stage.up,
+                    "rounds": stage.last,
+                    "warm_up": self.warm_up[:index],
+                }
+                return self.model_copy(update={"model": model, "method": method, **stage_fields})
         return self
 
     @property

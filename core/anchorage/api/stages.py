@@ -1,12 +1,14 @@
-"""A stage's method: a preset, and over it what the stage sets."""
+"""A stage's method, a preset and over it what the stage sets; and the model as a stage sees it."""
 
 from dataclasses import replace
 
 from anchorage.api.checking import check_document
 from anchorage.api.errors.documents import OVERRIDE_REFUSED
+from anchorage.api.fact import Fact
 from anchorage.api.federation import WarmUp
-from anchorage.api.method import MethodSpec
+from anchorage.api.method import MethodSpec, ResolvedMethod
 from anchorage.api.mistakes import DocumentError, Mistake, format_path
+from anchorage.api.model import ModelDescription
 from anchorage.api.overrides import apply_override, path_of
 from anchorage.api.source import RawDocument
 
@@ -43,3 +45,9 @@ def inside_stage(stage: WarmUp, mistake: Mistake) -> Mistake:
         ):
             return replace(mistake, path=("set", index), message=f"{format_path(mistake.path)}: {mistake.message}")
     return replace(mistake, path=("method",))
+
+
+def stage_model(model: ModelDescription, method: ResolvedMethod) -> ModelDescription:
+    """Return the model as a stage of the warm-up has it: where no silo trains the encoder is frozen, so it travels once and sees images once."""
+    untrained = Fact.UNTRAINED in method.facts()
+    return model.model_copy(update={"trainable": "Head"}) if untrained and model.lora is None else model

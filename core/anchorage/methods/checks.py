@@ -283,8 +283,6 @@ def _of_components(plan: Plan) -> Iterator[Mistake]:
         return
     projects = any(getattr(piece, "projection_head", False) for piece in plan.method.pieces())
     component_features = {
-        f"trainable {model.trainable}, but they are of features that do not change; set trainable: Head": model.trainable
-        != "Head",
         "lora, which changes the features; remove one of them": model.lora is not None,
         "hidden, which stands in their place; remove one of them": model.hidden is not None,
         f"{model.network}, which has a projection head in their place; remove it": getattr(

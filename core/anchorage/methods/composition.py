@@ -13,8 +13,9 @@ from anchorage.api.changes import Fields, digest_of_study, frozen_fields
 from anchorage.api.federation import FederationSpec, SecureAggregation
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import HeldOut, RunDescription, StageDescription
-from anchorage.api.stages import stage_method
+from anchorage.api.stages import stage_method, stage_model
 from anchorage.engine import engine_of
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import Observer
@@ -34,8 +35,9 @@ if TYPE_CHECKING:  # a server that holds no images need not load what reads them
 
 @dataclass(frozen=True)
 class Part:
-    """A stage's method, and the rounds that it is for: those after `after`, up to `last`."""
+    """A stage's model and method, and the rounds that it is for: those after `after`, up to `last`."""
 
+    model: ModelDescription
     method: ResolvedMethod
     after: int
     last: int
@@ -46,7 +48,11 @@ def parts_of(spec: FederationSpec) -> tuple[Part, ...]:
     warm_up = [(resolve(stage_method(stage), spec.task), stage.rounds) for stage in spec.warm_up]
     ends = [*accumulate((rounds for _, rounds in warm_up), initial=0), spec.rounds]
     methods = [*(method for method, _ in warm_up), resolve(spec.method, spec.task)]
-    return tuple(Part(method, *span) for method, span in zip(methods, pairwise(ends), strict=True))
+    model = spec.model_description
+    models = [*(stage_model(model, method) for method, _ in warm_up), model]
+    return tuple(
+        Part(*each, *span) for each, span in zip(zip(models, methods, strict=True), pairwise(ends), strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -221,7 +227,7 @@ def build_learners(
 
     return [
         build_server_learner(
-            model=spec.model_description,
+            model=part.model,
             method=part.method,
             seed=spec.seed,
             anchors=images.get("anchors"),

@@ -147,7 +147,7 @@ def _of_server(folder: Path, data_root: Path) -> Callable[[], int]:
     images, _ = kept_apart(image_sets, "Allow", bytes(32))
     learners = [
         build_server_learner(
-            model=spec.model_description,
+            model=part.model,
             method=part.method,
             seed=spec.seed,
             **images,

@@ -9,7 +9,6 @@ import numpy as np
 from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import Study
-from anchorage.api.model import ModelDescription
 from anchorage.api.silo_state import SiloState
 from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged
 from anchorage.engine.interfaces import RoundRecord
@@ -362,15 +361,15 @@ def _lengths(study: Study) -> list[int]:
     cohort = min(spec.protocol.silos_per_round or len(study.silos), len(study.silos)) or 1
     lengths = []
     for part in parts_of(spec):
-        nbytes = _layout(spec.model_description, part, spec.seed).nbytes
+        nbytes = _layout(part, part.model.image_size, spec.seed).nbytes
         most = min(STAGE_TASKS // cohort, STAGE_BYTES // (2 * cohort * nbytes), STAGE_ROUNDS[1])
         lengths.append(min(part.last - part.after, max(most, STAGE_ROUNDS[0])))
     return lengths
 
 
-def _layout(model: ModelDescription, part: Part, seed: int) -> Layout:
+def _layout(part: Part, image_size: int, seed: int) -> Layout:
     method = TrainingMethod.of(part.method)
-    return down_layout(build_model(model, method, seed), method)
+    return down_layout(build_model(part.model.model_copy(update={"image_size": image_size}), method, seed), method)
 
 
 def _smallest_size(spec: FederationSpec) -> int:
@@ -379,9 +378,8 @@ def _smallest_size(spec: FederationSpec) -> int:
     if model.volume is not None:
         return model.image_size
     pooled = any(array.large for part in parts for piece in part.method.pieces() for array in piece.auxiliary())
-    wanted = [_layout(model, part, spec.seed) for part in parts]
+    wanted = [_layout(part, model.image_size, spec.seed) for part in parts]
     for size in SMALL_SIZES if not pooled else ():
-        small = model.model_copy(update={"image_size": size})
-        if size < model.image_size and [_layout(small, part, spec.seed) for part in parts] == wanted:
+        if size < model.image_size and [_layout(part, size, spec.seed) for part in parts] == wanted:
             return size
     return model.image_size

@@ -27,6 +27,7 @@ STAGE = {"method": "PrincipalComponents", "rounds": 1}
 def documents(
     *,
     method="MomentsHead",
+    rate=None,
     components=16,
     warm_up=(STAGE,),
     parts=2,
@@ -44,7 +45,7 @@ def documents(
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
         | {"trainable": "Head", "principalComponents": components}
         | model,
-        "method": {"name": method},
+        "method": {"name": method} | ({"local": {"optimiser": {"sgd": {"learningRate": rate}}}} if rate else {}),
         "evaluation": {"validation": POOL | {"use": "Test"}},
         **({"anchorData": POOL | {"use": "Anchors"}} if anchors else {}),
         **({"warmUp": list(warm_up)} if warm_up else {}),
@@ -117,6 +118,23 @@ def test_methods_of_guesses_and_of_training_go_on_with_the_components(tmp_path: 
     assert model_of(simulation)["classifier.weight"].shape == (10, 16)
 
 
+@pytest.mark.parametrize("components", [None, 16])
+def test_an_encoder_that_trains_later_is_frozen_in_stages_where_no_silo_trains(tmp_path: Path, components) -> None:
+    """It travels once, and images are encoded once; then all of it trains, from that classifier."""
+    stages = [STAGE] if components else []
+    options = {"components": components, "warm_up": [*stages, {"method": "MomentsHead", "rounds": 3}]}
+    ends = 3 + len(stages)
+    simulation, _ = played(tmp_path, method="FedAvg", rate="0.000001", trainable="All", rounds=ends + 1, **options)
+    history = simulation.store.history()
+    encoder_nbytes = sum(a.nbytes for n, a in model_of(simulation).items() if n.startswith("encoder."))
+    assert history[ends].bytes_down < encoder_nbytes < history[ends + 1].bytes_down
+    still, last = played(tmp_path, "still", method="MomentsHead", rounds=ends, **(options | {"warm_up": stages}))
+    assert history[ends].metrics == last.metrics
+    first, trained = model_of(still), model_of(simulation)
+    assert all((first[name] != array).any() for name, array in trained.items() if name.startswith("encoder.conv"))
+    assert history[ends + 1].metrics["accuracy"] > 0.5
+
+
 def test_nobody_guesses_by_the_classifier_that_no_label_made(tmp_path: Path) -> None:
     """The stage before found components and no classifier."""
     options = {"method": "MomentsHead", "labels": "All None", "stated": 40}
@@ -139,7 +157,6 @@ def test_a_silo_of_few_images_sends_none(tmp_path: Path) -> None:
     [
         ({"warm_up": ()}, "which nothing finds"),
         ({"components": None}, "but a model without"),
-        ({"trainable": "All"}, "set trainable: Head"),
         ({"hidden": 8}, "which stands in their place"),
         ({"method": "PrincipalComponents", "warm_up": ()}, "make no classifier"),
         ({"method": "MOON"}, "projection head in their place"),
