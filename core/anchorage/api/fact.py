@@ -27,6 +27,8 @@ class Fact(StrEnum):
     """A silo has labels."""
     LABELS_FROM_ANCHORS = "labelsFromAnchors"
     """Labels of silos' images come from the server's anchors."""
+    LABELS_REPLACED = "labelsReplaced"
+    """Silos guess the labels of all their images, and learn of none that these have."""
     LABELS_UNNEEDED = "labelsUnneeded"
     """Labels are not needed at silos."""
     LABELS_UNREAD = "labelsUnread"

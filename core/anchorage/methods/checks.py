@@ -26,6 +26,8 @@ _NAME = ("spec", "method", "name")
 _MODE = ("spec", "protocol", "mode")
 WITHOUT_LABELS = {Fact.PSEUDO_LABELS, Fact.SELF_SUPERVISION, Fact.UNLABELLED_MOMENTS}
 """Facts of pieces by which images without labels of a silo count."""
+_WITHOUT_OWN_LABELS = {Fact.LABELS_REPLACED, Fact.CLASSIFIER_UNTRAINED, Fact.PRINCIPAL_COMPONENTS}
+"""Facts of pieces by which a stage learns of no silo's own labels."""
 _DECIDE_MODE = ("weighting", "server_training", "server_step")
 """Slots for whose sake a preset refuses a mode."""
 
@@ -59,6 +61,16 @@ def idle_silos(federation: Federation, silos: Sequence[Silo]) -> tuple[str, ...]
     return tuple(
         silo.metadata.name for silo in silos if silo.spec.labels == "None" and not (guessing and _states_counts(silo))
     )
+
+
+def unread_labels(federation: Federation, silos: Sequence[Silo]) -> tuple[str, ...]:
+    """Return the names of silos with labels that no stage learns of, since silos guess all labels in those that train the classifier."""
+    spec = federation.spec
+    facts = [resolve(method, spec.task).facts() for method in (spec.method, *map(stage_method, spec.warm_up))]
+    if spec.task.gives_maps or not all(each & _WITHOUT_OWN_LABELS for each in facts):  # labelled maps are learnt
+        return ()
+    guessed = any(Fact.LABELS_REPLACED in each for each in facts)
+    return tuple(silo.metadata.name for silo in silos if guessed and silo.spec.labels != "None")
 
 
 def _states_counts(silo: Silo) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from anchorage.api.files import load_federation
 from anchorage.api.mistakes import DocumentError, format_path
-from anchorage.methods import PRESETS, check, idle_silos, validate_study
+from anchorage.methods import PRESETS, check, idle_silos, unread_labels, validate_study
 from anchorage.methods.checks import WITHOUT_LABELS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -283,6 +283,30 @@ def test_silos_that_never_train_are_named(overrides: list[str], idle: bool) -> N
     assert idle_silos(study.federation, study.silos) == (names if idle else ())
     partly = load_federation(LABELLED, [*overrides, "silo.spec.labels=Partial"])
     assert not idle_silos(partly.federation, partly.silos)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "unread"),
+    [
+        (["spec.method.name=SemiFL"], True),
+        (["spec.method.name=ImFedSemi"], True),
+        (["spec.method.name=FedAnchor"], True),
+        (["spec.method={name: SemiAnAgg, pseudoLabels: {receivedModel: {}}}"], True),
+        (["spec.method.name=SemiFL", "spec.warmUp=[{method: FedBYOL, rounds: 1}]", "spec.rounds=3"], True),
+        (["spec.method.name=SemiFL", "spec.warmUp=[{method: LowerBound, rounds: 1}]", "spec.rounds=3"], False),
+        (["spec.method.name=SemiAnAgg"], False),
+        (["spec.method.name=FedAvg"], False),
+        (["spec.method.name=FedBYOL"], False),
+        (["spec.method.name=SharesHead"], False),
+    ],
+)
+def test_silos_whose_labels_nothing_reads_are_named(overrides: list[str], unread: bool) -> None:
+    study = load_federation(LABELLED, overrides)
+    names = tuple(silo.metadata.name for silo in study.silos if silo.spec.labels != "None")
+    assert names
+    assert unread_labels(study.federation, study.silos) == (names if unread else ())
+    unlabelled = load_federation(LABELLED, [*overrides, "silo.spec.labels=None"])
+    assert not unread_labels(unlabelled.federation, unlabelled.silos)
 
 
 def test_presets_that_take_silos_without_labels_train_them_but_lower_bounds() -> None:

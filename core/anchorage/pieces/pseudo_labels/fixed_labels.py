@@ -15,9 +15,15 @@ class FixedLabels(PseudoLabels):
     """Labels all images of a silo once per round, and trains on the accepted ones."""
 
     def facts(self) -> frozenset[str]:
-        """Say that labels are fixed for a round, and that features of the received model can be compared."""
+        """Say that labels are fixed for a round, also those of labelled images, and that features of the received model can be compared."""
         return frozenset(
-            {Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.FIXED_LABELS, Fact.RECEIVED_FEATURES}
+            {
+                Fact.PSEUDO_LABELS,
+                Fact.PSEUDO_LABELS_OF_ONE_HEAD,
+                Fact.FIXED_LABELS,
+                Fact.LABELS_REPLACED,
+                Fact.RECEIVED_FEATURES,
+            }
         )
 
     def objective(self, silo_round: SiloRound) -> Work:

@@ -48,7 +48,8 @@ class SubBanks(Viewed):
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels, and that silos read no labels."""
-        return frozenset({Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.LABELS_UNREAD})
+        facts = {Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.LABELS_UNREAD, Fact.LABELS_REPLACED}
+        return frozenset(facts)
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's labels of plain images, int64 [b], and whether they are very confident, bool [b]."""
