@@ -67,7 +67,7 @@ TRAINED_AT_SERVER = {
 TRAINED_AT_SILOS = {
     "LowerBound": "{name: LowerBound}",
     "FedAvgSemi": "{name: FedAvgSemi, pseudoLabels: {uda: {views: Plain}}}",
-    "SemiAnAgg": "{name: SemiAnAgg, pseudoLabels: {receivedModel: {views: Plain}}}",
+    "SemiAnAgg": "{name: SemiAnAgg}",
     "CBAFed": "{name: CBAFed, pseudoLabels: {classAdaptive: {views: Plain}}}",
     "RSCFed": '{name: RSCFed, pseudoLabels: {meanTeacher: {weight: "1"}}, weighting: {subConsensus: {groupSize: SILOS}}}',
 }

@@ -69,8 +69,9 @@ def unread_labels(federation: Federation, silos: Sequence[Silo]) -> tuple[str, .
     facts = [resolve(method, spec.task).facts() for method in (spec.method, *map(stage_method, spec.warm_up))]
     if spec.task.gives_maps or not all(each & _WITHOUT_OWN_LABELS for each in facts):  # labelled maps are learnt
         return ()
-    guessed = any(Fact.LABELS_REPLACED in each for each in facts)
-    return tuple(silo.metadata.name for silo in silos if guessed and silo.spec.labels != "None")
+    if not any(Fact.LABELS_REPLACED in each for each in facts):
+        return ()
+    return tuple(silo.metadata.name for silo in silos if silo.spec.labels != "None")
 
 
 def _states_counts(silo: Silo) -> bool:
