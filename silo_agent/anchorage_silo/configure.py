@@ -1,6 +1,9 @@
 """``anchorage-silo configure``: an agent's files of the invitation that the coordinating site wrote."""
 
+import os
 import re
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +14,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import WORKDIR_UNUSABLE
 from anchorage.api.errors.documents import WRONG_FORM
 from anchorage.api.errors.silo import CONFIGURED_FOR_ANOTHER
+from anchorage.api.regular_files import open_regular
 from anchorage.api.single import read_document
 from anchorage.api.source import write_documents
 from anchorage.transport.files import write_atomically
@@ -19,6 +23,10 @@ from anchorage_silo.config import Address, SiloConfig
 PROBES = "127.0.0.1:8080"
 LONGEST_NAME = 63
 """Characters of a DNS label."""
+SAMPLED, HEAD_BYTES = 20, 1024
+"""Files that are looked at to see what a folder has, and how much of each."""
+TABLES = (".csv", ".tsv")
+"""Suffixes of a table beside the images."""
 
 Certificate = Annotated[
     str,
@@ -109,13 +117,37 @@ def _place(images: Path) -> dict[str, object]:
     for folder in (images, *images.parents):
         if re.fullmatch(NAME_PATTERN, folder.name) and len(folder.name) <= LONGEST_NAME:
             below = {} if folder == images else {"path": str(images.relative_to(folder))}
-            data = {"format": "ImageFolder", "claimName": folder.name, **below}
+            data = {**_recognise(images), "claimName": folder.name, **below}
             return {"dataRoot": str(folder.parent), "data": data}
     message = (
         f"--images {images}: no folder on this path has a name of lower-case letters, digits and dashes; move or "
         "mount the images below one"
     )
     raise AnchorageError(WRONG_FORM, message)
+
+
+def _recognise(images: Path) -> dict[str, str]:
+    """Return the format of what lies in a folder: that of its only table, of a PACS export, else folders of pictures, or where nothing can be read."""
+    from anchorage.pieces.decoder.dicom import Dicom
+
+    heads = list[bytes]()
+    try:
+        tables = [file.name for file in images.iterdir() if file.name.lower().endswith(TABLES)]
+        for path in islice(_files(images), SAMPLED):
+            with open_regular(path) as file:
+                heads.append(file.read(HEAD_BYTES))
+    except OSError:
+        return {"format": "ImageFolder"}
+    if len(tables) == 1:
+        return {"format": "CsvManifest", "manifest": tables[0]}
+    scans = sum(map(Dicom().recognises, heads))
+    return {"format": "DicomFolder" if 2 * scans > len(heads) else "ImageFolder"}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder that are not hidden."""
+    for place, _, names in os.walk(folder):
+        yield from (Path(place, name) for name in sorted(names) if not name.startswith("."))
 
 
 def _require_same(config: Path, enrolment: Enrolment) -> None:

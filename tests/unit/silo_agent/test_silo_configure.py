@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,40 @@ def test_an_invitation_becomes_the_agent_s_files(
     assert config.authority.read_text() == enrolment["authority"]
     printed = capsys.readouterr().out
     assert f"--config {out / 'silo.yaml'}" in printed and enrolment["token"] not in printed
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"normal/a.png": b"\x89PNG", "sick/b.png": b"\x89PNG"}, ("ImageFolder", None)),
+        ({"1/2/3": bytes(128) + b"DICM", "1/2/4": bytes(128) + b"DICM", "DICOMDIR": b"no"}, ("DicomFolder", None)),
+        ({"findings.csv": b"image,label", "a.png": b"\x89PNG"}, ("CsvManifest", "findings.csv")),
+        (
+            {"one.csv": b"", "other.csv": b"", ".hidden": bytes(128) + b"DICM", "a.png": b"\x89PNG"},
+            ("ImageFolder", None),
+        ),
+        ({}, ("ImageFolder", None)),
+        (None, ("ImageFolder", None)),
+    ],
+)
+def test_the_format_is_that_of_what_lies_there(
+    tmp_path: Path, enrolment: dict[str, str], files: dict[str, bytes] | None, expected: tuple[str, str | None]
+) -> None:
+    folder = tmp_path / "pacs"
+    for name, content in (files or {}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    if files == {}:
+        folder.mkdir()
+    config = read_document(configure(tmp_path, enrolment, images=str(folder)) / "silo.yaml", SiloConfig)
+    assert config.data is not None and (config.data.format, config.data.manifest) == expected
+
+
+def test_what_cannot_be_opened_ends_nothing(tmp_path: Path, enrolment: dict[str, str]) -> None:
+    (tmp_path / "pacs").mkdir()
+    os.mkfifo(tmp_path / "pacs" / "queue")
+    config = read_document(configure(tmp_path, enrolment, images=str(tmp_path / "pacs")) / "silo.yaml", SiloConfig)
+    assert config.data is not None and config.data.format == "ImageFolder"
 
 
 def test_a_further_invitation_changes_nothing_that_the_hospital_wrote(
