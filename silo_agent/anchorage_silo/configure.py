@@ -127,7 +127,7 @@ def _place(images: Path) -> dict[str, object]:
 
 
 def _recognise(images: Path) -> dict[str, str]:
-    """Return the format of what lies in a folder: that of its only table, of a PACS export, else folders of pictures, or where nothing can be read."""
+    """Return the format of what lies in a folder: of its only table, of a PACS export, else folders of pictures, or where nothing can be read."""
     from anchorage.pieces.decoder.dicom import Dicom
 
     heads = list[bytes]()
