@@ -42,6 +42,9 @@ CLASSIFIER = "classifier."
 GAUSSIAN = "classifier.scale"
 """A tensor that only a classifier with a covariance per class has (`anchorage.learning.moments.GaussianHead`)."""
 
+GUESSERS = "guessers."
+"""Prefix of the tensors of classifiers by which silos guess."""
+
 HIDDEN = "projection.hidden.weight"
 """A tensor that only a network with a hidden layer before the classifier has."""
 

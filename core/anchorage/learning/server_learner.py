@@ -39,6 +39,7 @@ from anchorage.learning.models import (
     COMPONENTS,
     ENCODER,
     GAUSSIAN,
+    GUESSERS,
     HIDDEN,
     Network,
     build_model,
@@ -254,13 +255,15 @@ class TorchServerLearner:
         try:
             arrays, encoder = load_file(path), self._network.encoder
             state = {name: tensor.cpu().numpy() for name, tensor in self._network.state_dict().items()}
-            drawn = {name: array for name, array in state.items() if name == GAUSSIAN}
+            drawn = {name: array for name, array in state.items() if name == GAUSSIAN or name.startswith(GUESSERS)}
             if isinstance(encoder, ZooEncoder) and (known := encoder.of_library(arrays)) is not None:
                 drawn = {name: array for name, array in state.items() if not name.startswith("encoder.")}
                 arrays = known
             elif any(name.startswith(ENCODER) for name in arrays):
                 # heads that only helped another method's training are left out
                 arrays = {name: array for name, array in arrays.items() if name in state or name.startswith(SCORING)}
+                for name in [n for n in arrays if n.startswith(GUESSERS) and arrays[n].shape != state[n].shape]:
+                    del arrays[name]  # of other ways to count
                 layers = [layer for layer in (HIDDEN, COMPONENTS[0]) if layer in state and layer not in arrays]
                 if COMPONENTS[0] in layers and not self._method.server_training.finds_components:
                     message = "it has no principal components; let spec.warmUp begin with PrincipalComponents"

@@ -223,6 +223,24 @@ def test_the_score_that_chooses_is_that_of_the_model_however_small_its_features_
     assert last.metrics["balanced_accuracy"] > 0.5  # chance is 0.1
 
 
+@pytest.mark.parametrize(
+    "method",
+    ["FedBYOL", "MomentsHead", {"name": "SharesHead", "serverTraining": {"moments": {"guesses": "Estimated"}}}],
+)
+def test_a_run_may_begin_with_the_model_of_another_method(tmp_path: Path, method) -> None:
+    """Which has no classifiers to guess by, or those of other ways to count."""
+    common = {"labels": "None None", "anchors": True, "trainable": "Head"}
+    before = common | {"FedBYOL": {"trainable": "All"}, "MomentsHead": {"labels": "All All"}}.get(str(method), {})
+    simulation, _ = played(tmp_path, method={"name": method} if isinstance(method, str) else method, **before)
+    model = simulation.store.latest().model.of_network()
+    save_file(model.arrays(), tmp_path / "start.safetensors")
+    simulation, last = played(tmp_path, rounds=2, initial="start.safetensors", method={"name": "SharesHead"}, **common)
+    assert last.metrics["balanced_accuracy"] > 0.5  # chance is 0.1
+    for name, array in simulation.store.latest().model.arrays().items():
+        if name.startswith("encoder."):
+            np.testing.assert_array_equal(array, model.arrays()[name])
+
+
 @pytest.mark.parametrize("method", ["SharesHead", "MomentsHead"])
 def test_features_that_differ_by_rounding_alone_are_refused(tmp_path: Path, method) -> None:
     options = {"labels": "All All", "anchors": True, "method": {"name": method}, "trainable": "Head"}
