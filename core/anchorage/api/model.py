@@ -243,8 +243,8 @@ class ModelSpec(Document):
     trainable: Trainable = Field(
         "All",
         description="Which parameters train: All, Head (the classifier and the method's other heads), or names of the encoder's tensors or "
-        "modules, where * stands for any text. Heads always train. Frozen parameters are sent to a silo only once. In stages of warmUp "
-        "where no silo trains, such as SharesHead, all of the encoder is frozen.",
+        "modules, where * stands for any text. Heads always train. Frozen parameters are sent to a silo only once. In a run with "
+        "warmUp all of the encoder is frozen in stages where no silo trains, such as SharesHead.",
     )
     hidden: Annotated[int, Field(ge=1, le=8192)] | None = Field(
         None,

@@ -70,17 +70,19 @@ class RunDescription(Document):
 
     def stage(self, round_number: int) -> "RunDescription":
         """Return the run as it is told to a silo in the stage of a round: its model, method and layouts, and the stages before it."""
+        if not self.warm_up:
+            return self
         for index, stage in enumerate(self.warm_up):
             if round_number <= stage.last:
-                method, model = stage.method, stage_model(self.model, stage.method)
                 stage_fields = {
                     "down": stage.down,
                     "up": stage.up,
                     "rounds": stage.last,
                     "warm_up": self.warm_up[:index],
                 }
-                return self.model_copy(update={"model": model, "method": method, **stage_fields})
-        return self
+                model = stage_model(self.model, stage.method)
+                return self.model_copy(update={"model": model, "method": stage.method, **stage_fields})
+        return self.model_copy(update={"model": stage_model(self.model, self.method)})
 
     @property
     def ends(self) -> tuple[int, ...]:

@@ -48,6 +48,6 @@ def inside_stage(stage: WarmUp, mistake: Mistake) -> Mistake:
 
 
 def stage_model(model: ModelDescription, method: ResolvedMethod) -> ModelDescription:
-    """Return the model as a stage of the warm-up has it: where no silo trains the encoder is frozen, so it travels once and sees images once."""
+    """Return the model as a stage of several has it: where no silo trains the encoder is frozen, so it travels once and sees images once."""
     untrained = Fact.UNTRAINED in method.facts()
     return model.model_copy(update={"trainable": "Head"}) if untrained and model.lora is None else model

@@ -49,7 +49,7 @@ def parts_of(spec: FederationSpec) -> tuple[Part, ...]:
     ends = [*accumulate((rounds for _, rounds in warm_up), initial=0), spec.rounds]
     methods = [*(method for method, _ in warm_up), resolve(spec.method, spec.task)]
     model = spec.model_description
-    models = [*(stage_model(model, method) for method, _ in warm_up), model]
+    models = [stage_model(model, method) if warm_up else model for method in methods]
     return tuple(
         Part(*each, *span) for each, span in zip(zip(models, methods, strict=True), pairwise(ends), strict=True)
     )

@@ -135,6 +135,19 @@ def test_an_encoder_that_trains_later_is_frozen_in_stages_where_no_silo_trains(t
     assert history[ends + 1].metrics["accuracy"] > 0.5
 
 
+def test_an_encoder_that_a_stage_trained_is_frozen_where_no_silo_trains(tmp_path: Path) -> None:
+    stage = {"method": "FedBYOL", "rounds": 1}
+    simulation, last = played(tmp_path, trainable="All", components=None, warm_up=(stage,))
+    before, _ = played(tmp_path, "before", trainable="All", components=None, warm_up=(), method="FedBYOL", rounds=1)
+    pretrained, model = model_of(before), model_of(simulation)
+    for name, array in model.items():
+        if name.startswith("encoder."):
+            np.testing.assert_array_equal(array, pretrained[name], name)
+    encoder_nbytes = sum(a.nbytes for n, a in model.items() if n.startswith("encoder."))
+    assert last.bytes_down < encoder_nbytes < simulation.store.history()[1].bytes_down
+    assert last.metrics["accuracy"] > 0.5  # chance is 0.1
+
+
 def test_nobody_guesses_by_the_classifier_that_no_label_made(tmp_path: Path) -> None:
     """The stage before found components and no classifier."""
     options = {"method": "MomentsHead", "labels": "All None", "stated": 40}
