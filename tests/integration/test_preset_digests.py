@@ -179,12 +179,20 @@ def test_a_robust_aggregation_gives_the_same_model_over_grpc(name: str, tmp_path
     assert digest_over_grpc(written(federation, tmp_path / "link"), tmp_path / "link") == digests[-1]
 
 
-def test_a_stage_in_which_no_silo_trains_gives_the_same_model_over_grpc(tmp_path: Path) -> None:
-    """The encoder is frozen until then, and trains afterwards."""
-    stage = {"method": "MomentsHead", "rounds": 1, "set": ["serverTraining.moments.head=Total"]}
-    labels = {"receivedModel": {"threshold": "0.2"}}
-    method = {"name": "SemiFL", "mixup": {"none": {}}, "local": {"epochs": 1}, "pseudoLabels": labels}
-    federation = {"labels": "None None None", "anchors": True, "spec": {"warmUp": [stage], "method": method}}
+RECEIVED_LABELS = {"receivedModel": {"threshold": "0.2"}}
+STAGED: Mapping[str, Any] = {
+    "before": {
+        "warmUp": [{"method": "MomentsHead", "rounds": 1, "set": ["serverTraining.moments.head=Total"]}],
+        "method": {"name": "SemiFL", "mixup": {"none": {}}, "local": {"epochs": 1}, "pseudoLabels": RECEIVED_LABELS},
+    },
+    "after": {"warmUp": [{"method": "FedBYOL", "rounds": 1}], "method": {"name": "SharesHead"}},
+}
+
+
+@pytest.mark.parametrize("place", STAGED)
+def test_a_stage_in_which_no_silo_trains_gives_the_same_model_over_grpc(place: str, tmp_path: Path) -> None:
+    """The encoder is frozen there, before stages that train it and after them."""
+    federation = {"labels": "None None None", "anchors": True, "evaluated": True, "spec": STAGED[place]}
     digests = played(federation, tmp_path)["digests"]
     assert len({*digests}) == 4
     assert digest_over_grpc(written(federation, tmp_path / "link"), tmp_path / "link") == digests[-1]
