@@ -7,8 +7,7 @@ import typer
 
 from anchorage.api.files import Study
 from anchorage.api.mistakes import DocumentError, Mistake, format_path
-from anchorage.api.text import list_some
-from anchorage.methods import idle_silos, unread_labels, validate_study
+from anchorage.methods import cautions, validate_study
 from fedctl.output import Format, emit, format_count, warn
 
 
@@ -48,18 +47,8 @@ def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
 
 
 def warn_about(study: Study) -> list[str]:
-    """Say on stderr, and return, what a valid study will do that its author may not mean: silos that never train, labels that nothing reads."""
-    federation, warnings, name = study.federation, list[str](), study.federation.spec.method.name
-    if idle := idle_silos(federation, study.silos):
-        warnings.append(
-            f"{list_some(idle)}: labels: None, and {name} learns from labelled images alone, so that nothing is trained there; "
-            "choose a method that uses images without labels (fedctl methods list), or leave out what has none"
-        )
-    if unread := unread_labels(federation, study.silos):
-        warnings.append(
-            f"{list_some(unread)}: {name} guesses the labels of all images at silos and reads none of theirs; choose a method for "
-            "labels at silos (docs/choosing-a-method.md), or set labels: None"
-        )
+    """Say on stderr, and return, what a valid study will do that its author may not mean (`cautions`)."""
+    warnings = [*cautions(study.federation, study.silos)]
     for warning in warnings:
         warn(warning)
     return warnings

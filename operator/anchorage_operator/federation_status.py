@@ -3,6 +3,7 @@
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
 from anchorage.api.status import Condition
+from anchorage.methods.cautions import cautions
 from anchorage_operator import reasons
 from anchorage_operator.certificates import certificates_valid
 from anchorage_operator.conditions import Finding, join_names
@@ -68,6 +69,8 @@ def _accepted_condition(situation: Situation) -> Finding:
         name, storage = server_name(situation.observed.name), situation.spec.server.storage
         notes += [volume_note(situation, name, storage, "spec.server.storage"), situation.refused_change(name)]
         notes.append(tracking_note(situation))
+    if (federation := situation.verdict.federation) is not None:
+        notes += cautions(federation, [*situation.verdict.silos.values()])
     return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, notes)))
 
 

@@ -11,7 +11,11 @@ from anchorage_operator import reasons as source
 PAGE = Path("docs/conditions.md")
 
 CONDITIONS = (
-    ("Federation", "Accepted", "The spec is valid and in use."),
+    (
+        "Federation",
+        "Accepted",
+        "The spec is valid and in use. Its message names silos that would never train, and labels that the method does not read.",
+    ),
     ("Federation", "CertificatesValid", "The certificates of the certificate authority and the server are valid."),
     ("Federation", "ServerAvailable", "The server is running and responds to the operator."),
     ("Federation", "QuorumMet", "At least `spec.protocol.minSilos` silos are connected, or training has finished."),

@@ -5,13 +5,10 @@ from collections.abc import Iterator, Sequence
 from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED, UNKNOWN_METHOD
 from anchorage.api.fact import Fact
 from anchorage.api.federation import Federation, Silo
-from anchorage.api.method import MethodSpec
 from anchorage.api.mistakes import Mistake
 from anchorage.api.model import NetworkKind, network_called
 from anchorage.api.piece import PIECES
 from anchorage.api.plan import Plan
-from anchorage.api.stages import stage_method
-from anchorage.api.task import Task
 from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.engine.strategy import memory_of, sends_own_models
 from anchorage.learning.hooks import expect
@@ -26,8 +23,6 @@ _NAME = ("spec", "method", "name")
 _MODE = ("spec", "protocol", "mode")
 WITHOUT_LABELS = {Fact.PSEUDO_LABELS, Fact.SELF_SUPERVISION, Fact.UNLABELLED_MOMENTS}
 """Facts of pieces by which images without labels of a silo count."""
-_WITHOUT_OWN_LABELS = {Fact.LABELS_REPLACED, Fact.CLASSIFIER_UNTRAINED, Fact.PRINCIPAL_COMPONENTS}
-"""Facts of pieces by which a stage learns of no silo's own labels."""
 _DECIDE_MODE = ("weighting", "server_training", "server_step")
 """Slots for whose sake a preset refuses a mode."""
 
@@ -46,42 +41,6 @@ def check(federation: Federation, silos: Sequence[Silo]) -> list[Mistake]:
     spec = federation.spec
     plan = Plan(spec, silos, resolve(spec.method, spec.task))
     return [*mistakes_of(plan), *stages_fit(plan, mistakes_of)]
-
-
-def idle_silos(federation: Federation, silos: Sequence[Silo]) -> tuple[str, ...]:
-    """Return the names of silos that never train: those without labels, where no stage's method learns from images alone.
-
-    A method that declares `Preset.labels` None without such a piece means them to look on, as LowerBound does.
-    """
-    spec = federation.spec
-    methods = (spec.method, *map(stage_method, spec.warm_up))
-    if any(_takes_unlabelled(method, spec.task) for method in methods):
-        return ()
-    guessing = any(Fact.STATED_MOMENTS in resolve(method, spec.task).facts() for method in methods)
-    return tuple(
-        silo.metadata.name for silo in silos if silo.spec.labels == "None" and not (guessing and _states_counts(silo))
-    )
-
-
-def unread_labels(federation: Federation, silos: Sequence[Silo]) -> tuple[str, ...]:
-    """Return the names of silos with labels that no stage learns of, since silos guess all labels in those that train the classifier."""
-    spec = federation.spec
-    facts = [resolve(method, spec.task).facts() for method in (spec.method, *map(stage_method, spec.warm_up))]
-    if spec.task.gives_maps or not all(each & _WITHOUT_OWN_LABELS for each in facts):  # labelled maps are learnt
-        return ()
-    if not any(Fact.LABELS_REPLACED in each for each in facts):
-        return ()
-    return tuple(silo.metadata.name for silo in silos if silo.spec.labels != "None")
-
-
-def _states_counts(silo: Silo) -> bool:
-    return silo.spec.managed is not None and bool(silo.spec.managed.data.stated_counts)
-
-
-def _takes_unlabelled(method: MethodSpec, task: Task) -> bool:
-    preset = PRESETS[method.name]
-    means_to = "None" in preset.labels and not preset.slots.facts() & WITHOUT_LABELS
-    return means_to or bool(resolve(method, task).facts() & WITHOUT_LABELS)
 
 
 def mistakes_of(plan: Plan) -> Iterator[Mistake]:

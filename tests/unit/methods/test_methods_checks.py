@@ -6,7 +6,8 @@ import pytest
 
 from anchorage.api.files import load_federation
 from anchorage.api.mistakes import DocumentError, format_path
-from anchorage.methods import PRESETS, check, idle_silos, unread_labels, validate_study
+from anchorage.methods import PRESETS, check, validate_study
+from anchorage.methods.cautions import idle_silos, unread_labels
 from anchorage.methods.checks import WITHOUT_LABELS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -145,6 +145,23 @@ def test_a_silo_s_mistake_is_its_own() -> None:
     assert applied(planned) == []
 
 
+@pytest.mark.parametrize(
+    ("method", "labels", "words"),
+    [
+        ("FedAnchor", "None", ""),
+        ("FedAnchor", "All", "a: FedAnchor guesses the labels of all images at silos"),
+        ("FedAvg", "All", "b: labels: None, and FedAvg learns from labelled images alone"),
+    ],
+)
+def test_what_an_author_may_not_mean_is_said_and_accepted(method: str, labels: str, words: str) -> None:
+    silos = (silo("a", managed={"data": DATA}, labels=labels), managed("b"))
+    accepted = world(*silos, federation=federation(method={"name": method})).federation
+    assert accepted is not None
+    assert conditions_of(accepted["status"])["Accepted"] == ("True", "Accepted")
+    message = message_of(accepted["status"], "Accepted")
+    assert words in message if words else not message
+
+
 def drawing(name: str, part: int, percent: int = 20) -> dict[str, Any]:
     """A managed silo that takes a part of the federation's own images."""
     partition = {"recipe": "PerClient", "parts": 3, "part": part}

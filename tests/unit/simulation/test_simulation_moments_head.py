@@ -11,7 +11,8 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.mistakes import DocumentError
-from anchorage.methods import idle_silos, validate_study
+from anchorage.methods import validate_study
+from anchorage.methods.cautions import idle_silos
 from anchorage.methods.composition import parts_of
 
 pytest.importorskip("torch")
