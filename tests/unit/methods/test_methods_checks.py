@@ -291,6 +291,7 @@ def test_silos_that_never_train_are_named(overrides: list[str], idle: bool) -> N
     [
         (["spec.method.name=SemiFL"], True),
         (["spec.method.name=ImFedSemi"], True),
+        (["spec.method.name=FL2"], True),
         (["spec.method.name=FedAnchor"], True),
         (["spec.method={name: SemiAnAgg, pseudoLabels: {receivedModel: {}}}"], True),
         (["spec.method.name=SemiFL", "spec.warmUp=[{method: FedBYOL, rounds: 1}]", "spec.rounds=3"], True),

@@ -43,7 +43,8 @@ class ClientAdaptive(Viewed):
 
     def facts(self) -> frozenset[str]:
         """Say that all predictions of the received model are seen once per round, and its features can be compared."""
-        return frozenset({Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.RECEIVED_FEATURES, Fact.PREDICTIONS})
+        learnt = {Fact.PSEUDO_LABELS, Fact.PSEUDO_LABELS_OF_ONE_HEAD, Fact.LABELS_REPLACED}
+        return frozenset({*learnt, Fact.RECEIVED_FEATURES, Fact.PREDICTIONS})
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return labels of weak views, int64 [b], and whether they are accepted, bool [b], by thresholds of these images."""
