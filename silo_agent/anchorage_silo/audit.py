@@ -28,14 +28,16 @@ class SentMessages:
 
     def __init__(self) -> None:
         self._run = ""
-        self._sent: dict[str, set[tuple[str, str, str]]] = {kind: set() for kind in _TRACKED_KINDS}
+        self._sent: dict[str, set[tuple[str, str]]] = {kind: set() for kind in _TRACKED_KINDS}
+        self._by_run: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        """The same by kind and run."""
         self._missing = dict.fromkeys(_COUNTED, 0)
         self.missing_run = ""
         """The run that segments which are not here any more ended with; empty where none are missing."""
 
     def read_sent(self, kind: str, *, all_runs: bool) -> frozenset[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
-        return frozenset((task, digest) for run, task, digest in self._sent[kind] if all_runs or run == self._run)
+        return frozenset(self._sent[kind] if all_runs else self._by_run.get((kind, self._run), ()))
 
     def missing(self, kind: str) -> int:
         """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
@@ -46,7 +48,8 @@ class SentMessages:
         if entry["kind"] == "join":
             self._run = entry["digest"]
         elif entry["kind"] in self._sent:
-            self._sent[entry["kind"]].add((self._run, entry["task"], entry["digest"]))
+            for entries in (self._sent[entry["kind"]], self._by_run.setdefault((entry["kind"], self._run), set())):
+                entries.add((entry["task"], entry["digest"]))
 
     def note_missing(self, opening: Entry, path: Path) -> None:
         """Count the entries of segments that are not here, from the first line that is.

@@ -263,9 +263,11 @@ def _count(stated: int | None, rule: str, what: str, policy: Policy, request: Re
 
 def _would_exceed(most: float, request: Request, past: Past, *, all_runs: bool) -> bool:
     """Return whether it would be one too many; a server may give two tasks the same name, but what is sent for them differs."""
+    if _number_sent(request, past, all_runs=all_runs) + 1 <= most:
+        return False
     sent, known = past.sent.read_sent(request.kind, all_runs=all_runs), request.digest is not None
     is_repetition = (request.task, request.digest) in sent if known else any(request.task == name for name, _ in sent)
-    return _number_sent(request, past, all_runs=all_runs) + 1 > most and not is_repetition
+    return not is_repetition
 
 
 def _number_sent(request: Request, past: Past, *, all_runs: bool) -> int:
