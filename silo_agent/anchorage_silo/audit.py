@@ -48,8 +48,9 @@ class SentMessages:
         if entry["kind"] == "join":
             self._run = entry["digest"]
         elif entry["kind"] in self._sent:
-            for entries in (self._sent[entry["kind"]], self._by_run.setdefault((entry["kind"], self._run), set())):
-                entries.add((entry["task"], entry["digest"]))
+            sent = entry["task"], entry["digest"]
+            self._sent[entry["kind"]].add(sent)
+            self._by_run.setdefault((entry["kind"], self._run), set()).add(sent)
 
     def note_missing(self, opening: Entry, path: Path) -> None:
         """Count the entries of segments that are not here, from the first line that is.

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -130,16 +131,14 @@ def _recognise(images: Path) -> dict[str, str]:
     """Return the format of what lies in a folder: of its only table, of a PACS export, else folders of pictures, or where nothing can be read."""
     from anchorage.pieces.decoder.dicom import Dicom
 
-    heads = list[bytes]()
-    try:
+    tables, heads = list[str](), list[bytes]()
+    with suppress(OSError):  # the folder of another machine, or one that only the agent may read
         tables = [file.name for file in images.iterdir() if file.name.lower().endswith(TABLES)]
-        for path in islice(_files(images), SAMPLED):
-            with open_regular(path) as file:
-                heads.append(file.read(HEAD_BYTES))
-    except OSError:
-        return {"format": "ImageFolder"}
     if len(tables) == 1:
         return {"format": "CsvManifest", "manifest": tables[0]}
+    for path in islice(_files(images), SAMPLED):
+        with suppress(OSError), open_regular(path) as file:
+            heads.append(file.read(HEAD_BYTES))
     scans = sum(map(Dicom().recognises, heads))
     return {"format": "DicomFolder" if 2 * scans > len(heads) else "ImageFolder"}
 

@@ -79,8 +79,10 @@ def test_the_format_is_that_of_what_lies_there(
 def test_what_cannot_be_opened_ends_nothing(tmp_path: Path, enrolment: dict[str, str]) -> None:
     (tmp_path / "pacs").mkdir()
     os.mkfifo(tmp_path / "pacs" / "queue")
+    for name in "ab":
+        (tmp_path / "pacs" / name).write_bytes(bytes(128) + b"DICM")
     config = read_document(configure(tmp_path, enrolment, images=str(tmp_path / "pacs")) / "silo.yaml", SiloConfig)
-    assert config.data is not None and config.data.format == "ImageFolder"
+    assert config.data is not None and config.data.format == "DicomFolder"
 
 
 def test_a_further_invitation_changes_nothing_that_the_hospital_wrote(
