@@ -132,6 +132,11 @@ class Assessment(Document):
         {},
         description="Tables of counts of images, by name. Classification: `confusion`, by true (row) and predicted class; left out of many classes.",
     )
+    grid: Literal["File", "Network"] | None = Field(
+        None,
+        description="Masks: whether Dice and distances are on the grids of the images' files or, where the masks could not be read again, on the "
+        "network's.",
+    )
     concerns: tuple[Concern, ...] = Field(
         (), description="What the task finds wrong with the model, the gravest first."
     )

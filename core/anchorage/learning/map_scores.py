@@ -11,15 +11,12 @@ from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.labels import Labels
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.models import Network
+from anchorage.learning.original_masks import PIXELS, OriginalMasks
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.volume_views import VolumeViews
 
 _PIXELS = 1 << 20
 """Of a batch, each with an output for each class."""
-
-
-PIXELS = (1.0, 1.0)
-"""Distances of neighbouring pixels of an image, in pixels."""
 
 
 def scored_maps(
@@ -30,6 +27,7 @@ def scored_maps(
     labels: Labels,
     *,
     in_full: bool = False,
+    originals: OriginalMasks | None = None,
 ) -> tuple[NDArray[np.float64], float, bool]:
     """Return what a task scores a network in eval mode by, of images as they are.
 
@@ -47,6 +45,8 @@ def scored_maps(
         Their labels.
     in_full : bool
         Whether for an assessment.
+    originals : OriginalMasks, optional
+        Of all images: maps are compared with them on the grids of the images' files; else with the labels on the network's.
 
     Returns
     -------
@@ -56,9 +56,14 @@ def scored_maps(
         The task's loss, the mean over the images of that of their batches; 0 of no image.
     finite : bool
         Whether all outputs are.
+
+    Raises
+    ------
+    RefusedImageError
+        An original mask cannot be read any more.
     """
     if isinstance(views, VolumeViews):
-        return _scored_volumes(network, views, task, indices, in_full=in_full)
+        return _scored_volumes(network, views, task, indices, originals, in_full=in_full)
     size = max(1, min(EVALUATION_BATCH, _PIXELS // max(1, labels[:1].size)))
     spacing = PIXELS if in_full else None
     compared = [task.compared(labels[:0], labels[:0], spacing)]
@@ -69,12 +74,23 @@ def scored_maps(
             batch_labels = labels[start : start + size]
             total += float(task.loss(logits.double(), views.to_device(batch_labels))) * len(batch_labels)
             finite = finite and bool(logits.isfinite().all())
-            compared.append(task.compared(batch_labels, task.maps(logits).cpu().numpy(), spacing))
+            maps = task.maps(logits).cpu().numpy()
+            if originals is None:
+                compared.append(task.compared(batch_labels, maps, spacing))
+            else:
+                rows = indices[start : start + size].tolist()
+                compared += [originals.compare(task, row, each) for row, each in zip(rows, maps, strict=True)]
     return np.concatenate(compared), total / max(1, len(indices)), finite
 
 
 def _scored_volumes(
-    network: Network, views: VolumeViews, task: TaskHooks, indices: NDArray[np.int64], *, in_full: bool
+    network: Network,
+    views: VolumeViews,
+    task: TaskHooks,
+    indices: NDArray[np.int64],
+    originals: OriginalMasks | None,
+    *,
+    in_full: bool,
 ) -> tuple[NDArray[np.float64], float, bool]:
     """Do what `scored_maps` does for whole volumes, one after another, whose masks lie with them."""
     spacing = views.spacing if in_full else None
@@ -83,7 +99,10 @@ def _scored_volumes(
     for index in indices.tolist():
         truth, predicted, loss, all_finite = _predict(network, views, task, index)
         total, finite = total + loss, finite and all_finite
-        compared.append(task.compared(truth[None], predicted[None], spacing))
+        if originals is None:
+            compared.append(task.compared(truth[None], predicted[None], spacing))
+        else:
+            compared.append(originals.compare_volume(task, index, predicted, views.spacing))
     return np.concatenate(compared), total / max(1, len(indices)), finite
 
 

@@ -82,6 +82,8 @@ class Scored:
     """What `TaskHooks.activated` gave for them, [n, outputs], or of maps what `TaskHooks.compared` did."""
     groups: NDArray[np.int64]
     """Number of each image's patient or lesion, from 0, [n]."""
+    own_grids: bool = False
+    """Whether maps were compared on the grids of the images' files, not on the network's."""
 
 
 class MapLoss(Protocol):

@@ -308,8 +308,12 @@ def _limits(assessment: Assessment | None, silos: Sequence[SiloPart], classifier
                 "It was scored on the validation images, which also chose the best model: scores may be too good."
             )
         limits.append("Scores are of the server's images. Scanners, patients and prevalence elsewhere differ.")
+        if assessment.grid == "Network":
+            limits.append(
+                "Masks were compared on the network's grid, as the files of the masks could not be read again."
+            )
         drawn = "images drawn, taken as independent; several images of a patient, and another seed of the training, add"
-        if assessment.findings:
+        if assessment.findings or assessment.grid:
             drawn = "patients drawn; another seed of the training adds"
         limits.append(f"Intervals tell how scores vary with the {drawn} to that.")
     if idle := ", ".join(silo.name for silo in silos if not silo.rounds):

@@ -82,6 +82,20 @@ def test_distances_between_borders(spacing, hausdorff, shares):
     assert hausdorff_95(border_distances(truth, truth, spacing)) == 0
 
 
+@pytest.mark.parametrize(
+    ("shape", "spacing"), [((30, 17), (0.7, 1.3)), ((12, 9, 14), (0.7, 0.7, 2.5)), ((8, 8), (1, 1))]
+)
+def test_distances_are_those_of_a_distance_transform(shape, spacing):
+    ndimage = pytest.importorskip("scipy.ndimage")
+    rng = np.random.default_rng(len(shape))
+    truth, predicted = (ndimage.gaussian_filter(rng.random(shape), 1) > level for level in (0.52, 0.5))
+    borders = [mask & ~ndimage.binary_erosion(mask) for mask in (truth, predicted)]
+    to_other = [ndimage.distance_transform_edt(~border, sampling=spacing) for border in borders]
+    ours = border_distances(truth, predicted, spacing)
+    for distances, expected, border in zip(ours, reversed(to_other), borders, strict=True):
+        assert np.array_equal(distances, expected[border]) and distances.max() > 0
+
+
 def test_pseudo_labels_without_foreground_do_not_push_it_down():
     logits, masks = drawn()
     loss = float(dice_cross_entropy(logits, masks, IGNORED))

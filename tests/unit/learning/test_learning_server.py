@@ -16,6 +16,7 @@ from learning_party import (
 
 from anchorage.api.errors import AnchorageError
 from anchorage.learning.learners import build_server_learner, train_on_anchors_alone
+from anchorage.learning.server_scoring import ServerScoring
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import Layout
 
@@ -115,7 +116,7 @@ def test_a_tested_model_is_not_scored_again(monkeypatch):
     model = server.initialise()
     assessment = server.assess(model, 0)
     report = server.test(model, 0)
-    monkeypatch.setattr(type(server), "_forward", None)
+    monkeypatch.setattr(ServerScoring, "_forward", None)
     assert server.assess(model, 0) == assessment and assessment.metrics == report.metrics
 
 

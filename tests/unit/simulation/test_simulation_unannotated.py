@@ -197,7 +197,7 @@ def test_the_server_scores_what_its_masks_annotate(tmp_path: Path) -> None:
     assert assessed.counts.keys() == {"cases/red"} and np.isfinite(report.embeddings).all()
     views = learner._scored["validation"].views
     with torch.no_grad():
-        logits = learner._scorer(views.plain(torch.arange(len(validation)))).double()
+        logits = learner._scores._scorer(views.plain(torch.arange(len(validation)))).double()
     merged = MODEL.task.partly_annotated((2,)).loss(logits, torch.from_numpy(validation.labels))
     assert report.metrics["loss"] == pytest.approx(float(merged), abs=1e-9)
     assert report.metrics["loss"] < float(MODEL.task.loss(logits, torch.from_numpy(validation.labels))) - 0.1

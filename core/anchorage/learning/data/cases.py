@@ -329,13 +329,24 @@ def read_mask(source: Path | Series, grid: Grid, table: NDArray[np.uint8], class
     AnchorageError
         PACKAGE_MISSING, PIECE_WRONG.
     """
+    class_mask, mask_grid = read_original_mask(source, table, classes, grid)
+    return _on_grid(class_mask, mask_grid, grid)
+
+
+def read_original_mask(
+    source: Path | Series, table: NDArray[np.uint8], classes: Sequence[str], grid: Grid | None = None
+) -> tuple[NDArray[np.uint8], Grid]:
+    """Return the classes of a mask's voxels as its file has them, uint8 [i, j, k], and its grid, which is near that of its image, if that is given.
+
+    Parameters and errors as of `read_mask`.
+    """
     try:
         scan = read_scan(source)
     except RefusedImageError as refused:
         raise as_of_mask(refused) from None
-    if not grid.is_near(scan.grid):
+    if grid is not None and not grid.is_near(scan.grid):
         raise RefusedImageError("MaskDiffers", _difference("the mask", scan.grid, "the image", grid))
-    return _on_grid(classes_of(whole_numbers(scan.values[0]), table, classes), scan.grid, grid)
+    return classes_of(whole_numbers(scan.values[0]), table, classes), scan.grid
 
 
 def _difference(one: str, grid: Grid, other: str, other_grid: Grid) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage.learning.data.labels import Labels, as_integers, is_known, only_known
+from anchorage.learning.data.masks import Masks
 from anchorage.learning.data.stored_pictures import Pictures
 
 
@@ -38,6 +39,8 @@ class ImageSet:
         Images of each stratum as the site's records tell them, labelled or not; None: nobody told.
     unannotated : tuple of int
         Classes that nobody drew in their masks (`DataSection.unannotated`).
+    masks : Masks or None
+        Files of the masks that the labels were made of; None: labels are no masks.
     """
 
     images: Pictures
@@ -49,6 +52,7 @@ class ImageSet:
     digests: NDArray[np.uint64]
     stated_counts: tuple[int, ...] | None = None
     unannotated: tuple[int, ...] = ()
+    masks: Masks | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -64,6 +68,7 @@ class ImageSet:
             ids=tuple(self.ids[row] for row in rows),
             groups=tuple(self.groups[row] for row in rows),
             digests=self.digests[rows],
+            masks=None if self.masks is None else self.masks.select(rows.tolist()),
         )
 
     def fingerprint(self, key: bytes) -> str:

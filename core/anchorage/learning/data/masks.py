@@ -154,11 +154,15 @@ class Masks:
         RefusedImageError
             It cannot be used.
         """
-        values = mask_values(self.files[row])
-        if values.shape != size[::-1]:
-            detail = f"the mask has {values.shape[1]}×{values.shape[0]} pixels, the image {size[0]}×{size[1]}"
+        class_mask = self.original(row)
+        if class_mask.shape != size[::-1]:
+            detail = f"the mask has {class_mask.shape[1]}×{class_mask.shape[0]} pixels, the image {size[0]}×{size[1]}"
             raise RefusedImageError("MaskDiffers", detail)
-        return classes_of(values, self.table, self.classes)
+        return class_mask
+
+    def original(self, row: int) -> NDArray[np.uint8]:
+        """Return the classes of a mask's pixels as its file has them, uint8 [h, w]. Errors as of `read`."""
+        return classes_of(mask_values(self.files[row]), self.table, self.classes)
 
 
 def classes_of(values: NDArray[Any], table: NDArray[np.uint8], classes: Sequence[str]) -> NDArray[np.uint8]:

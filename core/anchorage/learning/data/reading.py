@@ -200,6 +200,7 @@ def assemble(
         findings.digests(),
         _stated_counts(section, good.stratum_names),
         _find_unannotated(choice.listing),
+        good.masks,
     )
     return image_set, report, known.labels
 

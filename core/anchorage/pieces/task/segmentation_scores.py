@@ -22,6 +22,8 @@ TOLERANCE = 2.0
 RESAMPLES = 1000
 NOTHING_FOUND = 0.05
 """Dice up to which a class is as good as never found."""
+_COUNTED = 1 << 22
+"""Pixels that are counted at a time."""
 
 
 class Overlaps(NamedTuple):
@@ -82,8 +84,7 @@ def compare(
     compared = np.full((len(masks), classes, 3 if spacing is None else 5), np.nan)
     for row, (mask, predicted_mask) in enumerate(zip(masks, predicted, strict=True)):
         known = mask != UNKNOWN_PIXEL
-        pairs = mask[known].astype(np.int64) * classes + predicted_mask[known]
-        table = np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+        table = _pairs(mask[known], predicted_mask[known], classes)
         right = table.diagonal()
         compared[row, :, :3] = np.stack([right, table.sum(0) - right, table.sum(1) - right], 1)
         if spacing is not None:
@@ -91,6 +92,15 @@ def compare(
                 compared[row, place, 3:] = _borders(mask == place, (predicted_mask == place) & known, spacing)
     compared[:, list(unannotated)] = np.nan
     return compared
+
+
+def _pairs(truth: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int) -> NDArray[np.int64]:
+    """Return how many of n pixels have each true (row) and predicted class, int64 [C, C]; a part at a time, for volumes are large."""
+    counts = np.zeros(classes**2, np.int64)
+    for start in range(0, len(truth), _COUNTED):
+        part = slice(start, start + _COUNTED)
+        counts += np.bincount(truth[part].astype(np.int64) * classes + predicted[part], minlength=classes**2)
+    return counts.reshape(classes, classes)
 
 
 def _borders(
@@ -171,6 +181,7 @@ def assess_masks(
         metrics=metrics,
         intervals=intervals,
         resamples=RESAMPLES if intervals else 0,
+        grid="File" if scored.own_grids else "Network",
         counts={
             f"cases/{name}": (tuple(int(count[place]) for count in cases),)
             for place, name in enumerate(task.foreground)
