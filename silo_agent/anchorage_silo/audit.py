@@ -5,7 +5,7 @@ Entries name what was sent; they never hold values of images, weights or keys.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,15 @@ class SentMessages:
 
     def read_sent(self, kind: str, *, all_runs: bool) -> frozenset[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
-        return frozenset(self._sent[kind] if all_runs else self._by_run.get((kind, self._run), ()))
+        return frozenset(self._tasks_and_digests(kind, all_runs=all_runs))
 
-    def missing(self, kind: str) -> int:
-        """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
-        return self._missing[kind]
+    def number_sent(self, kind: str, *, all_runs: bool) -> int:
+        """Return the number of entries of a kind, each task and digest once: of the whole log, segments that went included, or of the last run."""
+        missing = self._missing.get(kind, 0) if all_runs else 0
+        return len(self._tasks_and_digests(kind, all_runs=all_runs)) + missing
+
+    def _tasks_and_digests(self, kind: str, *, all_runs: bool) -> Collection[tuple[str, str]]:
+        return self._sent[kind] if all_runs else self._by_run.get((kind, self._run), ())
 
     def note(self, entry: Entry) -> None:
         """Count an entry."""
@@ -108,9 +112,10 @@ class AuditLog:
         with self._lock:
             return self._messages.read_sent(kind, all_runs=all_runs)
 
-    def missing(self, kind: str) -> int:
-        """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
-        return self._messages.missing(kind)
+    def number_sent(self, kind: str, *, all_runs: bool) -> int:
+        """Return the number of entries of a kind, as `SentMessages.number_sent` does."""
+        with self._lock:
+            return self._messages.number_sent(kind, all_runs=all_runs)
 
     def record(
         self,

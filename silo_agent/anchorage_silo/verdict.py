@@ -126,8 +126,8 @@ class Sent(Protocol):
     def read_sent(self, kind: str, *, all_runs: bool) -> Collection[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind: of the whole log that is here, or of the last run."""
 
-    def missing(self, kind: str) -> int:
-        """Return the number of entries of a kind that are not here any more."""
+    def number_sent(self, kind: str, *, all_runs: bool) -> int:
+        """Return the number of entries of a kind, as `SentMessages.number_sent` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,23 +257,17 @@ def _count(stated: int | None, rule: str, what: str, policy: Policy, request: Re
         return _ADMITTED
     of = rule if is_policy_limit else f"the run's description; {rule} of the policy sets another limit"
     return _refuse(
-        silo.ROUNDS_USED_UP, f"{_number_sent(request, past, all_runs=is_policy_limit)} {what} ({of}: {most})"
+        silo.ROUNDS_USED_UP, f"{past.sent.number_sent(request.kind, all_runs=is_policy_limit)} {what} ({of}: {most})"
     )
 
 
 def _would_exceed(most: float, request: Request, past: Past, *, all_runs: bool) -> bool:
     """Return whether it would be one too many; a server may give two tasks the same name, but what is sent for them differs."""
-    if _number_sent(request, past, all_runs=all_runs) + 1 <= most:
+    if past.sent.number_sent(request.kind, all_runs=all_runs) + 1 <= most:
         return False
     sent, known = past.sent.read_sent(request.kind, all_runs=all_runs), request.digest is not None
     is_repetition = (request.task, request.digest) in sent if known else any(request.task == name for name, _ in sent)
     return not is_repetition
-
-
-def _number_sent(request: Request, past: Past, *, all_runs: bool) -> int:
-    return len(past.sent.read_sent(request.kind, all_runs=all_runs)) + (
-        past.sent.missing(request.kind) if all_runs else 0
-    )
 
 
 def _reported_images(policy: Policy, request: Request, past: Past) -> Verdict:
