@@ -80,10 +80,10 @@ class VolumeViews(Views):
         lift = uniform(-LIFT[kind], LIFT[kind], shape, generator)
         return (values - VOLUME_MEAN) * gain + VOLUME_MEAN + lift
 
-    def pair(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return random patches as they are, and the same with strong changes of contrast and brightness, both as of `with_labels`."""
+    def pair(self, kind: Kind, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return random patches as they are, and the same with changes of contrast and brightness, both as of `with_labels`."""
         values, _ = self._patches(indices, generator)
-        changed = self._change(values, "strong", generator)
+        changed = self._change(values, kind, generator)
         return self._augmentation.normalise(values.to(self.device)), self._augmentation.normalise(
             changed.to(self.device)
         )

@@ -33,8 +33,8 @@ def of_volumes(plan: Plan) -> Iterator[Mistake]:
     for piece in plan.method.pieces():
         if isinstance(piece, LearningHooks) and piece.facts() & _FROM_IMAGES and not piece.for_volumes:
             message = (
-                f"found {piece.name}, which does not learn from volumes without masks; choose pseudoLabels: {{fixMatch: {{}}}} or "
-                "{uda: {}}, or a method such as FedAvg"
+                f"found {piece.name}, which does not learn from volumes without masks; choose pseudoLabels: {{fixMatch: {{}}}}, {{uda: {{}}}}, "
+                "{meanTeacher: {}} or {receivedModel: {}}, or a method such as FedAvg"
             )
             yield Mistake(MEANINGLESS_OVERRIDE, piece.path, message)
 

@@ -49,8 +49,17 @@ def test_a_method_trains_for_two_rounds(name: str, tmp_path: Path) -> None:
     assert repeated.metrics == record.metrics and other.latest().model.digest == before
 
 
-@pytest.mark.parametrize("labels", [{"fixMatch": {"threshold": "0.35"}}, {"uda": {"threshold": "0.35"}}])
-def test_confident_voxels_of_volumes_without_masks_are_learnt(labels: dict[str, Any], tmp_path: Path) -> None:
+PSEUDO_LABELS: dict[str, dict[str, Any]] = {
+    "fixMatch": {"threshold": "0.35"},
+    "uda": {"threshold": "0.35"},
+    "receivedModel": {"threshold": "0.35"},
+    "meanTeacher": {"weight": "1"},
+}
+
+
+@pytest.mark.parametrize("name", PSEUDO_LABELS)
+def test_voxels_of_volumes_without_masks_are_learnt(name: str, tmp_path: Path) -> None:
+    labels = {name: PSEUDO_LABELS[name]}
     file = write_study(tmp_path, {"name": "FedAvg", "pseudoLabels": labels}, labels="Partial")
     for silo in (0, 1):
         (tmp_path / "data" / f"site-{silo}" / "masks" / "case-01.nii.gz").unlink()
@@ -58,7 +67,8 @@ def test_confident_voxels_of_volumes_without_masks_are_learnt(labels: dict[str, 
     assert np.isfinite(record.metrics["dice"])
     for silo in record.silos:
         assert silo.samples["labelled"] == 1 == silo.samples["unlabelled"] and silo.samples["selected"] <= 1
-        assert 0 < silo.metrics["accepted_foreground"] + silo.metrics["accepted_background"] <= 1
+        if name != "meanTeacher":
+            assert 0 < silo.metrics["accepted_foreground"] + silo.metrics["accepted_background"] <= 1
     plain = write_study(tmp_path / "plain", {"name": "FedAvg"}, labels="Partial")
     for silo in (0, 1):
         (tmp_path / "plain" / "data" / f"site-{silo}" / "masks" / "case-01.nii.gz").unlink()
@@ -84,6 +94,21 @@ def test_volumes_of_channels_in_files_of_their_own_train(tmp_path: Path) -> None
     assert np.isfinite(record.metrics["dice"])
     shapes = [tuple(array.shape) for array in store.latest().model.arrays().values()]
     assert any(shape[1:] == (2, 3, 3, 3) for shape in shapes), "the first convolution takes both channels"
+
+
+@pytest.mark.parametrize("name", ["RSCFed", "SemiFL", "FedAvgSemi"])
+def test_a_preset_for_silos_without_masks_trains(name: str, tmp_path: Path) -> None:
+    """SemiFL learns masks at the server, the others at one silo; no mask is at the other."""
+    anchored = {"serverTraining": {"anchors": {"epochs": 1}}} if name == "SemiFL" else {}
+    extra = {} if name == "RSCFed" else {"localLoss": {"taskLoss": {}}}
+    file = write_study(tmp_path, {"name": name, **anchored, **extra})
+    federation, first, second = yaml.safe_load_all(file.read_text())
+    second["spec"]["labels"] = "None"
+    if name == "SemiFL":
+        first["spec"]["labels"] = "None"
+    file.write_text(yaml.safe_dump_all([federation, first, second]))
+    record, _ = simulate(validate_study(file), tmp_path / "data", tmp_path / "run")
+    assert np.isfinite(record.metrics["dice"]) and all(silo.state == "Counted" for silo in record.silos)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +194,7 @@ def test_the_final_assessment_measures_millimetres_and_the_server_draws_slices(t
         ({"model": {**MODEL, "volume": {**VOLUME, "patch": [1024, 1024, 1024]}}}, {}, "allowed are at most"),
         ({"model": {**MODEL, "volume": {**VOLUME, "overlap": "1"}}}, {}, "allowed is a share below 1"),
         ({"model": {**MODEL, "volume": {**VOLUME, "spacing": ["1", "1", "900"]}}}, {}, "allowed are 0.05 to 50 mm"),
-        ({}, {"name": "SemiFL"}, "receivedModel, which does not learn from volumes without masks"),
+        ({}, {"name": "FedBarlow"}, "barlow, which does not learn from volumes without masks"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_the_run(

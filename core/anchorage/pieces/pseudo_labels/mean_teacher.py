@@ -44,6 +44,7 @@ class MeanTeacher(PseudoLabels):
     """
 
     tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH | MULTI_LABEL
+    for_volumes: ClassVar[bool] = True
 
     temperature: AboveZero = Field(
         "0.5", description="Temperature of the teacher's predictions; below 1, it sharpens them."
@@ -195,7 +196,7 @@ class FindingTeacherLosses(TeacherLosses):
 
 
 class PixelTeacherLosses(TeacherLosses):
-    """The same of a class for each pixel: squared errors summed over classes, averaged over pixels.
+    """The same of a class for each pixel: squared errors summed over classes, averaged over pixels; of volumes over those of random patches.
 
     The teacher sees images as they are, and what it says moves with the weak view of the model in training, so that both have the same geometry.
     """
@@ -204,7 +205,15 @@ class PixelTeacherLosses(TeacherLosses):
         import torch
 
         from anchorage.algorithms.dice import move_maps
+        from anchorage.learning.volume_views import VolumeViews
 
+        if isinstance(self._views, VolumeViews):  # whose views leave every voxel where it is
+            plain, changed = self._views.pair("weak", indices, augmentation)
+            with torch.no_grad():
+                patch_targets = sharpened(self._teacher.network(plain).softmax(1), self._temperature)
+            squares = (self._network(changed).softmax(1) - patch_targets).square().sum(1)
+            of_patches: Tensor = squares.flatten(1).mean(1)
+            return of_patches.sum() / (divisor * self._views.per_image)
         with torch.no_grad():
             targets = sharpened(self._teacher.network(self._views.plain(indices)).softmax(1), self._temperature)
         weak_images, places = self._views.with_places("weak", indices, augmentation)

@@ -36,7 +36,10 @@ def pixel_work(silo_round: SiloRound, threshold: float, temperature: float | Non
 
 def received_pixel_work(silo_round: SiloRound, threshold: float) -> Work:
     """Return the losses of labels by the received model beside those of labelled images. Parameters as of `PixelLosses`."""
-    return _beside_labelled(silo_round, ReceivedPixels(silo_round, threshold))
+    from anchorage.learning.volume_views import VolumeViews
+
+    by_patches = isinstance(silo_round.images.views, VolumeViews)
+    return _beside_labelled(silo_round, (ReceivedPatches if by_patches else ReceivedPixels)(silo_round, threshold))
 
 
 def _beside_labelled(silo_round: SiloRound, pixels: PixelLosses) -> Work:
@@ -92,7 +95,7 @@ class PixelLosses:
 
         indices = self._views.to_device(self.indices[positions])
         if isinstance(self._views, VolumeViews):  # whose strong views leave every voxel where it is
-            plain, changed = self._views.pair(indices, augmentation)
+            plain, changed = self._views.pair("strong", indices, augmentation)
             logits = self._logits(plain)
             soft = None if self._temperature is None else (logits / self._temperature).softmax(1)
             return confident_loss(self._network(changed), self.masks(logits), UNKNOWN_PIXEL, soft)
@@ -107,7 +110,7 @@ class PixelLosses:
         return confident_loss(self._network(strong), known, UNKNOWN_PIXEL, targets)
 
     def _logits(self, plain: Tensor) -> Tensor:
-        """Return what the model in training says of images as they are, in eval mode, float [b, C, H, W]."""
+        """Return what the model that labels says of images as they are, in eval mode, float [b, C, H, W]."""
         import torch
 
         self._network.eval()
@@ -175,3 +178,18 @@ class ReceivedPixels(PixelLosses):
         indices, rows = (self._views.to_device(each) for each in (self.indices[positions], positions))
         strong, known = self._views.with_labels("strong", indices, self._masks[rows], augmentation)
         return confident_loss(self._network(strong), known, UNKNOWN_PIXEL)
+
+
+class ReceivedPatches(PixelLosses):
+    """The same of volumes: a copy of the received model, which stays as it came, labels each patch when it is drawn."""
+
+    def __init__(self, silo_round: SiloRound, threshold: float) -> None:
+        super().__init__(silo_round, threshold)
+        self._received = silo_round.copy_received()
+
+    def _logits(self, plain: Tensor) -> Tensor:
+        import torch
+
+        with torch.no_grad():
+            logits: Tensor = self._received(plain)
+        return logits

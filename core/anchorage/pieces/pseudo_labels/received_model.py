@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 class ReceivedModel(Viewed, FixedLabels, Calibrated):
     """Labels of weak views by the received model, once per round (SemiFL).
 
-    In a segmentation, the confident pixels of images without a mask, as these are; images with one are learnt by it.
+    In a segmentation, the confident pixels of images without a mask, as these are; of volumes, of patches. Images with one are
+    learnt by it.
     """
 
     tasks: ClassVar[frozenset[str] | None] = ONE_CLASS_EACH
+    for_volumes: ClassVar[bool] = True
 
     def objective(self, silo_round: SiloRound) -> Work:
         """Return the losses of accepted images, or of accepted pixels beside those of labelled images."""

@@ -1,20 +1,25 @@
 """Pseudo-labels where no image is of a single class: soft guesses (UDA), masks of the received model, and the mean teacher."""
 
+import copy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from drawn_volumes import stored_volumes
 from torch import Tensor, nn
 
 from anchorage.algorithms.dice import confident_loss, move_maps
+from anchorage.api.model import VolumeSpec
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.views import Views
+from anchorage.learning.volume_views import VolumeViews
 from anchorage.pieces.pseudo_labels.mean_teacher import FindingTeacherLosses, MeanTeacher, PixelTeacherLosses
 from anchorage.pieces.pseudo_labels.mean_teacher import sharpened as sharpened_rows
 from anchorage.pieces.pseudo_labels.per_finding import sharpened
-from anchorage.pieces.pseudo_labels.pixels import PixelLosses, ReceivedPixels
+from anchorage.pieces.pseudo_labels.pixels import PixelLosses, ReceivedPatches, ReceivedPixels
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -50,6 +55,15 @@ def silo_round(network: nn.Module, pixels: np.ndarray, labels: np.ndarray | None
     images = SimpleNamespace(views=views, unlabelled=np.arange(count), train=np.arange(count), labels=labels)
     model = SimpleNamespace(image_size=pixels.shape[-1])
     return SimpleNamespace(network=network, images=images, run=SimpleNamespace(model=model))
+
+
+def round_of_volumes(network: nn.Module, folder: Path) -> Any:
+    """Three volumes without a mask, of each of which two patches are drawn."""
+    spec = VolumeSpec(spacing=("1", "1", "1"), patch=(8, 8, 8), patches_per_case=2)
+    views = VolumeViews(stored_volumes(folder, 3), spec, torch.device("cpu"))
+    received = copy.deepcopy(network).eval()
+    images = SimpleNamespace(views=views, unlabelled=np.arange(3))
+    return SimpleNamespace(network=network, images=images, copy_received=lambda: received)
 
 
 def pictures(count: int = 3, side: int = 8) -> np.ndarray:
@@ -155,3 +169,28 @@ def test_the_teacher_of_pixels_sees_images_as_they_are_and_moves_with_the_view()
     )
     same = PixelTeacherLosses(at, SimpleNamespace(network=at.network), np.arange(3), MeanTeacher(temperature="1"))  # type: ignore[arg-type]
     assert same._error(indices, torch.Generator().manual_seed(3), 6).item() == pytest.approx(0, abs=1e-9)
+
+
+def test_the_teacher_of_volumes_sees_the_patches_of_the_view(tmp_path: Path) -> None:
+    at = round_of_volumes(Maps(1.0), tmp_path)
+    teacher: Any = SimpleNamespace(network=Maps(2.0))
+    losses = PixelTeacherLosses(at, teacher, np.arange(3), MeanTeacher(temperature="0.5"))
+    error = losses._error(torch.arange(3), torch.Generator().manual_seed(3), 6)
+    plain, changed = at.images.views.pair("weak", torch.arange(3), torch.Generator().manual_seed(3))
+    targets = sharpened_rows(teacher.network(plain).softmax(1), 0.5)
+    squares = (at.network(changed).softmax(1) - targets).square().sum(1)
+    assert squares.shape == (6, 8, 8, 8) and not torch.equal(plain, changed)
+    torch.testing.assert_close(error, squares.mean((1, 2, 3)).view(3, 2).mean(1).sum() / 6)
+
+
+def test_the_received_model_labels_patches_as_it_came(tmp_path: Path) -> None:
+    at = round_of_volumes(Maps(3.0), tmp_path)
+    labels, by_model_in_training = ReceivedPatches(at, 0.6), PixelLosses(at, 0.6)
+    first = [each._loss(np.arange(3), torch.Generator().manual_seed(5)) for each in (labels, by_model_in_training)]
+    torch.testing.assert_close(*first)
+    at.network.scale.data.fill_(-3.0)
+    later = [each._loss(np.arange(3), torch.Generator().manual_seed(5)) for each in (labels, by_model_in_training)]
+    plain, changed = at.images.views.pair("strong", torch.arange(3), torch.Generator().manual_seed(5))
+    taught = labels.masks(Maps(3.0)(plain))
+    torch.testing.assert_close(later[0], confident_loss(at.network(changed), taught, 255))
+    assert later[0] > later[1] and labels.images() > 0
