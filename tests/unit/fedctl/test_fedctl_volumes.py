@@ -42,6 +42,13 @@ MODEL = ModelDescription.model_validate(
 )
 
 
+class FirstChannel(torch.nn.Module):
+    """Two maps, as `Bright`, by the first of several channels."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([-x[:, :1], x[:, :1]], 1)
+
+
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> ImageModel:
     """Have commands find a model that draws masks by brightness."""
@@ -145,6 +152,23 @@ def test_a_registered_model_gives_masks_as_nifti(tmp_path: Path) -> None:
     for bad in ("%%", b"no volume", 7):
         with pytest.raises(Exception, match="the volume in row 0 cannot be used"):
             program.predict(None, {"image": [bad]})
+
+
+def test_a_registered_model_takes_a_file_for_each_channel(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 1)
+    file = tmp_path / "images" / "case-00.nii.gz"
+    one, two = nibabel.load(file), tmp_path / "two.nii.gz"
+    both = np.stack([one.get_fdata(dtype=np.float32), one.get_fdata(dtype=np.float32)[::-1]], -1)
+    nibabel.save(nibabel.Nifti1Image(both[..., 1], one.affine), two)
+    nibabel.save(nibabel.Nifti1Image(both, one.affine), tmp_path / "both.nii.gz")
+    program = serving_volumes.VolumeModel()
+    program._model = by_brightness(MODEL.model_copy(update={"channels": 2}), "bodies")
+    program._model.network = FirstChannel()  # type: ignore[assignment]
+    files = [file, base64.b64encode(two.read_bytes()).decode()]
+    split, whole = program.predict(None, {"image": [files, tmp_path / "both.nii.gz"]}).to_dict("records")
+    assert split == whole and split["millilitres"]["bright"] > 0
+    with pytest.raises(Exception, match="row 0 cannot be used: found 1 files, allowed are 2, one for each channel"):
+        program.predict(None, {"image": [[file]]})
 
 
 @pytest.mark.parametrize("save", [save_program, save_torchscript])

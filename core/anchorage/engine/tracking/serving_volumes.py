@@ -17,6 +17,7 @@ from mlflow.pyfunc.model import PythonModel
 from anchorage.api.inference import read_inference
 from anchorage.learning.data.decoding import RefusedImageError
 from anchorage.learning.data.grids import MOST_VOLUME_BYTES
+from anchorage.learning.data.listing import Channels
 from anchorage.learning.data.nifti import write_classes
 from anchorage.learning.inference import ImageModel, read_weights
 from anchorage.learning.volume_prediction import predict_volume
@@ -44,7 +45,7 @@ class VolumeModel(PythonModel):
             MLflow's.
         model_input : DataFrame
             In the column ``image`` one volume a row: the content of a NIfTI file as bytes or as base64 text, or a `pathlib.Path`, which no remote
-            caller can send.
+            caller can send; or a list of such, a file for each channel in the order of the model's.
         params : dict, optional
             There are none.
 
@@ -58,7 +59,7 @@ class VolumeModel(PythonModel):
     def _predict(self, row: int, image: Any) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="anchorage-volume-") as folder:
             try:
-                source = image if isinstance(image, Path) else _write_volume(image, Path(folder) / "volume.nii.gz")
+                source = self._source(image, Path(folder))
                 segmentation = predict_volume(self._model, source)
             except (RefusedImageError, ValueError) as error:
                 message = f"the volume in row {row} cannot be used: {error}"
@@ -69,9 +70,21 @@ class VolumeModel(PythonModel):
             volumes_ml = dict(zip(names[1:], segmentation.millilitres[1:], strict=True))
             return {"millilitres": volumes_ml, "mask": base64.b64encode(mask.read_bytes()).decode()}
 
+    def _source(self, image: Any, folder: Path) -> Path | Channels:
+        """Return the file of a volume, or those of its channels; contents are written into the folder."""
+        if not isinstance(image, list | tuple):
+            return _file_of(image, folder / "volume.nii.gz")
+        if len(image) != self._model.described.channels:
+            raise ValueError(
+                f"found {len(image)} files, allowed are {self._model.described.channels}, one for each channel"
+            )
+        return Channels(tuple(_file_of(each, folder / f"volume-{row}.nii.gz") for row, each in enumerate(image)))
 
-def _write_volume(image: Any, file: Path) -> Path:
-    """Write the content of a NIfTI file, bytes or base64 text."""
+
+def _file_of(image: Any, file: Path) -> Path:
+    """Return a file that was named, or write the content of a NIfTI file, bytes or base64 text."""
+    if isinstance(image, Path):
+        return image
     if isinstance(image, str):
         if len(image) > MOST_VOLUME_BYTES * 4 // 3:
             raise ValueError(f"more than {MOST_VOLUME_BYTES // 2**20} MiB")
