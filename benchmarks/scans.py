@@ -1,19 +1,25 @@
 """Decoding of DICOM and NIfTI beside the libraries alone: ``make bench-scans``.
 
 Decodes the real files of ANCHORAGE_DATA (dicom, hippocampus) once by pydicom and nibabel alone, to values in memory, and once as a trainer does, to
-224 pixels by the model's intensity; in turn, the best of several times each.
+224 pixels by the model's intensity; in turn, the best of several times each. Then it reads the headers of `--exported` copies of the DICOM files, as
+a silo does at its first start and, with the store of the first, at its second.
 """
 
 import argparse
 import gzip
 import io
+import itertools
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -75,10 +81,36 @@ def usable(files: list[Path]) -> dict[str, bytes]:
     return contents
 
 
+START = """
+import sys, time
+from pathlib import Path
+from anchorage.learning.data.headers import read_headers
+from anchorage.learning.data.stored_headers import headers_stored_in
+files = sorted(Path(sys.argv[1]).iterdir())
+start = time.perf_counter()
+with headers_stored_in(Path(sys.argv[2])):
+    read = list(read_headers(files))
+print(time.perf_counter() - start)
+assert len(read) == len(files) and all(read)
+"""
+
+
+def starts(contents: dict[str, bytes], count: int) -> list[float]:
+    """Return the seconds in which each of two processes, one after the other, has the headers of so many files."""
+    with tempfile.TemporaryDirectory(prefix="anchorage-bench-") as folder:
+        exported = Path(folder) / "exported"
+        exported.mkdir()
+        for row, content in zip(range(count), itertools.cycle(contents.values())):
+            (exported / f"I{row:07d}").write_bytes(content)
+        command = [sys.executable, "-c", START, str(exported), str(Path(folder) / "headers")]
+        return [float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(2)]
+
+
 def main() -> None:
     """Print files per second and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--exported", type=int, default=2000)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if not (DATA / "dicom").is_dir():
@@ -86,7 +118,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     dicom = usable(sorted((DATA / "dicom").glob("*.dcm")))
     volumes = usable(sorted((DATA / "hippocampus" / "images").glob("*.nii.gz"))[:100])
-    report = {}
+    report: dict[str, dict[str, Any]] = {}
     for name, contents, alone in (("DICOM", dicom, by_pydicom), ("NIfTI", volumes, by_nibabel)):
         library, values = in_turn(partial(alone, contents), partial(product, contents), arguments.repeats)
         _, network_input = in_turn(partial(alone, contents), partial(trainer, contents), arguments.repeats)
@@ -99,6 +131,11 @@ def main() -> None:
             f"{name}: {len(contents)} files; per second {len(contents) / library:.0f} by the library alone, {len(contents) / values:.0f} decoded to "
             f"values ({library / values:.2f}), {len(contents) / network_input:.0f} shown and resized to {SIDE} pixels ({library / network_input:.2f})"
         )
+    first, second = starts(
+        {name: content for name, content in dicom.items() if len(content) < 200_000}, arguments.exported
+    )
+    report["headers"] = {"files": arguments.exported, "first_start_s": first, "second_start_s": second}
+    print(f"headers of {arguments.exported} files: {first:.1f} s at the first start, {second:.2f} s at the second")
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=2))
 

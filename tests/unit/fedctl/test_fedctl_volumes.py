@@ -165,8 +165,8 @@ def test_a_registered_model_takes_a_file_for_each_channel(tmp_path: Path) -> Non
     program._model = by_brightness(MODEL.model_copy(update={"channels": 2}), "bodies")
     program._model.network = FirstChannel()  # type: ignore[assignment]
     files = [file, base64.b64encode(two.read_bytes()).decode()]
-    split, whole = program.predict(None, {"image": [files, tmp_path / "both.nii.gz"]}).to_dict("records")
-    assert split == whole and split["millilitres"]["bright"] > 0
+    split, together = program.predict(None, {"image": [files, tmp_path / "both.nii.gz"]}).to_dict("records")
+    assert split == together and split["millilitres"]["bright"] > 0
     with pytest.raises(Exception, match="row 0 cannot be used: found 1 files, allowed are 2, one for each channel"):
         program.predict(None, {"image": [[file]]})
 

@@ -33,7 +33,7 @@ from anchorage_silo import kept_output, trainer
 from anchorage_silo.audit import AUDIT_FILE, AuditLog
 from anchorage_silo.commands import carry_out
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.files import trainer_folder
+from anchorage_silo.files import pictures_folder, trainer_folder
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.kept_output import OUTPUT_FILE, keep_output
 from anchorage_silo.known_images import KEY_FILE, TABLE_FILE, KnownImages
@@ -392,7 +392,8 @@ def test_a_real_trainer_s_process_hands_out_no_word(
     assert words.found_in(encode_announcement(announcement) + update) == []
     state = tmp_path / "state"
     files = [file for file in state.rglob("*") if file.is_file() and words.found_in(file.read_bytes())]
-    assert {file.name for file in files} <= {TABLE_FILE, OUTPUT_FILE}
+    headers = {file.name for file in pictures_folder(state).glob("*.headers")}
+    assert {file.name for file in files} <= {TABLE_FILE, OUTPUT_FILE, *headers}
 
 
 def test_what_a_trainer_prints_is_kept_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from anchorage.learning.data.decoding import Decoded, Input, RefusedImageError, 
 from anchorage.learning.data.listed_images import in_order, not_blank
 from anchorage.learning.data.listing import BadImage, Listing, Source, file_and_frame
 from anchorage.learning.data.report import Findings
+from anchorage.learning.data.stored_headers import headers_stored_in
 from anchorage.learning.data.stored_pictures import Entry, PictureFile, PictureWriter, StoredPictures
 from anchorage.learning.data.volume_store import VolumeStore
 from anchorage.transport.files import partial_path, sync
 
 MOST_BYTES = 256 << 30
 """Bytes of all sets in a folder; when a set is added, those that were not used for longest go until it fits. The set itself may be larger."""
-_SUFFIX = ".pictures"
+_SUFFIX, _HEADERS = ".pictures", ".headers"
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +94,10 @@ class PictureStore:
         except OSError as error:
             message = f"pictures cannot be stored in {self._folder}: {error.strerror or error}"
             raise AnchorageError(STATE_UNUSABLE, message) from error
+
+    def headers(self, name: str) -> AbstractContextManager[None]:
+        """Return a context in which headers of files are those of the last start, where the files are as they were, by the name of their folder."""
+        return headers_stored_in(self._folder / f"{blake3(name.encode()).hexdigest(16)}{_HEADERS}")
 
     def make_room(self, nbytes: int, own_file: Path) -> None:
         """Remove sets until so many bytes fit, those first that were not used for longest; what a killed process left goes in any case.

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,10 @@ def read(
         BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. DATA_MISSING: most may not be read. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
         As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
-    choice = (pools or Pools(volumes=model.volume is not None)).choose(
-        section, root, expect(model.task, TaskHooks), seed, labelled
-    )
+    with nullcontext() if store is None else store.headers(f"{root.resolve()}\0{section.claim_name}\0{section.path}"):
+        choice = (pools or Pools(volumes=model.volume is not None)).choose(
+            section, root, expect(model.task, TaskHooks), seed, labelled
+        )
     listing = choice.labelled_listing()
     pictures, findings = (
         decode_listing(listing, model) if store is None else _decode_stored(listing, section, root, model, store)

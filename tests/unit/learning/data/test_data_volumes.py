@@ -12,7 +12,7 @@ from anchorage.api.errors.silo import STATE_UNUSABLE
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data import read, volume_store, volumes
 from anchorage.learning.data.labels import is_known
-from anchorage.learning.data.volume_store import VolumeStore
+from anchorage.learning.data.picture_store import PictureStore
 from anchorage.learning.data.volumes import StoredVolume, write_volume
 
 RNG = np.random.default_rng(1)
@@ -88,37 +88,35 @@ def test_a_volume_that_ends_early_is_none(tmp_path, length):
 
 def test_a_second_reading_decodes_nothing_and_a_changed_file_alone(tmp_path, monkeypatch):
     write_pairs(tmp_path / "claim" / "site", 3)
-    part, store = SiloData(format="ImageFolder", claim_name="claim", path="site"), VolumeStore(tmp_path / "store")
+    part, store = SiloData(format="ImageFolder", claim_name="claim", path="site"), PictureStore(tmp_path / "store")
     decoded = []
     real = volume_store.case_of
     monkeypatch.setattr(
         volume_store, "case_of", lambda source, *rest: decoded.append(source.name) or real(source, *rest)
     )
-    holder = type("Store", (), {"volumes": store})()
-    first, report = read(part, tmp_path, MODEL, 0, store=holder)
+    first, report = read(part, tmp_path, MODEL, 0, store=store)
     assert len(decoded) == 3 and is_known(first.labels).all() and not report.bad
-    reread, _ = read(part, tmp_path, MODEL, 0, store=holder)
+    reread, _ = read(part, tmp_path, MODEL, 0, store=store)
     assert len(decoded) == 3 and first.fingerprint(bytes(32)) == reread.fingerprint(bytes(32))
     changed = tmp_path / "claim" / "site" / "masks" / "case-01.nii.gz"
     os.utime(changed, ns=(1, 1))
-    read(part, tmp_path, MODEL, 0, store=holder)
+    read(part, tmp_path, MODEL, 0, store=store)
     assert decoded[3:] == ["case-01.nii.gz"]
     other = MODEL.model_copy(update={"volume": MODEL.volume.model_copy(update={"spacing": ("2", "1", "1")})})
-    images, _ = read(part, tmp_path, other, 0, store=holder)
+    images, _ = read(part, tmp_path, other, 0, store=store)
     assert len(decoded) == 7 and images.images.volume(0).shape == (1, 6, 14, 10)
     lenient = MODEL.model_copy(update={"volume": MODEL.volume.model_copy(update={"nan_voxels": "Zero"})})
-    read(part, tmp_path, lenient, 0, store=holder)
+    read(part, tmp_path, lenient, 0, store=store)
     assert len(decoded) == 10, "what a model takes for 0, another refuses"
 
 
 def test_volumes_of_files_that_are_gone_go(tmp_path):
     write_pairs(tmp_path / "claim" / "site", 3)
-    part, store = SiloData(format="ImageFolder", claim_name="claim", path="site"), VolumeStore(tmp_path / "store")
-    holder = type("Store", (), {"volumes": store})()
-    read(part, tmp_path, MODEL, 0, store=holder)
+    part, store = SiloData(format="ImageFolder", claim_name="claim", path="site"), PictureStore(tmp_path / "store")
+    read(part, tmp_path, MODEL, 0, store=store)
     for kind in ("images", "masks"):
         (tmp_path / "claim" / "site" / kind / "case-02.nii.gz").unlink()
-    images, _ = read(part, tmp_path, MODEL, 0, store=holder)
+    images, _ = read(part, tmp_path, MODEL, 0, store=store)
     assert len(images) == 2 == len(list((tmp_path / "store").rglob("*.volume")))
 
 
