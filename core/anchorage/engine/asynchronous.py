@@ -57,13 +57,14 @@ class AsynchronousEngine(Engine):
         self._steps = StepCounter() if stage.strategy.counts_steps else None
         self._keepers["steps/"] = self._steps
 
-    def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
+    def _play_all(self) -> RoundRecord:
+        record, self._model = self._begin()
         self._stalled: set[str] = set()
         self._silent: set[str] = set()
         self._offered: dict[str, int] = {}
         self._open: dict[str, OpenUpdate] = {}
         self._scored_for: dict[str, str] = {}
-        self._record, self._model = record, model
+        self._record = record
         self._traffic = self.link.traffic()
         self._contributions = dict(self.store.contributions())
         self._norms = {silo: norms(update, self.learner.up) for silo, (_, update) in self._contributions.items()}

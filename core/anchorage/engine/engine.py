@@ -137,7 +137,7 @@ class Engine(ABC):
         """
         try:
             with naming_pieces():
-                record = self._play_all(*self._begin())
+                record = self._play_all()
         except AnchorageError as error:
             self.observer(RunEnded(error.code, error.message))
             raise
@@ -146,8 +146,8 @@ class Engine(ABC):
         return record
 
     @abstractmethod
-    def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
-        """Play what is left after `record`."""
+    def _play_all(self) -> RoundRecord:
+        """Play what is left, from `_begin` on; whoever called it holds no model, so that the first one goes with its round."""
 
     def _enter(self, stage: Stage) -> None:
         self._stage = stage

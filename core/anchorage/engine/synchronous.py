@@ -54,7 +54,8 @@ class SynchronousEngine(Gathering):
     round is left out until it connects again, and one that became a member while rounds are played until it connects at all.
     """
 
-    def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
+    def _play_all(self) -> RoundRecord:
+        record, model = self._begin()
         opened: OpenRound | None = None
         if record.round > 0:
             self._absent = self._left_out()
