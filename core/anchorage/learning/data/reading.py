@@ -51,6 +51,8 @@ _SET = {
     "anchors",
 }
 """Fields of a section by which a store finds its pictures again."""
+_LISTED = {"format", "claim_name", "path", "manifest"}
+"""Fields by which it finds the headers of a section's files again."""
 _SHOWN = 3
 
 _log = logging.getLogger(__name__)
@@ -94,7 +96,8 @@ def read(
         BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. DATA_MISSING: most may not be read. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
         As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
-    with nullcontext() if store is None else store.headers(f"{root.resolve()}\0{section.claim_name}\0{section.path}"):
+    listed = f"{root.resolve()}\0{section.model_dump_json(include=_LISTED)}"
+    with nullcontext() if store is None else store.headers(listed):
         choice = (pools or Pools(volumes=model.volume is not None)).choose(
             section, root, expect(model.task, TaskHooks), seed, labelled
         )
