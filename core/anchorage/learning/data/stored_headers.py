@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from anchorage.api.regular_files import read_regular
 from anchorage.learning.data.decoders import decoders
 from anchorage.learning.data.headers import Caution, FileState, Header, asked_for, take_known
 from anchorage.transport.files import replacing
@@ -43,7 +44,7 @@ def headers_stored_in(file: Path) -> Iterator[None]:
 
 def _load(file: Path) -> dict[FileState, Header]:
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_regular(file))
         if (content["rules"], content["decoders"]) != (RULES, [*decoders()]):
             return {}
         return {FileState(*state): _header(values) for state, values in content["headers"]}
