@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import STATE_UNUSABLE
 from anchorage.learning.data.decoders import decode_content, decoders, digest_of
 from anchorage.learning.data.decoding import Decoded, Input, RefusedImageError, read_content
+from anchorage.learning.data.headers import FileState
 from anchorage.learning.data.listed_images import in_order, not_blank
 from anchorage.learning.data.listing import BadImage, Listing, Source, file_and_frame
 from anchorage.learning.data.report import Findings
@@ -35,15 +36,6 @@ _log = logging.getLogger(__name__)
 
 class StoreFullError(Exception):
     """A set of pictures does not fit on the disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What changes when a file does."""
-
-    path: str
-    nbytes: int
-    modified: int
 
 
 class PictureStore:
@@ -132,12 +124,12 @@ class _Reading:
         self._dtype = self._before.dtype if self._before else np.dtype(np.uint8)
         self._entries = self._before.entries if self._before else ()
         current = [(place, entry) for place, entry in enumerate(self._entries) if entry.decoder in decoders()]
-        self._by_state = {_State(entry.path, entry.nbytes, entry.modified): place for place, entry in current}
+        self._by_state = {FileState(entry.path, entry.nbytes, entry.modified): place for place, entry in current}
         self._by_digest = {entry.digest: place for place, entry in current}
 
     def read(self) -> tuple[StoredPictures, Findings]:
         """Decode what is new, and return pictures and findings."""
-        known, unknown = dict[int, int](), dict[int, _State]()
+        known, unknown = dict[int, int](), dict[int, FileState]()
         for row, source in enumerate(self._listing.sources):
             if row not in self._listing.bad:
                 state = _state_of(source)
@@ -153,7 +145,7 @@ class _Reading:
         return StoredPictures(file, np.array([places[row] for row in findings.good], np.int64)), findings
 
     def _update(
-        self, known: Mapping[int, int], unknown: Mapping[int, _State]
+        self, known: Mapping[int, int], unknown: Mapping[int, FileState]
     ) -> tuple[PictureFile, Mapping[int, int], Mapping[int, BadImage]]:
         """Return a file with the pictures of all rows that can be used, the place of each, and the other rows; the file of before where nothing
         is new.
@@ -182,7 +174,7 @@ class _Reading:
         return PictureFile(self._file), places, bad
 
     def _write_new(
-        self, writer: PictureWriter, unknown: Mapping[int, _State], bad: dict[int, BadImage], count: int
+        self, writer: PictureWriter, unknown: Mapping[int, FileState], bad: dict[int, BadImage], count: int
     ) -> dict[int, int]:
         """Write the pictures of files that are new or were changed; return their places, and add the others to `bad`. `count`: of all rows."""
         places = dict[int, int]()
@@ -193,7 +185,7 @@ class _Reading:
             places[row] = len(writer.entries)
             state = unknown[row]
             if isinstance(outcome, int):
-                writer.append(self._picture(outcome), replace(self._entries[outcome], **asdict(state)))
+                writer.append(self._picture(outcome), replace(self._entries[outcome], **state._asdict()))
             else:
                 if outcome.pixels.dtype == np.uint16 and writer.dtype == np.uint8:
                     self._make_room(count, outcome.pixels.dtype)
@@ -243,7 +235,7 @@ def _open(file: Path, shape: tuple[int, int, int]) -> PictureFile | None:
     return picture_file if picture_file.shape == shape else None
 
 
-def _state_of(source: Source) -> _State:
+def _state_of(source: Source) -> FileState:
     """Return path, size and time of a file; of one that is not there what no file has."""
     assert not isinstance(source, np.ndarray), "pixels in memory are not stored"
     file, frame = file_and_frame(source)
@@ -251,13 +243,13 @@ def _state_of(source: Source) -> _State:
         file_status = None if file is None else file.stat()
     except OSError:  # which decoding names
         file_status = None
-    return _State(
+    return FileState(
         f"{file or ''}{f'#{frame}' if frame else ''}",
         *((-1, -1) if file_status is None else (file_status.st_size, file_status.st_mtime_ns)),
     )
 
 
-def _entry_of(decoded: Decoded, state: _State) -> Entry:
+def _entry_of(decoded: Decoded, state: FileState) -> Entry:
     return Entry(
         state.path,
         state.nbytes,
