@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -239,7 +240,9 @@ def test_no_word_of_a_silo_s_images_is_in_what_others_read(on_bad: str, tmp_path
     files = [file for file in (tmp_path / "run").rglob("*") if file.is_file()]
     telling = {file for file in files if words.found_in(file.read_bytes())}
     (table,) = (file for file in files if file.name == TABLE_FILE)
-    assert telling <= {table, table.parents[1] / OUTPUT_FILE} and table in telling
+    stored = {file for file in files if file.suffix == ".headers"}  # the silo's own, beside its decoded images
+    assert telling <= {table, table.parents[1] / OUTPUT_FILE, *stored} and table in telling
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in stored)
     assert any(file.suffix == ".log" and file.parent.name == "logs" for file in set(files) - telling)
     if on_bad == "Refuse":
         (line,) = (line for line in answer.lines if line.startswith("ANC-1203"))
