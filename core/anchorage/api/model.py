@@ -137,10 +137,12 @@ VOLUME_MEAN, VOLUME_DEVIATION = 0.5, 0.25
 
 NanVoxels = Literal["Refuse", "Zero"]
 """What becomes of voxels that are no numbers."""
+Orientation = Literal["Anatomical", "AsStored"]
+"""How the axes of a volume come to a network."""
 
 
 class VolumeSpec(Document):
-    """Volumes, such as CT and MR series, of which a network sees patches; axes lead to the right, to the front, and to the head."""
+    """Volumes, such as CT and MR series, of which a network sees patches; axes lead as `orientation` says."""
 
     spacing: Annotated[tuple[AboveZero, ...], Field(min_length=3, max_length=3)] = Field(
         description="Distance of neighbouring voxels along the three axes (to the right, to the front, to the head) in mm, to which "
@@ -168,6 +170,12 @@ class VolumeSpec(Document):
         "its organs on the other side.",
     )
 
+    orientation: Orientation = Field(
+        "Anatomical",
+        description="Anatomical: volumes are turned so that their axes lead to the right, to the front and to the head; a volume whose header "
+        "does not say where they lead is a bad image. AsStored: no volume is turned, and `spacing` is along the file's axes; only where "
+        "all sites store their volumes alike, since left and right, front and back are mixed up otherwise.",
+    )
     nan_voxels: NanVoxels = Field(
         "Refuse",
         description="Voxels that are no numbers (NaN), as tools that cut out the brain write around it. Refuse: such a volume is a bad "

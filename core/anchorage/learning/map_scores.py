@@ -93,7 +93,7 @@ def _scored_volumes(
     in_full: bool,
 ) -> tuple[NDArray[np.float64], float, bool]:
     """Do what `scored_maps` does for whole volumes, one after another, whose masks lie with them."""
-    spacing = views.spacing if in_full else None
+    spacing = views.volume.millimetres if in_full else None
     none = np.empty((0, 1, 1, 1), np.uint8)
     compared, total, finite = [task.compared(none, none, spacing)], 0.0, True
     for index in indices.tolist():
@@ -102,7 +102,7 @@ def _scored_volumes(
         if originals is None:
             compared.append(task.compared(truth[None], predicted[None], spacing))
         else:
-            compared.append(originals.compare_volume(task, index, predicted, views.spacing))
+            compared.append(originals.compare_volume(task, index, predicted, views.volume))
     return np.concatenate(compared), total / max(1, len(indices)), finite
 
 

@@ -104,7 +104,9 @@ def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mappin
     }
     read = {"_target_": "LoadImaged", "keys": "image", "reader": "NibabelReader", "ensure_channel_first": True}
     nan_as_zero = {"_target_": "SignalFillEmptyd", "keys": "image", "replacement": 0.0}
-    begin = [read, nan_as_zero] if volume.nan_voxels == "Zero" else [read]
+    begin: list[Mapping[str, Any]] = [read, nan_as_zero] if volume.nan_voxels == "Zero" else [read]
+    if volume.orientation == "Anatomical":
+        begin.append(turned)
     inverted = {"transform": "@preprocessing", "orig_keys": "image", "nearest_interp": True, "to_tensor": True}
     saved = {
         "output_dir": "@output_dir",
@@ -129,7 +131,7 @@ def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mappin
         "network": "$@network_def.to(@device).eval()",
         "preprocessing": {
             "_target_": "Compose",
-            "transforms": [*begin, turned, spaced, *shown, {"_target_": "EnsureTyped", "keys": "image"}],
+            "transforms": [*begin, spaced, *shown, {"_target_": "EnsureTyped", "keys": "image"}],
         },
         "dataset": {"_target_": "Dataset", "data": "@datalist", "transform": "@preprocessing"},
         "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},

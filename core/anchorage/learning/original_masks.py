@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.model import VolumeSpec
 from anchorage.learning.data.cases import read_original_mask
 from anchorage.learning.data.decoding import Fit, RefusedImageError, unfit_mask
 from anchorage.learning.data.grids import on_own_grid, respace
@@ -51,15 +52,15 @@ class OriginalMasks:
         return task.compared(truth[None], own_map[None], PIXELS)
 
     def compare_volume(
-        self, task: TaskHooks, row: int, predicted: NDArray[np.uint8], spacing: tuple[float, float, float]
+        self, task: TaskHooks, row: int, predicted: NDArray[np.uint8], volume: VolumeSpec
     ) -> NDArray[np.float64]:
-        """Do what `compare` does for a volume, uint8 [x, y, z] with the model's `spacing` in mm, with distances in mm."""
+        """Do what `compare` does for a volume of a model, uint8 [x, y, z] on its grid, with distances in mm."""
         file = self.masks.files[row]
         if file is None:
             raise RefusedImageError("MaskMissing", "no mask")
         with without_warnings():
-            truth, grid = read_original_mask(file, self.masks.table, self.masks.classes)
-        model_grid = respace(grid, spacing)
+            truth, grid = read_original_mask(file, self.masks.table, self.masks.classes, volume.orientation)
+        model_grid = respace(grid, volume.millimetres)
         if model_grid.shape != predicted.shape:
             raise RefusedImageError("MaskDiffers", "another mask than before")
         return task.compared(truth[None], on_own_grid(predicted, model_grid, grid)[None], grid.spacing)

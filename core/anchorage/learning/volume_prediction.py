@@ -65,6 +65,7 @@ def predict_volume(model: ImageModel, source: Path | Series | Channels) -> Predi
             no_classes,
             described.outputs,
             volume.nan_voxels,
+            volume.orientation,
         )
     darkest = int(case.values.min())
 

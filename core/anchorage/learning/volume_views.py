@@ -105,9 +105,9 @@ class VolumeViews(Views):
             place += planes.shape[1]
 
     @property
-    def spacing(self) -> tuple[float, float, float]:
-        """Distance of neighbouring voxels, mm."""
-        return self._volume.millimetres
+    def volume(self) -> VolumeSpec:
+        """How files become volumes."""
+        return self._volume
 
     def _draw(self, volume: StoredVolume, generator: torch.Generator) -> Place:
         """Draw where a patch begins: anywhere, or around a voxel of a foreground class."""

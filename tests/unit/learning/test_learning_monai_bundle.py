@@ -123,6 +123,23 @@ def test_monai_reads_nan_as_0_where_the_model_does(tmp_path: Path) -> None:
     assert predict_volume(model, root / "images" / "a.nii.gz").classes.any()
 
 
+def test_monai_turns_no_volume_where_the_model_turns_none(tmp_path: Path) -> None:
+    from monai.bundle import ConfigParser
+
+    volume = {"spacing": ("1", "1", "1"), "patch": (16, 16, 16), "orientation": "AsStored"}
+    model = brightness(described({"window": {"low": "0", "high": "1200"}}, volume=volume))
+    save_monai_bundle(model, tmp_path / "bundle.zip", "{}")
+    root = unpacked(tmp_path / "bundle.zip", tmp_path)
+    (root / "images").mkdir()
+    values = drawn(np.random.default_rng(0), (16, 18, 20))
+    nibabel.save(nibabel.Nifti1Image(values, np.diag([-1.0, -1, 1, 1])), root / "images" / "a.nii.gz")
+    parser = ConfigParser()
+    parser.read_config(str(root / "configs" / "inference.json"))
+    parser["bundle_root"] = str(root)
+    image = parser.get_parsed_content("dataset")[0]["image"]
+    np.testing.assert_allclose(np.asarray(image)[0], values / 1200, atol=1e-6)
+
+
 def test_the_description_has_what_monai_asks_for(tmp_path: Path) -> None:
     save_monai_bundle(brightness(described(Z_SCORE, channels=2)), tmp_path / "bundle.zip", '{"a": 1}')
     root = unpacked(tmp_path / "bundle.zip", tmp_path)

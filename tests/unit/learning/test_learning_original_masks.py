@@ -86,9 +86,12 @@ def test_pictures_are_assessed_at_their_own_size(fit: Literal["Crop", "Pad"], tm
     assert assessment.metrics["hausdorff_95"] == pytest.approx(np.mean(distances))
 
 
-def test_volumes_are_assessed_on_their_own_grids_in_millimetres(tmp_path: Path) -> None:
+@pytest.mark.parametrize("orientation", ["Anatomical", "AsStored"])
+def test_volumes_are_assessed_on_their_own_grids_in_millimetres(orientation: str, tmp_path: Path) -> None:
     write_volumes(tmp_path / "server", 2, sides=(12, 14, 10), spacing=(-1.5, 1, 2))
-    model = ModelDescription.model_validate_json(json.dumps({**MODEL, "task": {"segmentation": {"classes": CLASSES}}}))
+    volume_fields = {**MODEL["volume"], "orientation": orientation}
+    fields = {**MODEL, "volume": volume_fields, "task": {"segmentation": {"classes": CLASSES}}}
+    model = ModelDescription.model_validate_json(json.dumps(fields))
     assessment = assess(images_of(tmp_path, model), model)
     scores = []
     for file in sorted((tmp_path / "server" / "images").iterdir()):

@@ -1,8 +1,8 @@
 """The volumes of a case, image and mask, as a model takes them.
 
-A volume is turned so that its axes lead to the right, the front and the head, brought to the model's spacing, linearly between voxels, and shown by
-the model's intensity in this order; its statistics, such as the mean of `zScore`, are those of the volume at the model's spacing without padding. A
-mask has the grid of its image, and takes the nearest voxel.
+A volume is turned so that its axes lead to the right, the front and the head (or stays as it is stored, where the model says so), brought to the
+model's spacing, linearly between voxels, and shown by the model's intensity in this order; its statistics, such as the mean of `zScore`, are those of
+the volume at the model's spacing without padding. A mask has the grid of its image, and takes the nearest voxel.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.api.model import NanVoxels
+from anchorage.api.model import NanVoxels, Orientation
 from anchorage.api.piece_faults import WrongResultError, describe_value, returned_by
 from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.decoders import HEAD_BYTES, decoder_for, decoders
@@ -25,7 +25,7 @@ from anchorage.learning.data.decoding import (
     not_an_image,
     read_beginning,
 )
-from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, refuse_large, respace
+from anchorage.learning.data.grids import Axes, Grid, nearest_on_grid_of_model, on_grid_of_model, refuse_large, respace
 from anchorage.learning.data.listing import Channels, Series
 from anchorage.learning.data.masks import as_of_mask, classes_of, whole_numbers
 from anchorage.learning.data.scans import Scan, digest_of_volume, refuse_flat
@@ -90,6 +90,7 @@ def case_of(
     table: NDArray[np.uint8],
     classes: Sequence[str],
     nan: NanVoxels = "Refuse",
+    orientation: Orientation = "Anatomical",
 ) -> Case:
     """Read a case.
 
@@ -111,6 +112,8 @@ def case_of(
         The federation's classes, background first.
     nan : str
         What becomes of the image's voxels that are no numbers.
+    orientation : str
+        Whether image and mask are turned.
 
     Raises
     ------
@@ -119,7 +122,7 @@ def case_of(
     AnchorageError
         PACKAGE_MISSING: their decoder is not installed. PIECE_WRONG: a decoder of another package returned no volume.
     """
-    scan = read_scan(source, channels, nan)
+    scan = read_scan(source, channels, nan, orientation)
     if bool((scan.values == scan.values.flat[0]).all()):
         raise RefusedImageError("Blank", "every voxel has the same value")
     largest = next((end for end in RANGES if float(scan.values.max()) <= end), RANGES[-1])
@@ -141,7 +144,12 @@ def case_of(
     return Case(levels, placed, counts, grid, wanted, facts, digest, decoder)
 
 
-def read_scan(source: Path | Series | Channels, channels: int = 1, nan: NanVoxels = "Refuse") -> Scan:
+def read_scan(
+    source: Path | Series | Channels,
+    channels: int = 1,
+    nan: NanVoxels = "Refuse",
+    orientation: Orientation = "Anatomical",
+) -> Scan:
     """Read a volume by the decoder that recognises its file, or the first file of its series.
 
     Parameters
@@ -152,6 +160,8 @@ def read_scan(source: Path | Series | Channels, channels: int = 1, nan: NanVoxel
         How many it must have.
     nan : str
         What becomes of voxels that are no numbers.
+    orientation : str
+        Whether its grid turns it.
 
     Raises
     ------
@@ -161,7 +171,7 @@ def read_scan(source: Path | Series | Channels, channels: int = 1, nan: NanVoxel
         PACKAGE_MISSING, PIECE_WRONG.
     """
     if isinstance(source, Channels):
-        return _read_channels(source, channels, nan)
+        return _read_channels(source, channels, nan, orientation)
     files = source.files if isinstance(source, Series) else (source,)
     if not files:
         raise RefusedImageError("Missing", "no such file")
@@ -179,6 +189,12 @@ def read_scan(source: Path | Series | Channels, channels: int = 1, nan: NanVoxel
     if len(scan.values) != channels:
         others = "; name the files of the others by channelFiles" if len(scan.values) == 1 else ""
         raise RefusedImageError("Unsupported", f"{len(scan.values)} channels, but {channels} are needed{others}")
+    if orientation == "AsStored":
+        scan = replace(scan, grid=scan.grid.without_turning())
+    elif scan.grid.axes is Axes.UNKNOWN:
+        detail = "a volume without orientation (sform and qform), so left and right are not known"
+        advice = "spec.model.volume.orientation: AsStored takes axes as all files store them"
+        raise RefusedImageError("Unsupported", f"{detail}; {advice}")
     return replace(_of_numbers(scan, nan), decoder=version)
 
 
@@ -201,17 +217,17 @@ def _is_finite(values: NDArray[np.float32]) -> bool:
     return all(bool(np.isfinite(values[..., place]).all()) for place in range(values.shape[3]))
 
 
-def _read_channels(source: Channels, channels: int, nan: NanVoxels) -> Scan:
+def _read_channels(source: Channels, channels: int, nan: NanVoxels, orientation: Orientation) -> Scan:
     """Read a volume whose channels are files or series of their own, on the grid of the first. Errors as of `read_scan`."""
     if len(source.parts) != channels:
         raise RefusedImageError("Unsupported", f"{len(source.parts)} channels, but {channels} are needed")
-    first = read_scan(source.parts[0], nan=nan)
+    first = read_scan(source.parts[0], nan=nan, orientation=orientation)
     refuse_large((channels, *first.grid.shape), 4)
     values = np.empty((channels, *first.grid.shape), np.float32)
     values[0] = first.values[0]
     scan = replace(first, values=values)
     for channel, part in enumerate(source.parts[1:], 1):
-        further = read_scan(part, nan=nan)
+        further = read_scan(part, nan=nan, orientation=orientation)
         if not scan.grid.is_near(further.grid):
             message = _difference(f"channel {channel + 1}", further.grid, "channel 1", scan.grid)
             raise RefusedImageError("ChannelsDiffer", f"{message}; bring all to one grid, that of the masks")
@@ -329,19 +345,24 @@ def read_mask(source: Path | Series, grid: Grid, table: NDArray[np.uint8], class
     AnchorageError
         PACKAGE_MISSING, PIECE_WRONG.
     """
-    class_mask, mask_grid = read_original_mask(source, table, classes, grid)
+    orientation: Orientation = "Anatomical" if grid.axes is Axes.KNOWN else "AsStored"
+    class_mask, mask_grid = read_original_mask(source, table, classes, orientation, grid)
     return _on_grid(class_mask, mask_grid, grid)
 
 
 def read_original_mask(
-    source: Path | Series, table: NDArray[np.uint8], classes: Sequence[str], grid: Grid | None = None
+    source: Path | Series,
+    table: NDArray[np.uint8],
+    classes: Sequence[str],
+    orientation: Orientation,
+    grid: Grid | None = None,
 ) -> tuple[NDArray[np.uint8], Grid]:
     """Return the classes of a mask's voxels as its file has them, uint8 [i, j, k], and its grid, which is near that of its image, if that is given.
 
-    Parameters and errors as of `read_mask`.
+    Parameters and errors as of `read_mask`; `orientation` as of `read_scan`.
     """
     try:
-        scan = read_scan(source)
+        scan = read_scan(source, orientation=orientation)
     except RefusedImageError as refused:
         raise as_of_mask(refused) from None
     if grid is not None and not grid.is_near(scan.grid):

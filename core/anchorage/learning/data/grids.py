@@ -2,12 +2,13 @@
 
 Positions are in mm, to the patient's right, front and head (RAS, as in NIfTI). A model's grid keeps the axes of the file, in the order and direction
 that is nearest to right, front and head, so that nothing is turned; along them the voxels lie as far apart as the model wants, around the same
-centre.
+centre. A grid whose axes do not count keeps their order and direction, too.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import permutations
 from typing import Any, TypeVar
 
@@ -28,6 +29,16 @@ _FLAT = 1e-2
 N = TypeVar("N", bound=np.generic)
 
 
+class Axes(Enum):
+    """Whether the axes of a grid are known to lead somewhere in the patient."""
+
+    KNOWN = auto()
+    UNKNOWN = auto()
+    """The file does not say: `Grid.affine` has nothing but the spacing."""
+    AS_STORED = auto()
+    """They are known, but stay in the order and direction that the file has."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
     """Voxels of a volume.
@@ -38,6 +49,8 @@ class Grid:
         Voxels along each axis.
     affine : ndarray of float64, shape [4, 4]
         From the indices of a voxel to the position of its middle, mm.
+    axes : Axes
+        Whether `turn` and `upright` turn anything.
 
     Raises
     ------
@@ -47,6 +60,7 @@ class Grid:
 
     shape: tuple[int, int, int]
     affine: NDArray[np.float64]
+    axes: Axes = Axes.KNOWN
 
     def __post_init__(self) -> None:
         lengths = np.linalg.norm(self.affine[:3, :3], axis=0)
@@ -63,22 +77,29 @@ class Grid:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Which axis leads most to the right or left, which to the front or back, and which to the head or feet."""
+        """Which axis leads most to the right or left, which to the front or back, and which to the head or feet; as stored, if they do not count."""
+        if self.axes is not Axes.KNOWN:
+            return 0, 1, 2
         along = np.abs(self.affine[:3, :3]) / np.linalg.norm(self.affine[:3, :3], axis=0)
         x, y, z = max(permutations(range(3)), key=lambda axes: round(sum(along[row, axes[row]] for row in range(3)), 6))
         return x, y, z
 
     @property
     def flipped(self) -> tuple[bool, bool, bool]:
-        """Whether each axis of `order` leads to the left, to the back and to the feet."""
+        """Whether each axis of `order` leads to the left, to the back and to the feet; never, if they do not count."""
+        if self.axes is not Axes.KNOWN:
+            return False, False, False
         x, y, z = (bool(self.affine[row, axis] < 0) for row, axis in enumerate(self.order))
         return x, y, z
 
     @property
     def orientation(self) -> str:
-        """Where the file's axes lead, such as ``LPS``."""
+        """Where the file's axes lead, such as ``LPS``, whether this counts or not."""
+        if self.axes is Axes.UNKNOWN:
+            return "not stated"
+        known = replace(self, axes=Axes.KNOWN)
         names = {
-            axis: _ENDS[row][not back] for row, (axis, back) in enumerate(zip(self.order, self.flipped, strict=True))
+            axis: _ENDS[row][not back] for row, (axis, back) in enumerate(zip(known.order, known.flipped, strict=True))
         }
         return "".join(names[axis] for axis in range(3))
 
@@ -102,7 +123,11 @@ class Grid:
         affine = np.eye(4)
         affine[:3, :3] = np.where(back, -columns, columns)
         affine[:3, 3] = self.affine[:3, 3] + columns @ (back * (np.array((x, y, z)) - 1))
-        return Grid((x, y, z), affine)
+        return Grid((x, y, z), affine, self.axes)
+
+    def without_turning(self) -> "Grid":
+        """Return this grid with axes that stay as they are stored."""
+        return self if self.axes is Axes.UNKNOWN else replace(self, axes=Axes.AS_STORED)
 
     def is_near(self, other: "Grid") -> bool:
         """Return whether another grid has the same voxels, in whatever order, within 0.001 mm."""
@@ -133,7 +158,7 @@ def respace(grid: Grid, spacing: tuple[float, float, float]) -> Grid:
     affine[:3, :3] = turned.affine[:3, :3] / lengths * np.array(spacing)
     middle = turned.affine[:3, :3] @ ((np.array(turned.shape) - 1) / 2) + turned.affine[:3, 3]
     affine[:3, 3] = middle - affine[:3, :3] @ ((np.array(shape) - 1) / 2)
-    return Grid(shape, affine)
+    return Grid(shape, affine, grid.axes)
 
 
 def on_grid_of_model(values: NDArray[np.float32], grid: Grid, wanted: Grid) -> NDArray[np.float32]:

@@ -31,7 +31,7 @@ from anchorage.learning.data.decoding import (
     RefusedImageError,
     read_content,
 )
-from anchorage.learning.data.grids import MOST_VOLUME_BYTES, Grid, refuse_large
+from anchorage.learning.data.grids import MOST_VOLUME_BYTES, Axes, Grid, refuse_large
 from anchorage.learning.data.headers import Header
 from anchorage.learning.data.scans import Scan, digest_of_volume, facts_of, refuse_flat
 
@@ -106,7 +106,7 @@ def read_scan(file: Path) -> Scan:
     Raises
     ------
     RefusedImageError
-        It is damaged, too large, has no orientation, or has what is not read.
+        It is damaged, too large, or has what is not read.
     """
     content = read_content(file, MOST_VOLUME_BYTES)
     try:
@@ -117,10 +117,8 @@ def read_scan(file: Path) -> Scan:
         shape = (*stated, 1, 1, 1, 1)[:4]
         refuse_flat(shape[:3])
         refuse_large(shape, header.get_data_dtype().itemsize)
-        if _orientation(header) is None:
-            detail = "a volume without orientation (sform and qform), so left and right are not known"
-            raise RefusedImageError("Unsupported", detail)
-        grid = Grid((shape[0], shape[1], shape[2]), np.asarray(header.get_best_affine(), np.float64))
+        axes = Axes.UNKNOWN if _orientation(header) is None else Axes.KNOWN
+        grid = Grid((shape[0], shape[1], shape[2]), np.asarray(header.get_best_affine(), np.float64), axes)
         values = _rescale(_read_stored(content, header, shape, MOST_VOLUME_BYTES), *header.get_slope_inter())
     except MemoryError:
         raise RefusedImageError("TooLarge", "the memory is not enough to decode it") from None
@@ -145,8 +143,12 @@ def _rescale(volume: NDArray[Any], slope: float | None, intercept: float | None)
 
 
 def write_classes(file: Path, classes: NDArray[np.uint8], grid: Grid) -> None:
-    """Write the classes of voxels, uint8 [i, j, k], as NIfTI on a grid; the header has no texts."""
-    image = nibabel.Nifti1Image(classes, grid.affine)
+    """Write the classes of voxels, uint8 [i, j, k], as NIfTI on a grid; the header has no texts, and no orientation where none is known."""
+    if grid.axes is Axes.UNKNOWN:
+        image = nibabel.Nifti1Image(classes, None)
+        image.header.set_zooms(grid.spacing)
+    else:
+        image = nibabel.Nifti1Image(classes, grid.affine)
     image.header.set_xyzt_units("mm")
     nibabel.save(image, file)
 

@@ -113,9 +113,9 @@ class VolumeStore:
         mask = None if listing.masks is None else listing.masks.files[row]
         shown = model.model_dump_json(include={"intensity", "channels", "task"}, exclude_none=True)
         table = b"" if listing.masks is None else listing.masks.table.tobytes()
-        nan = [] if volume.nan_voxels == "Refuse" else [volume.nan_voxels]
+        unusual = volume.model_dump(include={"nan_voxels", "orientation"}, exclude_defaults=True)
         states = [*_states(listing.sources[row]), "mask", *_states(mask)]
-        cache_terms = "\0".join([str(RULES), *decoders(), shown, *volume.spacing, *nan, *states])
+        cache_terms = "\0".join([str(RULES), *decoders(), shown, *volume.spacing, *unusual.values(), *states])
         path = folder / (blake3(cache_terms.encode() + table).hexdigest(16) + _SUFFIX)
         if (before := _open(path)) is not None:
             return before
@@ -158,7 +158,8 @@ def read_case(listing: Listing, row: int, model: ModelDescription) -> Case | Bad
         table = np.zeros(1 << 16, np.uint8) if masks is None else masks.table
         volume, shades, classes = model.volume, shades_of(model), tuple(model.task.outputs)
         with without_warnings():
-            return case_of(source, mask, model.channels, volume.millimetres, shades, table, classes, volume.nan_voxels)
+            spacing, nan, orientation = volume.millimetres, volume.nan_voxels, volume.orientation
+            return case_of(source, mask, model.channels, spacing, shades, table, classes, nan, orientation)
     except RefusedImageError as refused:
         return BadImage(listing.ids[row], refused.reason, refused.detail)
 

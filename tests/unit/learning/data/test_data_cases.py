@@ -41,8 +41,10 @@ def turned(values, affine, axes):
     return image.as_reoriented(nibabel.orientations.ornt_transform(nibabel.io_orientation(affine), to))
 
 
-def case(source, mask=None, spacing=(1.0, 1.0, 1.0), intensity=Z_SCORE, channels=1, nan="Refuse"):
-    return case_of(source, mask, channels, spacing, intensity, TABLE, CLASSES, nan)
+def case(
+    source, mask=None, spacing=(1.0, 1.0, 1.0), intensity=Z_SCORE, channels=1, nan="Refuse", orientation="Anatomical"
+):
+    return case_of(source, mask, channels, spacing, intensity, TABLE, CLASSES, nan, orientation)
 
 
 def refused(reason, function, *arguments, **options):
@@ -233,6 +235,48 @@ def test_voxels_without_a_number_are_zero_where_the_model_says_so(tmp_path):
     read = case(write_nifti(tmp_path / "nan.nii", values), nan="Zero")
     np.testing.assert_array_equal(read.values, plain.values)
     assert "NaN read as 0" in read.facts and "NaN read as 0" not in plain.facts
+
+
+def without_orientation(file, values, spacing=(1.0, 1.0, 1.0)):
+    """Write a file that does not say where its axes lead."""
+    image = nibabel.Nifti1Image(values, None)
+    image.header.set_zooms(spacing)
+    nibabel.save(image, file)
+    return file
+
+
+@pytest.mark.parametrize("axes", ["RAS", "LPS", "PSR"])
+def test_a_volume_as_stored_is_not_turned(tmp_path, axes):
+    values, classes = drawn()
+    affine = turned(values, AFFINE, axes).affine
+    spacing = tuple(map(float, nibabel.affines.voxel_sizes(affine)))
+    files = [write_nifti(tmp_path / name, each, affine) for name, each in (("x.nii", values), ("m.nii", classes))]
+    read = case(*files, spacing, WINDOW, orientation="AsStored")
+    upright = write_nifti(tmp_path / "y.nii", values, np.diag([*spacing, 1.0]))
+    np.testing.assert_array_equal(read.values, case(upright, None, spacing, WINDOW).values)
+    np.testing.assert_array_equal(read.mask, classes)
+    assert f"orientation {axes}" in read.facts, "a site's report says it all the same"
+    write_classes(tmp_path / "p.nii", on_own_grid(read.mask, read.model_grid, read.grid), read.grid)
+    np.testing.assert_allclose(nibabel.load(tmp_path / "p.nii").affine, affine, atol=1e-5)
+    mirrored = write_nifti(tmp_path / "other.nii", classes, affine @ np.diag([-1.0, 1, 1, 1]))
+    refused("MaskDiffers", case, files[0], mirrored, spacing, orientation="AsStored")
+
+
+def test_a_volume_without_orientation_is_read_as_stored_and_its_mask_is_written_without(tmp_path):
+    values, classes = drawn()
+    spacing = (1.0, 2.0, 3.0)
+    image = without_orientation(tmp_path / "x.nii", values, spacing)
+    mask = without_orientation(tmp_path / "m.nii", classes, spacing)
+    assert "orientation: AsStored" in refused("Unsupported", case, image, mask)
+    read = case(image, mask, (1.0, 1.0, 1.0), orientation="AsStored")
+    assert read.values.shape == (1, 12, 20, 24) and "orientation not stated" in read.facts
+    plain = write_nifti(tmp_path / "plain.nii", values, np.diag([*spacing, 1.0]))
+    np.testing.assert_array_equal(read.values, case(plain, None, (1.0, 1.0, 1.0)).values)
+    write_classes(tmp_path / "p.nii", on_own_grid(read.mask, read.model_grid, read.grid), read.grid)
+    written = nibabel.load(tmp_path / "p.nii")
+    assert (int(written.header["sform_code"]), int(written.header["qform_code"])) == (0, 0)
+    np.testing.assert_allclose(written.affine, nibabel.load(image).affine)
+    np.testing.assert_array_equal(np.asarray(written.dataobj), classes)
 
 
 def test_volumes_that_cannot_be_used_are_refused_by_name(tmp_path):
