@@ -38,8 +38,8 @@ DEFAULT_FOLDER = DEFAULT_PARENT / "simulations"
 SHOWN_CHANGES = 5
 TRACEBACK = "traceback.txt"
 """File of the last exception in a piece, in the folder of a simulation."""
-EMBEDDINGS = "embeddings"
-"""Folder of a frozen encoder's embeddings, below that of a simulation, a study or a search."""
+EMBEDDINGS, VOLUMES = "embeddings", "volumes"
+"""Folders of a frozen encoder's embeddings, and of volumes, below that of a simulation, a study or a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def simulate_seeds(
             at_once=at_once,
             keep=wanted.keep,
             embeddings=wanted.embeddings or folder.root / EMBEDDINGS,
-            decoded=wanted.decoded or shared_images(),
+            decoded=wanted.decoded or shared_images(folder.root),
         )
         played = play_missing(studies, simulator)
         if tracking is not None:
@@ -278,11 +278,11 @@ def silos_at_once(device: str) -> int:
     return 1 if device.startswith("cuda") else os.cpu_count() or 1
 
 
-def shared_images() -> "DecodedImages":
-    """Return what simulations one after another may share."""
+def shared_images(root: Path) -> "DecodedImages":
+    """Return what simulations one after another may share, with volumes below their common folder."""
     from anchorage.simulation.images import DecodedImages
 
-    return DecodedImages()
+    return DecodedImages(root / VOLUMES)
 
 
 def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:

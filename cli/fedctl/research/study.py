@@ -153,14 +153,15 @@ def run_study(
     """
     check_picture_suffix(picture)
     study = read_document(file, StudyFile)
-    wanted = cells_of(study, file, study_folder(file, workdir), data_root, device, selection)
+    root = study_folder(file, workdir)
+    wanted = cells_of(study, file, root, data_root, device, selection)
     cells = [(cell, cell.wanted.studies()) for cell in wanted]
     for cell, _ in cells:
         cell.paper(study.metric or "balanced_accuracy")
     unsent: list[AnchorageError] = []
     failed: list[AnchorageError] = []
     finished: list[tuple[Cell, Results]] = []
-    decoded = shared_images()
+    decoded = shared_images(root)
     with view_for(sys.stdout if output.for_people else sys.stderr, terminal=False) as view:
         for number, (cell, studies) in enumerate(cells):
             cell = replace(cell, wanted=replace(cell.wanted, decoded=decoded))

@@ -94,7 +94,7 @@ def tune_federation(file: Path, workdir: Path | None, data_root: Path | None, de
     warn_about(base)
     root = (workdir or DEFAULT_FOLDER / file.stem).resolve()
     wanted = wanted.with_last_root(base)
-    wanted = replace(wanted, tracking=False, embeddings=root / EMBEDDINGS, decoded=shared_images())
+    wanted = replace(wanted, tracking=False, embeddings=root / EMBEDDINGS, decoded=shared_images(root))
     terminal = output.for_people and sys.stdout.isatty()
     with (
         _folder(root),

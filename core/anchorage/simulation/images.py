@@ -27,20 +27,22 @@ FINGERPRINTS = "images"
 class DecodedImages:
     """Pixels of simulations one after another in this process: what an earlier one decoded, and is as it was on disk, is not decoded again.
 
-    Pixels are written to files without names and mapped: the system drops pages that nobody uses.
+    Pixels are written to files without names and mapped: the system drops pages that nobody uses. Volumes lie in files with names.
 
     Parameters
     ----------
+    volumes : Path, optional
+        Folder of volumes, which outlives each simulation; else they lie in the folder of the simulation that reads them.
     most : int
         Bytes of pixels that are kept; those that were not used for longest go.
     """
 
-    def __init__(self, most: int = 4 << 30) -> None:
-        self._most, self._nbytes = most, 0
+    def __init__(self, volumes: Path | None = None, most: int = 4 << 30) -> None:
+        self._volumes, self._most, self._nbytes = volumes, most, 0
         self._cache: OrderedDict[Hashable, tuple[Pictures, Findings]] = OrderedDict()
 
     def of(self, choice: Choice, model: ModelDescription, folder: Path) -> tuple[Pictures, Findings]:
-        """Return what `anchorage.learning.data.decode_listing` does, mapped to a file in this folder.
+        """Return what `anchorage.learning.data.decode_listing` does, mapped to a file in this folder, that of a simulation.
 
         Raises
         ------
@@ -49,6 +51,8 @@ class DecodedImages:
         """
         listing = choice.listing
         bad = tuple(sorted(listing.bad.items()))
+        shown = model.model_dump_json(include={"image_size", "channels", "volume", "intensity"})
+        mask_values = b"" if listing.masks is None else listing.masks.table.tobytes()
         key = (
             *map(_state_of, listing.sources),
             listing.ids,
@@ -56,14 +60,15 @@ class DecodedImages:
             listing.stratum_names,
             listing.without_masks,
             *((map(_state_of, listing.masks.files)) if listing.masks is not None else ()),
-            b"" if listing.masks is None else listing.masks.table.tobytes(),
-            model.image_size,
-            model.channels,
+            mask_values,
             model.fitting,
-            model.volume,
+            shown,
         )
         if key not in self._cache:
-            pixels, findings = decode_listing(choice.labelled_listing(), model, folder / "volumes")
+            # a set of volumes has one folder for each way to read it: files of another way are removed from it
+            name = blake3(shown.encode() + mask_values).hexdigest(16)
+            place = folder / "volumes" if self._volumes is None else self._volumes / name
+            pixels, findings = decode_listing(choice.labelled_listing(), model, place)
             self._cache[key] = _map(pixels, folder) if isinstance(pixels, np.ndarray) else pixels, findings
             self._nbytes += pixels.nbytes
             while self._nbytes > self._most and len(self._cache) > 1:

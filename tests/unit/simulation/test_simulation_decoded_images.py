@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from drawn_images import shade
 
@@ -74,6 +75,17 @@ def test_another_size_or_a_changed_file_is_decoded(root: Path, counted) -> None:
     changed = read(root, before, SECTION.model_copy(update={"on_change": "Allow"}))
     assert counted == [4, 4, 4]
     assert 77 in changed.images[:, 0, 0, 0]
+
+
+def test_another_intensity_is_decoded(root: Path, counted) -> None:
+    before = DecodedImages()
+    for high in ("200", "20"):
+        window = {"window": {"low": "0", "high": high}}
+        model = MODEL.model_validate({**MODEL.model_dump(), "intensity": window})
+        np.testing.assert_array_equal(
+            read(root, before, model=model).images, read(root, DecodedImages(), model=model).images
+        )
+    assert counted == [4, 4, 4, 4]
 
 
 def test_the_longest_unused_pixels_are_given_up(root: Path, counted) -> None:

@@ -1,13 +1,16 @@
 """Segmentation of volumes with the methods that carry over, in simulation; one silo alone is central training."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from drawn_volumes import MODEL, VOLUME, split_channels, write_study
+from drawn_volumes import CLASSES, MODEL, VOLUME, split_channels, write_pairs, write_study
 
+from anchorage.api.data import ServerData
 from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_study
 
@@ -25,6 +28,7 @@ from anchorage.learning.models import build_model
 from anchorage.learning.views import epoch_batches
 from anchorage.learning.volume_views import VolumeViews
 from anchorage.methods.resolution import resolve
+from anchorage.simulation.images import DecodedImages, SharedImages
 from anchorage.simulation.run import simulate
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -202,3 +206,20 @@ def test_what_does_not_fit_is_refused_before_the_run(
 ) -> None:
     with pytest.raises(DocumentError, match=words):
         validate_study(write_study(tmp_path, {"name": "FedAvg", **method}, **spec))
+
+
+def test_volumes_of_simulations_one_after_another_are_read_as_each_takes_them(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "data" / "pool", 2)
+    section = ServerData.model_validate({"format": "ImageFolder", "claimName": "pool"})
+    decoded, shapes = DecodedImages(tmp_path / "volumes"), {}
+    for run, spacing in enumerate(("1", "2", "1")):
+        volume = {**VOLUME, "spacing": [spacing] * 3}
+        model = ModelDescription.model_validate_json(
+            json.dumps({**MODEL, "volume": volume, "task": {"segmentation": {"classes": CLASSES}}})
+        )
+        state = tmp_path / f"run-{run}"
+        state.mkdir()
+        images = SharedImages(tmp_path / "data", model, 1, state, before=decoded).of(section).images
+        shutil.rmtree(state)  # as a study removes what a finished cell needs no more
+        shapes[run] = [images.volume(place).mask().shape for place in range(len(images))]
+    assert shapes == {0: [(12, 14, 10)] * 2, 1: [(6, 7, 5)] * 2, 2: [(12, 14, 10)] * 2}
