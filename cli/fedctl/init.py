@@ -4,10 +4,9 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from unicodedata import combining, normalize
 
 import typer
 import yaml
@@ -16,19 +15,18 @@ from pydantic import ValidationError
 from anchorage.api.base import NAME_PATTERN
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import CLASSES_DIFFER, TASK_UNSUPPORTED
 from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage.api.mistakes import DocumentError, format_path
 from anchorage.api.slot import read_piece, write_piece
-from anchorage.learning.data.label_kinds import SEVERAL, refuse_several, several_findings
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import WeightsFolder
+from fedctl.class_names import agree, refuse_labels_of_several, richest
 from fedctl.first_file import FirstFile
 from fedctl.masked_folders import classes_of, named_values, values_at
-from fedctl.output import Format, format_count, warn
+from fedctl.output import Format, warn
 from fedctl.pretrained import encoder_width
 from fedctl.recipe import Labels, Weights
 from fedctl.several_findings import recognise
@@ -39,12 +37,7 @@ from fedctl.writing import writing
 
 LABELLED = ":labels"
 """What follows the folder of a silo whose labels are to be used."""
-PARTS = frozenset({"anchors", "train", "training", "val", "valid", "validation", "test", "testing"})
-"""Folders of a downloaded data set that are no classes."""
 DEFAULT_OUT = Path("federation.yaml")
-
-Asked = Callable[[SiteFolder, str, Sequence[str]], str]
-"""Says which class a local name of a site is, given the classes so far; another name is a class of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +107,7 @@ def begin_study(wanted: InitRequest) -> None:
         wanting = [*request.server, *(name for name, (_, labelled) in silos.items() if labelled)]
         sites |= {role: _ask_column(sites[role], places[role], root, task) for role in wanting}
     if values and task is not None:
-        for role, masked in values.items():
-            if named := named_values(masked, task.outputs):
-                section = sites[role].section.model_copy(update={"mask_values": named})
-                sites[role] = replace(sites[role], section=section)
+        sites |= _with_mask_values(sites, values, task)
     if volumes and task is not None:
         tell_of_volumes([sites[role] for role in places], wanting_masks, values, task.outputs)
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
@@ -141,19 +131,40 @@ def begin_study(wanted: InitRequest) -> None:
         document, task_name = write_piece(task), task.name
     else:
         wanted_maps = _class_maps(request.class_maps, sites)
-        _refuse_several(read, request.classes, wanted_maps)
+        refuse_labels_of_several(read, request.classes, wanted_maps)
         class_names = request.classes or (_ask_classes(read) if asking else ())
         classes, class_maps = agree(read, class_names, wanted_maps, _ask if asking else None)
         _warn_missing(server, classes, class_maps)
         document, task_name = {"classification": {"classes": classes}}, "classification"
-    name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
-    name = name if name[0].isalpha() else f"study-{name}"[:LONGEST_NAME].strip("-")
     volume = volume_of([*volumes.values()]) if volumes else None
     weights = None if volumes else _weights_below(root, measured="validation" in server)
-    text = FirstFile(name, document, server, members, class_maps, weights, task_name, volume).to_yaml()
+    text = FirstFile(_name_of(out), document, server, members, class_maps, weights, task_name, volume).to_yaml()
     _require_valid(text, out)
     _write(out, text)
     validate_file(out, (), Format.TABLE)
+    _say_what_follows(out, root)
+
+
+def _with_mask_values(
+    sites: Mapping[str, SiteFolder], values: Mapping[str, Sequence[int]], task: TaskHooks
+) -> dict[str, SiteFolder]:
+    """Return the sites whose masks have values that are no classes by themselves, with what these mean."""
+    named = {role: named_values(masked, task.outputs) for role, masked in values.items()}
+    return {
+        role: replace(sites[role], section=sites[role].section.model_copy(update={"mask_values": meaning}))
+        for role, meaning in named.items()
+        if meaning
+    }
+
+
+def _name_of(out: Path) -> str:
+    """Return the federation's name, by that of its file."""
+    name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
+    return name if name[0].isalpha() else f"study-{name}"[:LONGEST_NAME].strip("-")
+
+
+def _say_what_follows(out: Path, root: Path) -> None:
+    """Print the commands to go on with."""
     arguments = ["-f", str(out)]
     if root != out.absolute().parent:
         arguments += ["--data-root", os.path.relpath(root) if root.is_relative_to(Path.cwd()) else str(root)]
@@ -195,118 +206,6 @@ def _task_of(request: InitRequest) -> TaskHooks | None:
         raise typer.BadParameter(
             f"found --task {request.task}: {detail}; write it as spec.task has it, such as {form}"
         ) from error
-
-
-def agree(
-    sites: Sequence[SiteFolder],
-    class_names: Sequence[str],
-    class_maps_by_site: Mapping[tuple[str, str], str],
-    ask: Asked | None,
-) -> tuple[list[str], dict[str, dict[str, str]]]:
-    """Find the classes, and what each site calls them.
-
-    Parameters
-    ----------
-    sites : sequence of SiteFolder
-        Those whose labels are read.
-    class_names : sequence of str
-        The classes; empty takes the names of the site that has most.
-    class_maps_by_site : mapping
-        Class by role and local name.
-    ask : callable or None
-        Answers for a name that is spelt like no class.
-
-    Returns
-    -------
-    classes : list of str
-    class_maps : dict
-        By role, class by local name, of names that differ.
-
-    Raises
-    ------
-    AnchorageError
-        CLASSES_DIFFER: names are like no class, and nobody can be asked; or they are those of parts, such as ``train`` and ``test``.
-    """
-    for site in sites:
-        if site.names and all(name.lower() in PARTS for name in site.names):
-            message = (
-                f"{site.role} has the folders {', '.join(site.names)}, which are parts of a data set and no classes"
-            )
-            raise AnchorageError(CLASSES_DIFFER, f"{message}; name a folder below it for each section")
-    richest = _richest(sites)
-    classes = list(class_names) or list(
-        dict.fromkeys(class_maps_by_site.get((richest.role, name), name) for name in richest.names)
-    )
-    if astray := sorted(set(class_maps_by_site.values()) - set(classes)):
-        raise typer.BadParameter(f"--class-map leads to {', '.join(astray)}; the classes are {', '.join(classes)}")
-    maps: dict[str, dict[str, str]] = {}
-    open_names: list[tuple[SiteFolder, str]] = []
-    for site in sites:
-        for local in site.names:
-            folded = {fold(name): name for name in reversed(classes)}
-            meant = class_maps_by_site.get((site.role, local)) or (
-                local if local in classes else folded.get(fold(local))
-            )
-            if meant is None and ask is not None:
-                meant = ask(site, local, classes)
-                classes += [] if meant in classes else [meant]
-            if meant is None:
-                open_names.append((site, local))
-            elif meant != local:
-                maps.setdefault(site.role, {})[local] = meant
-    if open_names:
-        raise AnchorageError(CLASSES_DIFFER, _differ(open_names, classes))
-    return classes, maps
-
-
-def _refuse_several(
-    sites: Sequence[SiteFolder], class_names: Sequence[str], maps_by_site: Mapping[tuple[str, str], str]
-) -> None:
-    """Refuse labels that name several findings, unless they are classes, or mapped to one.
-
-    Raises
-    ------
-    AnchorageError
-        TASK_UNSUPPORTED: there are such labels, or more ones than images in columns of zeros and ones.
-    """
-    known = {*class_names, *(name for site in sites for name in site.names)}
-    remedy = (
-        "name the column of one finding with --label-column, or make combinations classes with --classes or --class-map"
-    )
-    for site in sites:
-        place = f"{site.role} ({site.section.manifest or site.section.path})"
-        open_names = [name for name in site.names if name not in class_names and (site.role, name) not in maps_by_site]
-        counts = {name: site.names[name] for name in several_findings(open_names, known)}
-        refuse_several(place, counts, remedy)
-        ones = {name: count for name, count in site.names.items() if not class_names or name in class_names}
-        if sum(ones.values()) > site.images:
-            columns = ", ".join(list(ones)[:5])
-            message = f"{place}: the columns {columns} hold {sum(ones.values())} ones for {format_count(site.images, 'image')}"
-            way = f"name the column of one finding, such as --label-column {site.role}:{next(iter(ones))}"
-            raise AnchorageError(TASK_UNSUPPORTED, f"{message}: {SEVERAL}; {way}")
-
-
-def _richest(sites: Sequence[SiteFolder]) -> SiteFolder:
-    return max(sites, key=lambda site: len(site.names))
-
-
-def fold(name: str) -> str:
-    """Reduce a name to what spellings of one word share: no case, accents, punctuation, plural, British or American form.
-
-    Nothing else is near enough: *typical* and *atypical*, *grade 1* and *grade 2* are spelt nearly alike.
-    """
-    plain = "".join(c for c in normalize("NFKD", name.casefold()) if c.isalnum() and not combining(c))
-    return re.sub(r"(?<=[a-z]{2})s$", "", plain.replace("our", "or").replace("ae", "e").replace("oe", "e"))
-
-
-def _differ(names: Sequence[tuple[SiteFolder, str]], classes: Sequence[str]) -> str:
-    descriptions = ", ".join(f'"{name}" of {site.role} ({site.names[name]} images)' for site, name in names)
-    options = " ".join(f"--class-map {shlex.quote(f'{site.role}:{name}=CLASS')}" for site, name in names)
-    every = ",".join(dict.fromkeys([*classes, *(name for _, name in names)]))
-    return (
-        f"{descriptions}: spelt like none of the classes {', '.join(classes)}; say which class each is: {options} "
-        f"(classMap in the file), or that it is one of its own: --classes {shlex.quote(every)}"
-    )
 
 
 def _silo_of(text: str) -> tuple[str, tuple[Path, bool]]:
@@ -502,7 +401,7 @@ def _ask_column(site: SiteFolder, place: Path, root: Path, task: TaskHooks | Non
 
 def _ask_classes(sites: Sequence[SiteFolder]) -> tuple[str, ...]:
     """Ask for the classes; none where those of the folders are accepted."""
-    names = ", ".join(_richest(sites).names)
+    names = ", ".join(richest(sites).names)
     answer = str(typer.prompt("Classes, in the order of the model's outputs", default=names))
     return () if answer == names else tuple(name.strip() for name in answer.split(",") if name.strip())
 

@@ -12,7 +12,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.data import NO_IMAGES
 from anchorage.api.task import OutputKind
 from fedctl.output import Format, emit, format_count, people, plain_table
-from fedctl.trained_model import open_model
+from fedctl.trained_model import TrainedModel, open_model
 from fedctl.volume_prediction import predicted_volumes, volumes_table
 from fedctl.writing import writing
 
@@ -81,20 +81,10 @@ def predict_images(
         raise AnchorageError(NO_IMAGES, f"no images in {', '.join(map(str, images))}")
     if not trained.described.classifier_trained:
         typer.echo("the method trained no classifier: only the encoder of this model is of use", err=True)
-    maps = trained.described.task.gives_maps
-    if maps and grad_cam is not None:
-        raise typer.BadParameter(
-            "--grad-cam shows what speaks for a class of a whole image; a segmentation has --masks"
-        )
-    if masks is not None and not maps:
-        raise typer.BadParameter(f"--masks is of segmentations; the model's task is {trained.described.task.name}")
-    channels = trained.described.channels if trained.described.volume is not None else 0
-    if channel_files and len(channel_files) != channels:
-        what = f"volumes of {format_count(channels, 'channel')}" if channels else "flat images"
-        raise typer.BadParameter(f"--channel-files names {len(channel_files)} channels; the model takes {what}")
+    _refuse_options(trained, grad_cam, masks, channel_files)
+    maps, volumes = trained.described.task.gives_maps, trained.described.volume is not None
     predictions: list[Mapping[str, Any]] = []
     unusable: list[dict[str, str]] = []
-    volumes = trained.described.volume is not None
     if volumes:
         predictions += predicted_volumes(model, names, masks, unusable, channel_files)
     size = MAPS_BATCH if maps else BATCH
@@ -106,12 +96,51 @@ def predict_images(
             predictions += _predict_classes(model, some, start, grad_cam, unusable, trained.chosen.weights.thresholds)
     for bad in unusable:
         typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
+    _show(trained, predictions, unusable, masks, grad_cam, output)
+    if unusable:
+        raise AnchorageError(
+            commands.IMAGES_UNUSABLE, f"{len(unusable)} of {format_count(len(names), 'image')} cannot be used"
+        )
+
+
+def _refuse_options(
+    trained: TrainedModel, grad_cam: Path | None, masks: Path | None, channel_files: Sequence[str]
+) -> None:
+    """Refuse options that are of another kind of model.
+
+    Raises
+    ------
+    BadParameter
+        One is.
+    """
+    maps = trained.described.task.gives_maps
+    if maps and grad_cam is not None:
+        raise typer.BadParameter(
+            "--grad-cam shows what speaks for a class of a whole image; a segmentation has --masks"
+        )
+    if masks is not None and not maps:
+        raise typer.BadParameter(f"--masks is of segmentations; the model's task is {trained.described.task.name}")
+    channels = trained.described.channels if trained.described.volume is not None else 0
+    if channel_files and len(channel_files) != channels:
+        what = f"volumes of {format_count(channels, 'channel')}" if channels else "flat images"
+        raise typer.BadParameter(f"--channel-files names {len(channel_files)} channels; the model takes {what}")
+
+
+def _show(
+    trained: TrainedModel,
+    predictions: Sequence[Mapping[str, Any]],
+    unusable: Sequence[Mapping[str, str]],
+    masks: Path | None,
+    grad_cam: Path | None,
+    output: Format,
+) -> None:
+    """Print predictions, as a table or a document."""
     if output.for_people:
         typer.echo(str(trained.chosen), err=True)
         task = trained.described.task
-        if volumes:
+        if trained.described.volume is not None:
             table = volumes_table(predictions, task, masks)
-        elif maps:
+        elif task.gives_maps:
             table = _areas(predictions, task, masks)
         else:
             table = _table(predictions, task, grad_cam, wide=output is Format.WIDE)
@@ -126,10 +155,6 @@ def predict_images(
                 **({"unusable": unusable} if unusable else {}),
             },
             output,
-        )
-    if unusable:
-        raise AnchorageError(
-            commands.IMAGES_UNUSABLE, f"{len(unusable)} of {format_count(len(names), 'image')} cannot be used"
         )
 
 

@@ -1,6 +1,6 @@
 """What a first study begins with, and why: network, warm-up, method and its settings, by labels, images and weights (docs/choosing-a-method.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -193,50 +193,74 @@ def recipe_of(
     batch = max(4, min(POOLED_BATCH, POOLED_BATCH // max(1, labelled)))
     rate = "0.001" if weights else "0.003"
     supervised = {"steps": 5, "batchSize": batch, "optimiser": _adamw(rate)}
-    recipe = partial(Recipe, model=model, model_reason=model_reason, side=side, rounds_reason=_ROUNDS)
+    recipe = partial(
+        Recipe,
+        rounds=250,
+        rounds_reason=_ROUNDS,
+        model=model,
+        model_reason=model_reason,
+        side=side,
+        warm_up=(),
+        warm_up_reason="",
+    )
     if task not in CLASSIFICATION:
         return recipe(
-            rounds=250,
-            warm_up=(),
-            warm_up_reason="",
             method=_choose_supervised(labels, task),
             method_reason="learns from the images with labels alone; docs/methods/README.md says which methods learn from the others with this task",
             choices=[Choice("localLoss", {"taskLoss": {}}, _TASK_LOSS), Choice("local", supervised, _SHORT), *norm],
         )
     if labelled and all(each == "All" for each in labels):
         return recipe(
-            rounds=250,
-            warm_up=(),
-            warm_up_reason="",
             method="FedAvg",
             method_reason="labels at every silo; where silos differ strongly compare FedProx, SCAFFOLD, MOON",
             choices=[_BALANCED, Choice("local", supervised, _SHORT), *norm],
         )
-    uda = {"threshold": "0.95", "temperature": "1"} | ({"views": "Plain"} if weights else {})
-    pseudo_labels = Choice("pseudoLabels", {"uda": uda}, _GUESSES)
     if labelled:
-        first = [
-            f"localLoss={_flow(_BALANCED.value)}",
-            *(f"local.{name}={_flow(value)}" for name, value in supervised.items()),
-            *(f"batchNorm={_flow(choice.value)}" for choice in norm),
-        ]
-        return recipe(
-            rounds=250,
-            warm_up=({"method": "LowerBound", "rounds": 60, "set": first},),
-            warm_up_reason=_WARM_UP,
-            method="FedAvgUDA",
-            method_reason="labels for a part of the images; to compare: SemiAnAgg, FedAvgSemi, CBAFed, RSCFed",
-            choices=[
-                _BALANCED,
-                pseudo_labels,
-                Choice("weighting", {"fedAvgSemi": {"labelledShare": "0.9"}}, _SHARE),
-                Choice("local", supervised, _SHORT),
-                *norm,
-            ],
-        )
+        return _with_guesses(recipe, supervised, norm, weights)
     fits = weights is not None and not getattr(network_called(weights.network), "projects", False)
     if weights is not None and fits and validated:
         return _closed_form(weights, side)
+    return _from_anchors(recipe, batch, rate, norm, weights, _UNVALIDATED * fits)
+
+
+def _pseudo_labels(weights: Weights | None) -> Choice:
+    uda = {"threshold": "0.95", "temperature": "1"} | ({"views": "Plain"} if weights else {})
+    return Choice("pseudoLabels", {"uda": uda}, _GUESSES)
+
+
+def _with_guesses(
+    recipe: Callable[..., Recipe], supervised: Mapping[str, Any], norm: Sequence[Choice], weights: Weights | None
+) -> Recipe:
+    """Return the recipe of labels for a part of the silos' images."""
+    first = [
+        f"localLoss={_flow(_BALANCED.value)}",
+        *(f"local.{name}={_flow(value)}" for name, value in supervised.items()),
+        *(f"batchNorm={_flow(choice.value)}" for choice in norm),
+    ]
+    return recipe(
+        warm_up=({"method": "LowerBound", "rounds": 60, "set": first},),
+        warm_up_reason=_WARM_UP,
+        method="FedAvgUDA",
+        method_reason="labels for a part of the images; to compare: SemiAnAgg, FedAvgSemi, CBAFed, RSCFed",
+        choices=[
+            _BALANCED,
+            _pseudo_labels(weights),
+            Choice("weighting", {"fedAvgSemi": {"labelledShare": "0.9"}}, _SHARE),
+            Choice("local", supervised, _SHORT),
+            *norm,
+        ],
+    )
+
+
+def _from_anchors(
+    recipe: Callable[..., Recipe],
+    batch: int,
+    rate: str,
+    norm: Sequence[Choice],
+    weights: Weights | None,
+    unvalidated: str,
+) -> Recipe:
+    """Return the recipe of labels at the server alone, where its network trains."""
     guesses = {"steps": 5, "batchSize": batch, "optimiser": _adamw("0.001")}
     anchors = {
         "pretrainSteps": 1000,
@@ -246,12 +270,10 @@ def recipe_of(
     }
     return recipe(
         rounds=60,
-        warm_up=(),
-        warm_up_reason="",
         method="FedAvgFixMatchAlternate",
-        method_reason="labels at the server only; to compare: FedAnchor, SemiFL" + _UNVALIDATED * fits,
+        method_reason="labels at the server only; to compare: FedAnchor, SemiFL" + unvalidated,
         choices=[
-            *([pseudo_labels] if weights else []),
+            *([_pseudo_labels(weights)] if weights else []),
             Choice("serverTraining", {"anchors": anchors}, _ANCHORS),
             Choice("local", guesses, _SHORT),
             Choice("serverStep", {"momentum": {"learningRate": "0.1", "momentum": "0"}}, _TENTH),

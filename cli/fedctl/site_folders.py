@@ -157,15 +157,7 @@ def look(
     plain = plain_section(folder, root)
     files = [place] if place != folder else sorted(folder.glob(f"*{SUFFIX}"))
     if packed := [file for file in files if is_med_mnist(file)]:
-        if len(packed) > 1:
-            message = f"{folder} ({role}) has several data sets: {', '.join(file.name for file in packed)}"
-            raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {packed[0]}")
-        if label_column is not None:
-            raise AnchorageError(DATA_MISSING, _no_column(packed[0], role, label_column))
-        section = SiloData.model_validate({**plain, "format": "MedMnist", "manifest": packed[0].name})
-        listing, names = _list_section(section, root, task)
-        sides, grey, facts = _sample(listing)
-        return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, facts=facts)
+        return _packed_site(role, packed, folder, root, label_column, task)
     sections = table_sections(place, root)
     listings = [(section, *_list_section(section, root, task, volumes)) for section in sections]
     named = [each for each in listings if any(source is not None for source in each[1].sources)]
@@ -199,6 +191,22 @@ def look(
     sides, grey, facts = _sample(listing)
     columns = _columns(section, root) if section.manifest is not None else ()
     return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns, facts)
+
+
+def _packed_site(
+    role: str, packed: Sequence[Path], folder: Path, root: Path, label_column: str | None, task: TaskHooks | None
+) -> SiteFolder:
+    """Return what a site has in a file of a published set. Errors as of `look`."""
+    if len(packed) > 1:
+        message = f"{folder} ({role}) has several data sets: {', '.join(file.name for file in packed)}"
+        raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {packed[0]}")
+    if label_column is not None:
+        raise AnchorageError(DATA_MISSING, _no_column(packed[0], role, label_column))
+    fields = {**plain_section(folder, root), "format": "MedMnist", "manifest": packed[0].name}
+    section = SiloData.model_validate(fields)
+    listing, names = _list_section(section, root, task)
+    sides, grey, facts = _sample(listing)
+    return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, facts=facts)
 
 
 def site_of_volumes(role: str, section: SiloData, listing: Listing, root: Path) -> SiteFolder:

@@ -17,7 +17,7 @@ from anchorage.api.files import Study
 from anchorage.learning.data import check
 from anchorage.methods import validate_study
 from anchorage.pieces.task.multi_label import MultiLabel
-from fedctl.init import fold
+from fedctl.class_names import fold
 from fedctl.main import app
 
 SERVER = ("--anchors", "data/server/anchors", "--validation", "data/server/val", "--test", "data/server/test")
