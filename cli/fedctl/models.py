@@ -35,7 +35,7 @@ def model_export(
     out: Annotated[Path, typer.Option(help="File for the model.")],
     form: Annotated[
         ModelFormat,
-        typer.Option("--format", help="torchscript, onnx, safetensors, or monai: a bundle of a model of volumes."),
+        typer.Option("--format", help="torchscript, onnx, safetensors, or monai: a bundle of a segmentation."),
     ],
     best: Best = True,
     force: Force = False,

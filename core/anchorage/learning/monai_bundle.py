@@ -1,8 +1,8 @@
-"""A trained model of volumes as a MONAI bundle: one zip file with the program (TorchScript), how a volume becomes its input and its output a mask,
+"""A trained segmentation as a MONAI bundle: one zip file with the program (TorchScript), how an image becomes its input and its output a mask,
 and a description, in the layout and with the names of MONAI's bundle specification, for MONAI Label, MONAI Deploy and ``python -m monai.bundle run``.
 
-MONAI brings volumes to the model's spacing by its own rule, and averages probabilities of overlapping patches where `fedctl predict` averages
-outputs before they become probabilities; masks differ by a few voxels at edges.
+MONAI resizes pictures, and brings volumes to the model's spacing, by its own rules, and averages probabilities of overlapping patches where
+`fedctl predict` averages outputs before they become probabilities; masks differ by a few voxels at edges.
 """
 
 import json
@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from anchorage.api.errors import AnchorageError
@@ -27,17 +28,19 @@ ROOT, GUIDE = "bundle", "README.md"
 """Folder in the zip file, and its page for people."""
 _README = """# {name}
 
-A model of volumes that the federation `{name}` trained with Anchorage, as a MONAI bundle. Not for diagnosis without an evaluation of your own.
+A segmentation that the federation `{name}` trained with Anchorage, as a MONAI bundle. Not for diagnosis without an evaluation of your own.
 
-Unpack it, put NIfTI files into `images`, and in this folder:
+Unpack it, put {files} into `images`, and in this folder:
 
 ```
-pip install "monai[fire,ignite,nibabel]"
+pip install "monai[fire,ignite,nibabel,pillow]"
 python -m monai.bundle run --config_file configs/inference.json --meta_file configs/metadata.json --bundle_root .
 ```
 
-writes a mask for each into `masks`: {classes}. Channels lie along a file's last axis. `models/model.json` is Anchorage's own description.
+writes a mask for each into `masks`: {classes}. `models/model.json` is Anchorage's own description.
 """
+_VOLUME_FILES = "NIfTI files, whose channels lie along the last axis,"
+_PICTURE_FILES = "pictures with 8 bits for each channel, as PNG or JPEG,"
 
 
 def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
@@ -46,7 +49,7 @@ def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
     Parameters
     ----------
     model : ImageModel
-        Of volumes.
+        Of a segmentation.
     path : Path
         The zip file.
     description : str
@@ -55,20 +58,22 @@ def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
     Raises
     ------
     AnchorageError
-        EXPORT_FAILED: the model is of flat images, MONAI cannot show volumes as its intensity does, or the network cannot be recorded.
+        EXPORT_FAILED: the model is of another task, MONAI cannot show or fit images as it does, or the network cannot be recorded.
         PACKAGE_MISSING: MONAI.
     OSError
         The file cannot be written.
     """
     described = model.described
-    if described.volume is None:
-        raise AnchorageError(EXPORT_FAILED, "a MONAI bundle is of a model of volumes; choose torchscript or onnx")
+    if not described.task.gives_maps:
+        raise AnchorageError(EXPORT_FAILED, "a MONAI bundle is of a segmentation; choose torchscript or onnx")
+    if described.volume is None and described.fitting != "Pad":
+        raise AnchorageError(EXPORT_FAILED, "MONAI cannot fit images by fit: Crop; choose torchscript or onnx")
     try:
-        metadata = _metadata(described, described.volume)
+        metadata = _metadata(described)
     except ImportError as error:
         message = f"{error.name} is not installed; install it with: pip install 'anchorage[clinical,monai]'"
         raise AnchorageError(PACKAGE_MISSING, message) from error
-    inference = _inference(described.volume, _intensity_transforms(described))
+    inference = _of_pictures(described) if described.volume is None else _of_volumes(described, described.volume)
     with tempfile.TemporaryDirectory() as folder, replacing(path) as partial:
         program = Path(folder) / "model.ts"
         save_torchscript(model, program, description)
@@ -79,7 +84,9 @@ def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
                 bundle.writestr(f"{ROOT}/{name}", json.dumps(document, indent=2) + "\n")
             bundle.writestr(f"{ROOT}/models/{DESCRIPTION}", description)
             classes = ", ".join(f"{value} {name}" for value, name in enumerate(described.outputs))
-            bundle.writestr(f"{ROOT}/docs/{GUIDE}", _README.format(name=described.federation, classes=classes))
+            files = _PICTURE_FILES if described.volume is None else _VOLUME_FILES
+            guide = _README.format(name=described.federation, classes=classes, files=files)
+            bundle.writestr(f"{ROOT}/docs/{GUIDE}", guide)
 
 
 def _intensity_transforms(described: Inference) -> Sequence[Mapping[str, Any]]:
@@ -88,12 +95,49 @@ def _intensity_transforms(described: Inference) -> Sequence[Mapping[str, Any]]:
     transforms = None if intensity is None else expect(intensity, IntensityHooks).monai()
     if transforms is None:
         name = "no intensity" if intensity is None else f"the intensity {intensity.name} as it is set"
-        raise AnchorageError(EXPORT_FAILED, f"MONAI cannot show volumes as {name} does; choose torchscript or onnx")
+        raise AnchorageError(EXPORT_FAILED, f"MONAI cannot show images as {name} does; choose torchscript or onnx")
     return transforms
 
 
-def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return ``configs/inference.json``."""
+def _of_pictures(described: Inference) -> Mapping[str, Any]:
+    """Return ``configs/inference.json`` of a model of flat images, whose longer side is resized, and the rest black."""
+    side, mode = described.image_size, "L" if described.channels == 1 else "RGB"
+    read = {
+        "_target_": "LoadImaged",
+        "keys": "image",
+        "reader": "PILReader",
+        "reverse_indexing": False,  # rows first
+        "converter": f"$lambda picture: picture.convert('{mode}')",
+        "ensure_channel_first": True,
+    }
+    bright = {"a_min": 0.0, "a_max": 1.0, "b_min": 0.0, "b_max": 255.0, "clip": True}
+    shown: Sequence[Mapping[str, Any]] = (
+        []
+        if described.intensity is None
+        else [*_intensity_transforms(described), {"_target_": "ScaleIntensityRanged", "keys": "image", **bright}]
+    )
+    fitted: list[Mapping[str, Any]] = [
+        {
+            "_target_": "Resized",
+            "keys": "image",
+            "spatial_size": side,
+            "size_mode": "longest",
+            "mode": "bilinear",
+            "anti_aliasing": True,
+        },
+        {"_target_": "ResizeWithPadOrCropd", "keys": "image", "spatial_size": [side, side]},
+        {"_target_": "Lambdad", "keys": "image", "func": "$lambda x: x.round().clamp(0, 255)"},
+        {"_target_": "EnsureTyped", "keys": "image", "dtype": "$torch.uint8"},
+    ]
+    columns_first = {"_target_": "Lambdad", "keys": "pred", "func": "$lambda x: x.permute(0, 2, 1)"}  # as it is saved
+    suffixes = "('.png', '.jpg', '.jpeg')"
+    files = f"$[{{'image': file}} for file in sorted(glob.glob(os.path.join(@dataset_dir, '*'))) if file.lower().endswith({suffixes})]"
+    saved = {"writer": "PILWriter", "output_ext": ".png"}
+    return _inference([read, *shown, *fitted], {"_target_": "SimpleInferer"}, files, [columns_first], saved)
+
+
+def _of_volumes(described: Inference, volume: VolumeSpec) -> Mapping[str, Any]:
+    """Return ``configs/inference.json`` of a model of volumes."""
     turned = {"_target_": "Orientationd", "keys": "image", "axcodes": "RAS", "labels": None}
     spaced = {
         "_target_": "Spacingd",
@@ -107,8 +151,23 @@ def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mappin
     begin: list[Mapping[str, Any]] = [read, nan_as_zero] if volume.nan_voxels == "Zero" else [read]
     if volume.orientation == "Anatomical":
         begin.append(turned)
+    sliding = {"roi_size": volume.voxels, "sw_batch_size": 4, "overlap": float(volume.overlap), "mode": "gaussian"}
+    preprocessing = [*begin, spaced, *_intensity_transforms(described), {"_target_": "EnsureTyped", "keys": "image"}]
+    files = "$[{'image': file} for file in sorted(glob.glob(os.path.join(@dataset_dir, '*.nii*')))]"
+    return _inference(preprocessing, {"_target_": "SlidingWindowInferer", **sliding}, files)
+
+
+def _inference(
+    preprocessing: Sequence[Mapping[str, Any]],
+    inferer: Mapping[str, Any],
+    files: str,
+    before_saving: Sequence[Mapping[str, Any]] = (),
+    writing: Mapping[str, Any] = MappingProxyType({}),
+) -> Mapping[str, Any]:
+    """Return ``configs/inference.json``: images to inputs, inputs to probabilities, and these to masks on the images' own grids."""
     inverted = {"transform": "@preprocessing", "orig_keys": "image", "nearest_interp": True, "to_tensor": True}
     saved = {
+        **writing,
         "output_dir": "@output_dir",
         "output_postfix": "mask",
         "output_dtype": "$numpy.uint8",
@@ -117,25 +176,22 @@ def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mappin
     postprocessing = [
         {"_target_": "AsDiscreted", "keys": "pred", "argmax": True},
         {"_target_": "Invertd", "keys": "pred", **inverted},
+        *before_saving,
         {"_target_": "SaveImaged", "keys": "pred", **saved, "resample": False},
     ]
-    sliding = {"roi_size": volume.voxels, "sw_batch_size": 4, "overlap": float(volume.overlap), "mode": "gaussian"}
     return {
         "imports": ["$import glob", "$import numpy", "$import os", "$import torch"],
         "bundle_root": ".",
         "dataset_dir": "$os.path.join(@bundle_root, 'images')",
         "output_dir": "$os.path.join(@bundle_root, 'masks')",
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-        "datalist": "$[{'image': file} for file in sorted(glob.glob(os.path.join(@dataset_dir, '*.nii*')))]",
+        "datalist": files,
         "network_def": "$torch.jit.load(os.path.join(@bundle_root, 'models', 'model.ts'), map_location=@device)",
         "network": "$@network_def.to(@device).eval()",
-        "preprocessing": {
-            "_target_": "Compose",
-            "transforms": [*begin, spaced, *shown, {"_target_": "EnsureTyped", "keys": "image"}],
-        },
+        "preprocessing": {"_target_": "Compose", "transforms": preprocessing},
         "dataset": {"_target_": "Dataset", "data": "@datalist", "transform": "@preprocessing"},
         "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},
-        "inferer": {"_target_": "SlidingWindowInferer", **sliding},
+        "inferer": inferer,
         "postprocessing": {"_target_": "Compose", "transforms": postprocessing},
         "evaluator": {
             "_target_": "SupervisedEvaluator",
@@ -149,19 +205,34 @@ def _inference(volume: VolumeSpec, shown: Sequence[Mapping[str, Any]]) -> Mappin
     }
 
 
-def _metadata(described: Inference, volume: VolumeSpec) -> Mapping[str, Any]:
+def _metadata(described: Inference) -> Mapping[str, Any]:
     """Return ``configs/metadata.json``."""
-    shape = {"spatial_shape": list(volume.voxels), "dtype": "float32", "value_range": [0, 1], "is_patch_data": True}
+    probability = {"dtype": "float32", "value_range": [0, 1]}
+    if described.volume is None:
+        shape = {"spatial_shape": [described.image_size] * 2, "is_patch_data": False}
+        pixels = {"dtype": "uint8", "value_range": [0, 255]}
+        kind = "images"
+    else:
+        shape, pixels = {"spatial_shape": list(described.volume.voxels), "is_patch_data": True}, probability
+        kind = "volumes"
     channels = {str(channel): f"channel {channel + 1}" for channel in range(described.channels)}
     image = {
         "type": "image",
         "format": "magnitude",
         "num_channels": described.channels,
         **shape,
+        **pixels,
         "channel_def": channels,
     }
     classes = {str(value): name for value, name in enumerate(described.outputs)}
-    mask = {"type": "image", "format": "segmentation", "num_channels": len(classes), **shape, "channel_def": classes}
+    mask = {
+        "type": "image",
+        "format": "segmentation",
+        "num_channels": len(classes),
+        **shape,
+        **probability,
+        "channel_def": classes,
+    }
     return {
         "version": "1.0.0",
         "changelog": {"1.0.0": "trained by a federation of Anchorage"},
@@ -171,7 +242,7 @@ def _metadata(described: Inference, volume: VolumeSpec) -> Mapping[str, Any]:
         "required_packages_version": {"nibabel": version("nibabel"), "pytorch-ignite": "0.5", "fire": "0.7"},
         "name": described.federation,
         "task": f"segmentation of {', '.join(described.outputs[1:])}",
-        "description": f"A model of volumes that the federation {described.federation} trained with Anchorage.",
+        "description": f"A segmentation of {kind} that the federation {described.federation} trained with Anchorage.",
         "authors": f"the federation {described.federation}",
         "copyright": f"the federation {described.federation}",
         "intended_use": "research; not for diagnosis without an evaluation of your own",

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 import torch
 from bright_model import by_brightness
+from PIL import Image
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import EXPORT_FAILED
 from anchorage.api.model import ModelDescription
+from anchorage.learning.data.decoders import decode_content, input_of
+from anchorage.learning.data.decoding import unfit_mask
 from anchorage.learning.inference import ImageModel
 from anchorage.learning.monai_bundle import save_monai_bundle
 from anchorage.learning.volume_prediction import predict_volume
@@ -140,6 +143,52 @@ def test_monai_turns_no_volume_where_the_model_turns_none(tmp_path: Path) -> Non
     np.testing.assert_allclose(np.asarray(image)[0], values / 1200, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("intensity", "size", "channels"),
+    [
+        (None, (32, 32), 3),
+        (None, (90, 60), 3),
+        (None, (40, 75), 1),
+        ({"window": {"low": "0", "high": "200"}}, (48, 64), 1),
+    ],
+)
+def test_monai_draws_the_same_mask_of_a_picture(
+    intensity: dict[str, Any] | None, size: tuple[int, int], channels: int, tmp_path: Path
+) -> None:
+    from monai.bundle import ConfigParser
+    from monai.inferers import Inferer
+
+    model = brightness(described(intensity, volume=None, image_size=32, channels=channels))
+    save_monai_bundle(model, tmp_path / "bundle.zip", "{}")
+    root = unpacked(tmp_path / "bundle.zip", tmp_path)
+    (root / "images").mkdir()
+    width, height = size
+    pixels = np.full((height, width), 40, np.uint8)
+    pixels[: height // 2, : width // 3] = 190  # not the same when it is turned or mirrored
+    picture = Image.fromarray(pixels)
+    (picture if channels == 1 else picture.convert("RGB")).save(root / "images" / "a.png")
+
+    parser = ConfigParser()
+    parser.read_config(str(root / "configs" / "inference.json"))
+    parser["bundle_root"] = str(root)
+    item = parser.get_parsed_content("dataset")[0]
+    inferer = parser.get_parsed_content("inferer")
+    assert isinstance(inferer, Inferer)
+    with torch.no_grad():
+        item["pred"] = inferer(item["image"][None], parser.get_parsed_content("network"))[0]
+    parser.get_parsed_content("postprocessing")(item)
+    (mask,) = (root / "masks").iterdir()
+    classes = np.asarray(Image.open(mask))
+    content = (root / "images" / "a.png").read_bytes()
+    decoded = decode_content(content, "a.png", input_of(model.described))
+    on_network = model.score(np.array(decoded.pixels)[None]).argmax(1)[0].astype(np.uint8)
+    wanted = unfit_mask(on_network, size, "Pad")
+    assert classes.shape == wanted.shape == (height, width) and mask.suffix == ".png"
+    assert 100 < wanted.sum() < wanted.size / 2, "it finds the bright part"
+    both = 2 * (classes & wanted).sum() / (classes.sum() + wanted.sum())
+    assert both > (1 - 1e-6 if size == (32, 32) else 0.94)
+
+
 def test_the_description_has_what_monai_asks_for(tmp_path: Path) -> None:
     save_monai_bundle(brightness(described(Z_SCORE, channels=2)), tmp_path / "bundle.zip", '{"a": 1}')
     root = unpacked(tmp_path / "bundle.zip", tmp_path)
@@ -154,10 +203,14 @@ def test_the_description_has_what_monai_asks_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (described(None), "MONAI cannot show volumes as no intensity does"),
+        (described(None), "MONAI cannot show images as no intensity does"),
         (described({"zScore": {"over": "Foreground"}}), "as the intensity zScore as it is set does"),
         (described({"bits": {}}), "as the intensity bits as it is set does"),
-        (described(None, volume=None, image_size=16), "a MONAI bundle is of a model of volumes"),
+        (described(None, volume=None, image_size=16, fit="Crop"), "MONAI cannot fit images by fit: Crop"),
+        (
+            described(None, volume=None, image_size=16, task={"classification": {"classes": ("a", "b")}}),
+            "a MONAI bundle is of a segmentation",
+        ),
     ],
 )
 def test_what_monai_cannot_do_is_refused(model: ModelDescription, message: str, tmp_path: Path) -> None:
