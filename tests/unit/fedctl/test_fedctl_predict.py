@@ -170,9 +170,9 @@ def test_predict_and_export_use_the_best_model_and_the_last_on_request(run: Path
         )
 
 
-def test_a_bundle_for_monai_is_of_volumes(run: Path, tmp_path: Path) -> None:
+def test_a_bundle_for_monai_is_of_a_segmentation(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "bundle.zip"
-    with pytest.raises(AnchorageError, match="a MONAI bundle is of a model of volumes") as caught:
+    with pytest.raises(AnchorageError, match="a MONAI bundle is of a segmentation") as caught:
         export_model(str(run), out, ModelFormat.MONAI, True, False, Format.JSON)
     assert caught.value.failure is commands.EXPORT_FAILED and not out.exists()
 
