@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from anchorage.api.errors import AnchorageError
@@ -40,7 +39,7 @@ python -m monai.bundle run --config_file configs/inference.json --meta_file conf
 writes a mask for each into `masks`: {classes}. `models/model.json` is Anchorage's own description.
 """
 _VOLUME_FILES = "NIfTI files, whose channels lie along the last axis,"
-_PICTURE_FILES = "pictures with 8 bits for each channel, as PNG or JPEG,"
+_PICTURE_FILES = "pictures with 8 bits for each channel and no transparency, as PNG or JPEG,"
 
 
 def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
@@ -107,7 +106,7 @@ def _of_pictures(described: Inference) -> Mapping[str, Any]:
         "keys": "image",
         "reader": "PILReader",
         "reverse_indexing": False,  # rows first
-        "converter": f"$lambda picture: picture.convert('{mode}')",
+        "converter": f"$lambda picture: ImageOps.exif_transpose(picture).convert('{mode}')",
         "ensure_channel_first": True,
     }
     bright = {"a_min": 0.0, "a_max": 1.0, "b_min": 0.0, "b_max": 255.0, "clip": True}
@@ -154,15 +153,15 @@ def _of_volumes(described: Inference, volume: VolumeSpec) -> Mapping[str, Any]:
     sliding = {"roi_size": volume.voxels, "sw_batch_size": 4, "overlap": float(volume.overlap), "mode": "gaussian"}
     preprocessing = [*begin, spaced, *_intensity_transforms(described), {"_target_": "EnsureTyped", "keys": "image"}]
     files = "$[{'image': file} for file in sorted(glob.glob(os.path.join(@dataset_dir, '*.nii*')))]"
-    return _inference(preprocessing, {"_target_": "SlidingWindowInferer", **sliding}, files)
+    return _inference(preprocessing, {"_target_": "SlidingWindowInferer", **sliding}, files, [], {})
 
 
 def _inference(
     preprocessing: Sequence[Mapping[str, Any]],
     inferer: Mapping[str, Any],
     files: str,
-    before_saving: Sequence[Mapping[str, Any]] = (),
-    writing: Mapping[str, Any] = MappingProxyType({}),
+    before_saving: Sequence[Mapping[str, Any]],
+    writing: Mapping[str, Any],
 ) -> Mapping[str, Any]:
     """Return ``configs/inference.json``: images to inputs, inputs to probabilities, and these to masks on the images' own grids."""
     inverted = {"transform": "@preprocessing", "orig_keys": "image", "nearest_interp": True, "to_tensor": True}
@@ -180,7 +179,7 @@ def _inference(
         {"_target_": "SaveImaged", "keys": "pred", **saved, "resample": False},
     ]
     return {
-        "imports": ["$import glob", "$import numpy", "$import os", "$import torch"],
+        "imports": ["$import glob", "$import numpy", "$import os", "$from PIL import ImageOps", "$import torch"],
         "bundle_root": ".",
         "dataset_dir": "$os.path.join(@bundle_root, 'images')",
         "output_dir": "$os.path.join(@bundle_root, 'masks')",

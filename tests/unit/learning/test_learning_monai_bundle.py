@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from bright_model import by_brightness
-from PIL import Image
+from PIL import ExifTags, Image
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import EXPORT_FAILED
@@ -59,6 +59,31 @@ def unpacked(file: Path, folder: Path) -> Path:
     return folder / "bundle"
 
 
+def parsed(root: Path) -> Any:
+    """Return a bundle's configuration, as MONAI reads it."""
+    from monai.bundle import ConfigParser
+
+    parser = ConfigParser()
+    parser.read_config(str(root / "configs" / "inference.json"))
+    parser["bundle_root"] = str(root)
+    return parser
+
+
+def mask_by_monai(root: Path) -> Path:
+    """Have MONAI predict the first image of a bundle, and return the file of its mask."""
+    from monai.inferers import Inferer
+
+    parser = parsed(root)
+    item = parser.get_parsed_content("dataset")[0]
+    inferer = parser.get_parsed_content("inferer")
+    assert isinstance(inferer, Inferer)
+    with torch.no_grad():
+        item["pred"] = inferer(item["image"][None], parser.get_parsed_content("network"))[0]
+    parser.get_parsed_content("postprocessing")(item)
+    (mask,) = (root / "masks").iterdir()
+    return mask
+
+
 def drawn(rng: np.random.Generator, sides: tuple[int, int, int]) -> np.ndarray:
     """Return a dark volume with a bright box."""
     values = rng.normal(300, 20, sides).astype(np.float32)
@@ -77,9 +102,6 @@ def drawn(rng: np.random.Generator, sides: tuple[int, int, int]) -> np.ndarray:
 def test_monai_draws_the_same_mask(
     intensity: dict[str, Any], spacing: tuple[float, ...], channels: int, tmp_path: Path
 ) -> None:
-    from monai.bundle import ConfigParser
-    from monai.inferers import Inferer
-
     model = brightness(described(intensity, channels=channels))
     save_monai_bundle(model, tmp_path / "bundle.zip", "{}")
     root = unpacked(tmp_path / "bundle.zip", tmp_path)
@@ -89,16 +111,7 @@ def test_monai_draws_the_same_mask(
     affine = np.diag([-spacing[0], -spacing[1], spacing[2], 1.0])  # to the left, the back and the head
     nibabel.save(nibabel.Nifti1Image(values.squeeze(), affine), root / "images" / "a.nii.gz")
 
-    parser = ConfigParser()
-    parser.read_config(str(root / "configs" / "inference.json"))
-    parser["bundle_root"] = str(root)
-    item = parser.get_parsed_content("dataset")[0]
-    inferer = parser.get_parsed_content("inferer")
-    assert isinstance(inferer, Inferer)
-    with torch.no_grad():
-        item["pred"] = inferer(item["image"][None], parser.get_parsed_content("network"))[0]
-    parser.get_parsed_content("postprocessing")(item)
-    (mask,) = (root / "masks").iterdir()
+    mask = mask_by_monai(root)
     mask_image, wanted = nibabel.load(mask), predict_volume(model, root / "images" / "a.nii.gz")
     classes = np.asarray(mask_image.dataobj)
     assert mask_image.shape == wanted.classes.shape and np.allclose(mask_image.affine, affine)
@@ -108,8 +121,6 @@ def test_monai_draws_the_same_mask(
 
 
 def test_monai_reads_nan_as_0_where_the_model_does(tmp_path: Path) -> None:
-    from monai.bundle import ConfigParser
-
     volume = {"spacing": ("1", "1", "1"), "patch": (16, 16, 16), "nanVoxels": "Zero"}
     model = brightness(described({"window": {"low": "0", "high": "1200"}}, volume=volume))
     save_monai_bundle(model, tmp_path / "bundle.zip", "{}")
@@ -118,17 +129,12 @@ def test_monai_reads_nan_as_0_where_the_model_does(tmp_path: Path) -> None:
     values = drawn(np.random.default_rng(0), (16, 16, 16))
     values[:3] = np.nan
     nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), root / "images" / "a.nii.gz")
-    parser = ConfigParser()
-    parser.read_config(str(root / "configs" / "inference.json"))
-    parser["bundle_root"] = str(root)
-    image = parser.get_parsed_content("dataset")[0]["image"]
+    image = parsed(root).get_parsed_content("dataset")[0]["image"]
     np.testing.assert_allclose(np.asarray(image)[0], np.nan_to_num(values) / 1200, atol=1e-6)
     assert predict_volume(model, root / "images" / "a.nii.gz").classes.any()
 
 
 def test_monai_turns_no_volume_where_the_model_turns_none(tmp_path: Path) -> None:
-    from monai.bundle import ConfigParser
-
     volume = {"spacing": ("1", "1", "1"), "patch": (16, 16, 16), "orientation": "AsStored"}
     model = brightness(described({"window": {"low": "0", "high": "1200"}}, volume=volume))
     save_monai_bundle(model, tmp_path / "bundle.zip", "{}")
@@ -136,28 +142,23 @@ def test_monai_turns_no_volume_where_the_model_turns_none(tmp_path: Path) -> Non
     (root / "images").mkdir()
     values = drawn(np.random.default_rng(0), (16, 18, 20))
     nibabel.save(nibabel.Nifti1Image(values, np.diag([-1.0, -1, 1, 1])), root / "images" / "a.nii.gz")
-    parser = ConfigParser()
-    parser.read_config(str(root / "configs" / "inference.json"))
-    parser["bundle_root"] = str(root)
-    image = parser.get_parsed_content("dataset")[0]["image"]
+    image = parsed(root).get_parsed_content("dataset")[0]["image"]
     np.testing.assert_allclose(np.asarray(image)[0], values / 1200, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("intensity", "size", "channels"),
+    ("intensity", "size", "channels", "turned"),
     [
-        (None, (32, 32), 3),
-        (None, (90, 60), 3),
-        (None, (40, 75), 1),
-        ({"window": {"low": "0", "high": "200"}}, (48, 64), 1),
+        (None, (32, 32), 3, False),
+        (None, (90, 60), 3, False),
+        (None, (90, 60), 3, True),
+        (None, (40, 75), 1, False),
+        ({"window": {"low": "0", "high": "200"}}, (48, 64), 1, False),
     ],
 )
 def test_monai_draws_the_same_mask_of_a_picture(
-    intensity: dict[str, Any] | None, size: tuple[int, int], channels: int, tmp_path: Path
+    intensity: dict[str, Any] | None, size: tuple[int, int], channels: int, turned: bool, tmp_path: Path
 ) -> None:
-    from monai.bundle import ConfigParser
-    from monai.inferers import Inferer
-
     model = brightness(described(intensity, volume=None, image_size=32, channels=channels))
     save_monai_bundle(model, tmp_path / "bundle.zip", "{}")
     root = unpacked(tmp_path / "bundle.zip", tmp_path)
@@ -166,23 +167,17 @@ def test_monai_draws_the_same_mask_of_a_picture(
     pixels = np.full((height, width), 40, np.uint8)
     pixels[: height // 2, : width // 3] = 190  # not the same when it is turned or mirrored
     picture = Image.fromarray(pixels)
-    (picture if channels == 1 else picture.convert("RGB")).save(root / "images" / "a.png")
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6 if turned else 1  # a quarter turn, or none
+    (picture if channels == 1 else picture.convert("RGB")).save(root / "images" / "a.png", exif=exif)
+    width, height = (height, width) if turned else size
 
-    parser = ConfigParser()
-    parser.read_config(str(root / "configs" / "inference.json"))
-    parser["bundle_root"] = str(root)
-    item = parser.get_parsed_content("dataset")[0]
-    inferer = parser.get_parsed_content("inferer")
-    assert isinstance(inferer, Inferer)
-    with torch.no_grad():
-        item["pred"] = inferer(item["image"][None], parser.get_parsed_content("network"))[0]
-    parser.get_parsed_content("postprocessing")(item)
-    (mask,) = (root / "masks").iterdir()
+    mask = mask_by_monai(root)
     classes = np.asarray(Image.open(mask))
     content = (root / "images" / "a.png").read_bytes()
     decoded = decode_content(content, "a.png", input_of(model.described))
     on_network = model.score(np.array(decoded.pixels)[None]).argmax(1)[0].astype(np.uint8)
-    wanted = unfit_mask(on_network, size, "Pad")
+    wanted = unfit_mask(on_network, (width, height), "Pad")
     assert classes.shape == wanted.shape == (height, width) and mask.suffix == ".png"
     assert 100 < wanted.sum() < wanted.size / 2, "it finds the bright part"
     both = 2 * (classes & wanted).sum() / (classes.sum() + wanted.sum())
