@@ -126,13 +126,13 @@ def plan_study(
     missing = sum(cell.missing > 0 for cell in cells)
     if trial and output.for_people and missing:
         typer.echo(f"trying a few steps of {format_count(missing, 'cell')}; --no-trial does without", err=True)
-    shared: dict[str, Any] = {
-        "seconds": min(TRIAL_SECONDS, STUDY_SECONDS / max(1, missing)),
-        "trial": trial,
-    }
     planned: list[tuple[PlannedCell, Forecast | None]] = []
     with tempfile.TemporaryDirectory(prefix="fedctl-plan-") as state:
-        shared["decoded"] = shared_images(Path(state))
+        shared = {
+            "decoded": shared_images(Path(state)),
+            "seconds": min(TRIAL_SECONDS, STUDY_SECONDS / max(1, missing)),
+            "trial": trial,
+        }
         for number, cell in enumerate(cells, 1):
             if output.for_people and cell.missing:
                 typer.echo(f"{cell.cell.title} ({number} of {len(cells)})", err=True)
