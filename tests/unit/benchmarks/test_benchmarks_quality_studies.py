@@ -13,7 +13,7 @@ from fedctl.research.study import Cell, StudyFile, cells_of
 QUALITY = Path(__file__, "../../../../benchmarks/quality").resolve()
 FILES = sorted(QUALITY.rglob("*.yaml"))
 STUDIES = [file for file in FILES if "\nmethods:" in file.read_text()]
-OURS = {"ham10000", "frozen", "lesions", "pretrain", "shares", "small"}
+OURS = {"ham10000", "frozen", "lesions", "pretrain", "shares", "small", "volumes"}
 """Folders of the studies that no paper has."""
 SIMULATED = {QUALITY / "ham10000/pretrain/pretrain.yaml"}
 """Federations that `fedctl simulate` plays for a study's weights."""
