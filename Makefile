@@ -88,7 +88,7 @@ release-files: $(VENV)/.dev ## The wheel, what it and the images consist of (Cyc
 image-locks: $(VENV)/.run ## Pin what goes into the images, with hashes, for this platform
 	$(BIN)/python images/lock.py
 
-bench-%: $(VENV)/.dev ## bench-round, bench-pool, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-differences, bench-encoding, bench-links, bench-bad-link, bench-resume, bench-reconcile, bench-simulate, bench-simulate-peers, bench-batched-silos, bench-train, bench-pictures, bench-input, bench-scans, bench-volumes, bench-plan, bench-robust, bench-secure, bench-secure-attacks, bench-head-rounds, bench-traces, bench-attack-inversion, bench-private-accuracy, bench-rounds-memory, bench-many-silos, bench-growth, bench-first-round, bench-cluster-days; ARGS='--json FILE'
+bench-%: $(VENV)/.dev ## bench-round, bench-pool, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-differences, bench-encoding, bench-links, bench-bad-link, bench-resume, bench-reconcile, bench-simulate, bench-simulate-peers, bench-batched-silos, bench-train, bench-pictures, bench-input, bench-scans, bench-volumes, bench-plan, bench-robust, bench-secure, bench-secure-attacks, bench-head-rounds, bench-traces, bench-attack-inversion, bench-private-accuracy, bench-rounds-memory, bench-many-silos, bench-growth, bench-starts, bench-first-round, bench-cluster-days; ARGS='--json FILE'
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 QUALITY := .anchorage/quality

@@ -2,8 +2,8 @@
 
 Real processes, mutual TLS, a model of ResNet18's size, a silo that trains nothing. The script starts anew in a network namespace of its own,
 where the server listens, and the agent is in another: a pair of virtual Ethernet devices joins them, shaped to a rate (tbf), on which a share of
-the packets is lost (iptables' ``statistic``), both ways; TCP is Reno, which takes every loss for a full line. When half of the update is there, no
-packet comes through for the outage's length.
+the packets is lost (iptables' ``statistic``), both ways; TCP is Reno, which takes every loss for a full line. When half of the update is there (or
+`--cut-at`), no packet comes through for the outage's length.
 
 What arrived is the payload of the TCP segments that came in at the server while the update travelled, with TLS, HTTP/2, announcement, pings, and
 what came twice. What was sent is all that the silo's end put on the line, with headers and what was lost. Another training at the silo would write
@@ -153,17 +153,15 @@ class Row:
     """Whether the update is of the training before the outage."""
 
 
-def play(encoding: str, line: Line, megabits: float, outage: float) -> Row:
-    """Play a round."""
+def play(encoding: str, line: Line, megabits: float, outage: float, copies: int, cut_at: float) -> Row:
+    """Play a round of a model of so many times `links.SHAPES`; the outage begins at a share of its update."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anchorage-bad-link-")))
-        site = stack.enter_context(FarSite(write_study(folder, encoding, None, 1, 1), line))
+        site = stack.enter_context(FarSite(write_study(folder, encoding, None, 1, 1, copies), line))
         server, agent = site.server(), site.slow_agent("a")
         received, sent = site.count_until_upload()
         start, trained = time.monotonic(), site.training()
-        half = site.wait(
-            lambda silo: silo["secondsLeft"] is not None and time.monotonic() - start >= silo["secondsLeft"]
-        )
+        cut = site.wait(lambda silo: is_reached(cut_at, time.monotonic() - start, silo["secondsLeft"]))
         line.cut(off=True)
         time.sleep(outage)
         line.cut(off=False)
@@ -176,7 +174,12 @@ def play(encoding: str, line: Line, megabits: float, outage: float) -> Row:
         same, update = site.training() == trained, float(site.records()[1]["bytesUp"])
     floor = update * 8 / (megabits * 1e6) + outage
     moved = received_then - received, sent_then - sent
-    return Row(encoding, update, *moved, seconds, floor, half["secondsLeft"], back, same)
+    return Row(encoding, update, *moved, seconds, floor, cut["secondsLeft"], back, same)
+
+
+def is_reached(share: float, elapsed: float, left: float | None) -> bool:
+    """Return whether a share of the update is there, by the seconds that it took so far and those that are said to be left."""
+    return left is not None and elapsed >= share * (elapsed + left)
 
 
 @contextmanager
@@ -201,6 +204,8 @@ def main() -> int:
     parser.add_argument("--megabits", type=float, default=4.0, help="of the line, up and down")
     parser.add_argument("--loss", type=float, default=0.05, help="share of the packets that are lost, up and down")
     parser.add_argument("--outage", type=float, default=600.0, help="seconds without the line")
+    parser.add_argument("--copies", type=int, default=1, help="the model is so many times 44.75 MB")
+    parser.add_argument("--cut-at", type=float, default=0.5, help="share of the update after which the outage begins")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
     if WITHIN not in os.environ:
@@ -208,7 +213,7 @@ def main() -> int:
     run("ip", "link", "set", "lo", "up")
     federation_processes.WAIT_SECONDS = MOST_SECONDS
     with line_of(arguments.megabits, arguments.loss) as line:
-        row = play(arguments.encoding, line, arguments.megabits, arguments.outage)
+        row = play(arguments.encoding, line, arguments.megabits, arguments.outage, arguments.copies, arguments.cut_at)
     print(
         f"{row.encoding}: {row.update / 1e6:.2f} MB; arrived {row.received / 1e6:.2f} MB, {row.received / row.update:.3f} times, "
         f"sent {row.sent / 1e6:.2f} MB, {row.sent / row.update:.3f} times\n"
@@ -219,7 +224,12 @@ def main() -> int:
         report = {
             "benchmark": "bad_link",
             "row": vars(row),
-            "line": {"megabits": arguments.megabits, "loss": arguments.loss, "outage": arguments.outage},
+            "line": {
+                "megabits": arguments.megabits,
+                "loss": arguments.loss,
+                "outage": arguments.outage,
+                "cutAt": arguments.cut_at,
+            },
         }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0

@@ -104,13 +104,17 @@ class Row:
     """Seconds that its line needs for model and update."""
 
 
-def write_study(folder: Path, encoding: str, models: str | None, silos: int, rounds: int) -> Study:
-    """Write the documents of a federation and its initial model."""
+def write_study(folder: Path, encoding: str, models: str | None, silos: int, rounds: int, copies: int = 1) -> Study:
+    """Write the documents of a federation and its initial model, of so many times `SHAPES`."""
     protocol = {"minSilos": silos, "roundDeadlineSeconds": MOST_SECONDS, "modelEncoding": models}
     method = {"name": "FedAvg", "encoding": ENCODINGS[encoding]}
     study = null_study(folder, silos=silos, rounds=rounds, protocol=protocol, method=method)
     rng = np.random.default_rng(0)
-    model = {name: rng.standard_normal(of, np.float32) for name, of in SHAPES.items()}
+    model = {
+        f"copies.{copy}.{name}" if copy else name: rng.standard_normal(of, np.float32)
+        for copy in range(copies)
+        for name, of in SHAPES.items()
+    }
     save_file(model, folder / "initial.safetensors")
     return study
 

@@ -256,6 +256,8 @@ def main() -> None:
     cluster = Cluster()
     for command in (["apply", "--server-side"], ["wait", "--for=condition=Established"]):
         subprocess.run(["kubectl", *command, "-f", str(ROOT / "crds")], check=True, capture_output=True)
+    removal = ["kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", f"--timeout={PATIENCE_SECONDS:.0f}s"]
+    subprocess.run(removal, check=True, capture_output=True)  # an earlier run's may still be on its way out
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     cluster.apply(f"/api/v1/namespaces/{NAMESPACE}", namespace)
     for path, body in documents(options.federations, options.silos, options.managed):
