@@ -177,9 +177,9 @@ def play(encoding: str, line: Line, megabits: float, outage: float, copies: int,
     return Row(encoding, update, *moved, seconds, floor, cut["secondsLeft"], back, same)
 
 
-def is_reached(share: float, elapsed: float, left: float | None) -> bool:
+def is_reached(share: float, elapsed: float, remaining: float | None) -> bool:
     """Return whether a share of the update is there, by the seconds that it took so far and those that are said to be left."""
-    return left is not None and elapsed >= share * (elapsed + left)
+    return remaining is not None and elapsed >= share * (elapsed + remaining)
 
 
 @contextmanager

@@ -237,9 +237,9 @@ def _predict_masks(
     good = _decode(model, names, unusable)
     if not good:
         return
-    classes = model.score(_pixels(good)).argmax(1).astype(np.uint8)
-    for (row, image), class_mask in zip(good, classes, strict=True):
-        mask = unfit_mask(class_mask, image.upright, described.fitting)
+    maps = model.maps(_pixels(good))
+    for (row, image), predicted in zip(good, maps, strict=True):
+        mask = unfit_mask(predicted, image.upright, described.fitting)
         shares = np.bincount(mask.ravel(), minlength=len(described.outputs)) / mask.size
         prediction = {"image": str(names[row]), **described.task.prediction(shares.tolist())}
         if folder is None:

@@ -104,6 +104,17 @@ class ImageModel(nn.Module):
             raise AnchorageError(LOSS_NOT_FINITE, "the model's outputs are not finite")
         return scores
 
+    def maps(self, images: NDArray[np.uint8] | NDArray[np.uint16]) -> NDArray[np.uint8]:
+        """Return the most probable output at each pixel, uint8 [n, size, size], for pixels as of `score`.
+
+        Raises
+        ------
+        AnchorageError
+            The outputs are not finite.
+        """
+        maps: NDArray[np.uint8] = self.task.maps(torch.from_numpy(self.score(images))).numpy()
+        return maps
+
 
 def read_weights(folder: Path, weights: Weights) -> ModelBytes:
     """Return the network's tensors of a folder; their digest is checked.

@@ -40,7 +40,7 @@ CLASSIFIER = "classifier."
 """Prefix of the classifier's tensors."""
 
 GAUSSIAN = "classifier.scale"
-"""A tensor that only a classifier with a covariance per class has (`anchorage.learning.moments.GaussianHead`)."""
+"""A tensor that only a classifier with a covariance per class has (`anchorage.learning.gaussian_head.GaussianHead`)."""
 
 GUESSERS = "guessers."
 """Prefix of the tensors of classifiers by which silos guess."""
