@@ -124,6 +124,46 @@ def test_it_predicts_numbers(environment: Mapping[str, str], finished: Path) -> 
     assert described["outputs"] == {"kind": "values", "names": ["digit"]}
 
 
+def test_the_registered_model_gives_the_number_that_fedctl_predicts(
+    environment: Mapping[str, str], finished: Path
+) -> None:
+    """In a process that knows neither Anchorage nor the package."""
+    shade(200).save(finished / "registered.png")
+    output = fedctl(environment, finished, "predict", "-m", "run", "registered.png", "-o", "json")
+    (prediction,) = json.loads(output)["predictions"]
+    code = (
+        "import json, sys; from pathlib import Path; import mlflow, pandas as pd\n"
+        "mlflow.set_tracking_uri('sqlite:///run/mlflow.db')\n"
+        "model = mlflow.pyfunc.load_model('models:/fedavg-digits@best')\n"
+        "answer = model.predict(pd.DataFrame({'image': [Path('registered.png')]}))\n"
+        "assert not {'anchorage', 'acme'} & {name.partition('.')[0] for name in sys.modules}\n"
+        "print(json.dumps(answer['values'].tolist()))\n"
+    )
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=bare, capture_output=True, text=True, timeout=600, cwd=finished)
+    assert done.returncode == 0, done.stderr
+    (values,) = json.loads(done.stdout.splitlines()[-1])
+    assert values == {"digit": pytest.approx(prediction["values"]["digit"], abs=1e-3)}
+
+
+def test_documents_are_checked_without_torch(environment: Mapping[str, str], folder: Path) -> None:
+    """As the operator checks them: what is right passes, and a mistake in the task's options is refused with its field."""
+    code = (
+        "import sys, yaml; from anchorage.methods import validate_documents as check; from anchorage.api.mistakes import DocumentError\n"
+        "federation, *silos = yaml.safe_load_all(open(sys.argv[1]))\n"
+        "check(federation, silos)\n"
+        "federation['spec']['task']['plugin']['options']['deviation'] = '0'\n"
+        "try: check(federation, silos)\n"
+        "except DocumentError as error: print(error)\n"
+        "assert not {'torch', 'PIL', 'acme.numbers'} & sys.modules.keys()\n"
+    )
+    command = [sys.executable, "-c", code, "study.yaml"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert 'spec.task.plugin.options.deviation: found "0"' in done.stdout
+
+
 def test_a_word_that_is_no_number_is_named(environment: Mapping[str, str], folder: Path) -> None:
     site = folder / "site"
     site.mkdir()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.fact import Fact
 from anchorage.api.piece import AuxiliaryArray, Need, piece
-from anchorage.api.task import Task
+from anchorage.api.task import CLASSIFICATION, Task
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.slots import Weighting
@@ -31,6 +31,9 @@ class LearningStatus(Weighting):
 
     One minus its mean confidence on the silo's images.
     """
+
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
+    """The confidence is the probability of the one class that an image is most likely of."""
 
     def needs(self) -> Sequence[Need]:
         """Need pseudo-labels that see every image's prediction."""
