@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -53,6 +54,23 @@ def seconds_of(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
+class ConditionType(StrEnum):
+    """Types of the conditions of a Federation and of a Silo; docs/conditions.md says when each is True."""
+
+    ACCEPTED = "Accepted"
+    APPROVED = "Approved"
+    CERTIFICATES_VALID = "CertificatesValid"
+    SERVER_AVAILABLE = "ServerAvailable"
+    AGENT_AVAILABLE = "AgentAvailable"
+    ENROLLED = "Enrolled"
+    CONNECTED = "Connected"
+    QUORUM_MET = "QuorumMet"
+    READY = "Ready"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    TRACKED = "Tracked"
+
+
 class Condition(Document):
     """Condition of an object."""
 
@@ -66,14 +84,20 @@ class Condition(Document):
     observed_generation: Total = Field(0, description="Generation of the object that the condition is about.")
 
 
-def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
+def find_condition(conditions: Iterable[Condition], kind: ConditionType) -> Condition | None:
     """Return the condition of a type, None where there is none."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
-def is_true(conditions: Iterable[Condition], *kinds: str) -> bool:
-    """Return whether a condition of one of these types has the status True."""
-    return any(condition.type in kinds and condition.status == "True" for condition in conditions)
+def is_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
+    """Return whether a condition of this type has the status True."""
+    return any(condition.type == kind and condition.status == "True" for condition in conditions)
+
+
+def end_of(conditions: Iterable[Condition]) -> Condition | None:
+    """Return the condition that says how a run ended, None where it has not."""
+    ends = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+    return next((condition for condition in conditions if condition.type in ends and condition.status == "True"), None)
 
 
 class SiloReport(Document):
