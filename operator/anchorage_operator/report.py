@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anchorage.api.silo_state import AT_WORK, SiloState
-from anchorage.api.status import ConditionType, FederationStatus, seconds_of, timestamp
+from anchorage.api.status import FAST, MOMENTARY, ConditionType, FederationStatus, marked_fields, seconds_of, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.addresses import endpoints
 from anchorage_operator.conditions import Findings, conditions, find
@@ -42,18 +42,7 @@ _REPORTED = (
     "bytesDown",
 )
 _FAST = ("step", "bytesUp", "bytesDown", "lastUpdatedTime")
-_FAST_OF_SILO = (
-    "state",
-    "task",
-    "progress",
-    "rate",
-    "secondsLeft",
-    "samples",
-    "weight",
-    "acceptance",
-    "epsilon",
-    "lastSeenTime",
-)
+_FAST_OF_SILO = marked_fields(MOMENTARY, FAST)
 
 
 def federation_status(situation: Situation, findings: Findings) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from anchorage.api.status import ConditionType, SiloReport, SiloStatus, timestamp
+from anchorage.api.status import MOMENTARY, ConditionType, SiloReport, SiloStatus, marked_fields, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, Findings, conditions, find, join_names
@@ -14,7 +14,7 @@ from anchorage_operator.volumes import volume_note
 
 REPORTED = tuple(str(field.alias) for field in SiloReport.model_fields.values())
 """Fields that the server reports."""
-LASTING = ("samples", "weight", "acceptance", "epsilon", "packages", "lastSeenTime", "code", "message")
+LASTING = tuple(name for name in REPORTED if name not in marked_fields(MOMENTARY))
 """Fields that are kept for a silo that the server no longer reports, and for every silo while no server runs."""
 
 

@@ -100,29 +100,41 @@ def end_of(conditions: Iterable[Condition]) -> Condition | None:
     return next((condition for condition in conditions if condition.type in ends and condition.status == "True"), None)
 
 
+FAST = object()
+"""Mark, by ``Annotated``, of a field that changes with every round or contact: in a cluster it is written at intervals, any other at once."""
+MOMENTARY = object()
+"""Mark of a field that is about the silo's current task: as `FAST`, and gone with the server, while any other field lasts."""
+
+
 class SiloReport(Document):
     """What the server reports of a silo, wherever a status has it: every field is here once."""
 
-    state: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(
+    state: Annotated[str, StringConstraints(strict=True, max_length=63), MOMENTARY] = Field(
         "", description="State of the silo in the current round, such as Training or Late."
     )
-    task: Literal["", "Train", "Evaluate"] = Field(
+    task: Annotated[Literal["", "Train", "Evaluate"], MOMENTARY] = Field(
         "", description="Kind of the silo's current task. Empty: it has none."
     )
-    progress: Percentage = Field(0, description="Progress of the current task, in percent.")
-    rate: Total = Field(
+    progress: Annotated[Percentage, MOMENTARY] = Field(0, description="Progress of the current task, in percent.")
+    rate: Annotated[Total, MOMENTARY] = Field(
         0,
         description="Rate of the current transfer of a model or update, in bytes per second.",
     )
-    seconds_left: Total | None = Field(None, description="Estimated seconds until the current transfer ends.")
-    samples: Total = Field(0, description="Number of images that the silo trains on, or of its last counted update.")
-    weight: Number = Field("0", description="Weight of the silo's last counted update in the aggregation, from 0 to 1.")
-    acceptance: Number = Field(
+    seconds_left: Annotated[Total | None, MOMENTARY] = Field(
+        None, description="Estimated seconds until the current transfer ends."
+    )
+    samples: Annotated[Total, FAST] = Field(
+        0, description="Number of images that the silo trains on, or of its last counted update."
+    )
+    weight: Annotated[Number, FAST] = Field(
+        "0", description="Weight of the silo's last counted update in the aggregation, from 0 to 1."
+    )
+    acceptance: Annotated[Number, FAST] = Field(
         "",
         description="Share of the silo's unlabelled images whose pseudo-labels were accepted in its last counted update, from 0 to 1. "
         "Empty: there are none.",
     )
-    epsilon: Number = Field(
+    epsilon: Annotated[Number, FAST] = Field(
         "",
         description="Privacy loss (epsilon) of all updates of the silo so far, if its policy has a privacy budget.",
     )
@@ -133,9 +145,17 @@ class SiloReport(Document):
             "only the Silo has it."
         ),
     )
-    last_seen_time: Timestamp | None = Field(None, description="Time of the server's last contact with the silo.")
+    last_seen_time: Annotated[Timestamp | None, FAST] = Field(
+        None, description="Time of the server's last contact with the silo."
+    )
     code: Code = Field("", description="Code of the silo's last failure, such as ANC-1301. Empty: none.")
     message: Line = Field("", description="Message of the silo's last failure.")
+
+
+def marked_fields(*marks: object) -> tuple[str, ...]:
+    """Return the fields of a `SiloReport` that have one of the marks, as a document names them."""
+    fields = SiloReport.model_fields.values()
+    return tuple(str(field.alias) for field in fields if any(mark in field.metadata for mark in marks))
 
 
 class Member(Document):
