@@ -27,6 +27,7 @@ from PIL import Image
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
+from anchorage.engine.events import Step
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.records import record_from_json
 from anchorage.learning.data import ImageSet
@@ -166,7 +167,8 @@ def measure_rounds(silos: int, rounds: int, each: int) -> dict[str, float]:
         times.append(after.time - before.time)
         trainings.append(training)
         gaps.append(times[-1] - training)
-        servers.append(sum(after.seconds[step] for step in ("aggregate", "server", "evaluate at silos", "dispatch")))
+        server_steps = (Step.AGGREGATE, Step.SERVER, Step.EVALUATE_AT_SILOS, Step.DISPATCH)
+        servers.append(sum(after.seconds[step] for step in server_steps))
         assert after.bytes_up == silos * trainable, "an update is the head alone"
         assert after.bytes_down in (silos * trainable, 0), "a task is the head alone"
     return {

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from anchorage.engine.events import RoundCommitted, RoundStarted, StepBegan
+from anchorage.engine.events import RoundCommitted, RoundStarted, Step, StepBegan
 from anchorage.transport.otlp import open_spans
 from anchorage_server.spans import RoundObserver
 
@@ -79,11 +79,11 @@ def processor_seconds(rounds: int = 300) -> float:
     if spans is None:
         raise SystemExit("no spans are made: pip install 'anchorage[otel]'")
     observer = RoundObserver(spans)
-    observer(StepBegan("select"))
+    observer(StepBegan(Step.SELECT))
     before = time.process_time()
     for number in range(1, rounds + 1):
         observer(RoundStarted(number, ["a", "b"]))
-        for step in ("train", "weigh", "aggregate", "evaluate", "commit"):
+        for step in (Step.TRAIN, Step.WEIGH, Step.AGGREGATE, Step.EVALUATE, Step.COMMIT):
             observer(StepBegan(step))
         observer(RoundCommitted(cast(Any, None), cast(Any, None), None))
     spans.close()

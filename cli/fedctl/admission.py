@@ -8,7 +8,7 @@ import typer
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import read_documents
-from anchorage.api.status import find_condition, timestamp
+from anchorage.api.status import ConditionType, find_condition, timestamp
 from anchorage.api.text import printable
 from anchorage.transport.kube.resources import kube_object
 from anchorage.transport.pki import Denials
@@ -45,10 +45,10 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         )
     status = typed_status(silo, SiloCrStatus)
     word = "True" if approved else "False"
-    before = find_condition(status.conditions, "Approved")
+    before = find_condition(status.conditions, ConditionType.APPROVED)
     same = before is not None and before.status == word
     decision = {
-        "type": "Approved",
+        "type": ConditionType.APPROVED,
         "status": word,
         "reason": "ApprovedByUser" if approved else "DeniedByUser",
         "message": _message("approve" if approved else "deny", reason),
@@ -93,7 +93,7 @@ def _key(status: SiloCrStatus) -> str:
     """Return the SHA-256 of the key with a certificate, or of the one that requests it; empty if there is none."""
     if status.certificate is not None and status.certificate.key:
         return status.certificate.key
-    enrolled = find_condition(status.conditions, "Enrolled")
+    enrolled = find_condition(status.conditions, ConditionType.ENROLLED)
     asking = _KEY.findall(enrolled.message) if enrolled is not None and enrolled.reason == "PendingApproval" else []
     return ", ".join(asking)
 

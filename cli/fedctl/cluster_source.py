@@ -16,7 +16,16 @@ from anchorage.api.model_card import CARD, ModelCard
 from anchorage.api.silo_state import SiloState
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
-from anchorage.api.status import Condition, FederationStatus, SiloReport, SiloStatus, find_condition, is_true, timestamp
+from anchorage.api.status import (
+    Condition,
+    ConditionType,
+    FederationStatus,
+    SiloReport,
+    SiloStatus,
+    find_condition,
+    is_true,
+    timestamp,
+)
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import Json
@@ -66,7 +75,7 @@ class ClusterSource:
         """Return the Federation object, without managedFields."""
         federation = self.federation()
         status = typed_status(federation, FederationStatus)
-        live = is_true(status.conditions, "ServerAvailable")
+        live = is_true(status.conditions, ConditionType.SERVER_AVAILABLE)
         metadata = {key: value for key, value in federation["metadata"].items() if key != "managedFields"}
         return Observation({**federation, "metadata": metadata}, status, live)
 
@@ -224,15 +233,17 @@ class ClusterSource:
 
     def _is_coming(self) -> bool:
         status = typed_status(self.federation(), FederationStatus)
-        condition = find_condition(status.conditions, "ServerAvailable")
+        condition = find_condition(status.conditions, ConditionType.SERVER_AVAILABLE)
         is_halted = condition is not None and condition.reason == "Halted" and status.round > 0
         return condition is None or condition.reason in _COMING or is_halted
 
     def _available(self, process: str) -> Condition | None:
         """Return the condition that says whether a process runs."""
         if process == "server":
-            return find_condition(typed_status(self.federation(), FederationStatus).conditions, "ServerAvailable")
-        return find_condition(typed_status(self.silo(process), SiloCrStatus).conditions, "AgentAvailable")
+            return find_condition(
+                typed_status(self.federation(), FederationStatus).conditions, ConditionType.SERVER_AVAILABLE
+            )
+        return find_condition(typed_status(self.silo(process), SiloCrStatus).conditions, ConditionType.AGENT_AVAILABLE)
 
     def _with_reason(self, error: AnchorageError, process: str) -> AnchorageError:
         """Return the error that a pod does not run with what the status says of it, where it says anything."""
@@ -313,7 +324,8 @@ def silo_row(silo: Mapping[str, Any]) -> SiloRow:
     """Convert a Silo object to a row as of a local run, with additional fields of a cluster."""
     status = typed_status(silo, SiloCrStatus)
     approved, connected, ready = (
-        find_condition(status.conditions, kind) for kind in ("Approved", "Connected", "Ready")
+        find_condition(status.conditions, kind)
+        for kind in (ConditionType.APPROVED, ConditionType.CONNECTED, ConditionType.READY)
     )
     common = status.model_dump(include=set(SiloReport.model_fields))
     waits = approved is not None and approved.status != "True"

@@ -20,7 +20,7 @@ from rich.text import Text
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metrics import shown_first, sort_metrics
 from anchorage.api.silo_state import SiloState
-from anchorage.api.status import find_condition, is_true, seconds_of
+from anchorage.api.status import ConditionType, end_of, find_condition, seconds_of
 from anchorage.api.text import in_percent, printable
 from fedctl.output import Format, amount, duration, people, plain_table, show
 from fedctl.source import Event, Observation, Source
@@ -44,10 +44,10 @@ def show_status(source: Source, output: Format, watch: bool) -> None:
 
 def _status_table(observation: Observation, wide: bool) -> RenderableType:
     status, spec = observation.status, observation.document["spec"]
-    true = next((c for c in status.conditions if c.type in ("Succeeded", "Failed") and c.status == "True"), None)
-    refused = next((c for c in status.conditions if c.type == "Accepted" and c.status == "False"), None)
-    ready = find_condition(status.conditions, "Ready")
-    waiting = next((c for c in status.conditions if c.type == "QuorumMet" and c.status == "False"), None)
+    true = end_of(status.conditions)
+    refused = next((c for c in status.conditions if c.type == ConditionType.ACCEPTED and c.status == "False"), None)
+    ready = find_condition(status.conditions, ConditionType.READY)
+    waiting = next((c for c in status.conditions if c.type == ConditionType.QUORUM_MET and c.status == "False"), None)
     state = true or refused or (waiting if observation.live else None) or ready
     columns = ["federation", "state", "reason", "round", "silos", "method"]
     cells = [
@@ -75,7 +75,7 @@ def _status_table(observation: Observation, wide: bool) -> RenderableType:
         lines.append(Text(state.message, style="yellow"))
     if status.metrics:
         lines.append(Text(metrics_line(status)))
-    tracked = find_condition(status.conditions, "Tracked")
+    tracked = find_condition(status.conditions, ConditionType.TRACKED)
     if tracked is not None and tracked.status == "False":
         lines.append(Text(f"MLflow: {tracked.reason}, {tracked.message}", style="yellow"))
     return Group(*lines)
@@ -90,7 +90,7 @@ def _unseen(observation: Observation, now: float) -> str:
     written = status.last_updated_time
     if written is None or not status.observed_generation:
         return f"no operator has looked at this yet; {look}"
-    runs = observation.live and not is_true(status.conditions, "Succeeded", "Failed")
+    runs = observation.live and end_of(status.conditions) is None
     if generation > status.observed_generation or (runs and now - seconds_of(written) > UNSEEN_SECONDS):
         counted = f"(generation {generation}, seen {status.observed_generation})"
         return f"the operator has not looked at this since {written} {counted}; {look}"

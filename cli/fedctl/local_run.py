@@ -22,7 +22,7 @@ from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
 from anchorage.api.mistakes import DocumentError, without_password
 from anchorage.api.model import require_package
 from anchorage.api.silo_state import SiloState
-from anchorage.api.status import FederationStatus, at_rest, is_true
+from anchorage.api.status import ConditionType, FederationStatus, at_rest, is_true
 from anchorage.methods import resolve, validate_study
 from anchorage.methods.pretrained import initial_of
 from fedctl.comparison import Comparison
@@ -388,7 +388,8 @@ def is_tracked(run: Workdir, federation: Federation) -> bool:
     """Return whether MLflow has all results of a run that is over, at the place that its documents name now."""
     status = last_status(run)
     uri = federation.spec.tracking.uri
-    return is_true(status.conditions, "Tracked") and uri is not None and status.tracking.uri == without_password(uri)
+    sent = is_true(status.conditions, ConditionType.TRACKED)
+    return sent and uri is not None and status.tracking.uri == without_password(uri)
 
 
 def document_with_status(run: Workdir, federation: Federation) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.inference import DESCRIPTION
 from anchorage.api.model_card import CARD, ModelCard
 from anchorage.api.regular_files import open_regular, read_regular
-from anchorage.api.status import ALL_ROUNDS_COMMITTED, STORING_RESULTS, timestamp
+from anchorage.api.status import ALL_ROUNDS_COMMITTED, STORING_RESULTS, ConditionType, timestamp
 from anchorage.transport.pki import certificate_of, key_fingerprint
 from fedctl.observation import observe, read_federation_of, read_journal, require_run
 from fedctl.source import Event, ModelFile, Observation, Round, SiloRow, no_model, parse_card
@@ -70,7 +70,7 @@ class LocalSource:
             if condition.status == "Unknown":
                 continue
             expected = condition.reason in (ALL_ROUNDS_COMMITTED, STORING_RESULTS, STOPPED.reason)
-            bad = not expected and condition.status == ("True" if condition.type == "Failed" else "False")
+            bad = not expected and condition.status == ("True" if condition.type == ConditionType.FAILED else "False")
             message = f"{condition.type}={condition.status} {condition.message}".strip()
             time = condition.last_transition_time
             events.append(Event(time, "Warning" if bad else "Normal", condition.reason, about, message))

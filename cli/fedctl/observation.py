@@ -12,7 +12,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.documents import NO_FEDERATION
 from anchorage.api.regular_files import read_regular
 from anchorage.api.source import read_documents
-from anchorage.api.status import Condition, FederationStatus, at_rest
+from anchorage.api.status import Condition, ConditionType, FederationStatus, at_rest, end_of, find_condition
 from anchorage.transport.server_client import ServerClient
 from fedctl.source import BOOKKEEPING, Round
 from fedctl.workdir import Workdir, read_json
@@ -72,22 +72,19 @@ def left_status(run: Workdir) -> FederationStatus:
     No silo is connected, the condition Ready is not true, and what the server had not sent to MLflow is not sent.
     """
     status = at_rest(last_status(run))
-    by_type = {condition.type: condition for condition in status.conditions}
-    over = next(
-        (by_type[kind] for kind in ("Succeeded", "Failed") if kind in by_type and by_type[kind].status == "True"), None
-    )
+    over = end_of(status.conditions)
     conditions: list[_ConditionFields] = []
     if over is not None:
-        conditions.append(("Ready", "False", over.reason, over.message))
+        conditions.append((ConditionType.READY, "False", over.reason, over.message))
     else:
         conditions += [
-            ("Ready", "False", _NOT_RUNNING, f"no server runs; {GO_ON}"),
-            ("QuorumMet", "Unknown", _NOT_RUNNING, ""),
+            (ConditionType.READY, "False", _NOT_RUNNING, f"no server runs; {GO_ON}"),
+            (ConditionType.QUORUM_MET, "Unknown", _NOT_RUNNING, ""),
         ]
-    tracked = by_type.get("Tracked")
+    tracked = find_condition(status.conditions, ConditionType.TRACKED)
     if tracked is not None and tracked.status == "Unknown":
         message = f"the server ended before MLflow had everything; {GO_ON}"
-        conditions.append(("Tracked", "False", _NOT_RUNNING, message))
+        conditions.append((ConditionType.TRACKED, "False", _NOT_RUNNING, message))
     return _with(status, *conditions)
 
 
@@ -141,21 +138,21 @@ def read_journal(run: Workdir) -> Sequence[Round]:
     return rounds
 
 
-_ConditionFields = tuple[str, Literal["True", "False", "Unknown"], str, str]
+_ConditionFields = tuple[ConditionType, Literal["True", "False", "Unknown"], str, str]
 """Type, status, reason and message of a condition."""
 _NOT_RUNNING = "NotRunning"
 _STARTING: tuple[_ConditionFields, ...] = (
-    ("Ready", "False", "Starting", "the run was started and its server does not listen yet"),
-    ("QuorumMet", "Unknown", "Starting", ""),
-    ("Succeeded", "Unknown", "Starting", ""),
-    ("Failed", "False", "Starting", ""),
+    (ConditionType.READY, "False", "Starting", "the run was started and its server does not listen yet"),
+    (ConditionType.QUORUM_MET, "Unknown", "Starting", ""),
+    (ConditionType.SUCCEEDED, "Unknown", "Starting", ""),
+    (ConditionType.FAILED, "False", "Starting", ""),
 )
 
 
 def _with(status: FederationStatus, *conditions: _ConditionFields) -> FederationStatus:
     """Return a status with these conditions in place of those of their types."""
     since = status.last_updated_time or "1970-01-01T00:00:00Z"
-    new = {
+    new: dict[str, Condition] = {
         kind: Condition(type=kind, status=truth, reason=reason, message=message, last_transition_time=since)
         for kind, truth, reason, message in conditions
     }

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from anchorage.api.metrics import shown_first
 from anchorage.api.silo_state import SiloState
-from anchorage.api.status import FederationStatus
+from anchorage.api.status import ConditionType, FederationStatus
 from fedctl.output import BAR, amount, console_on, duration, plain_table
 
 STORING = "storing the model, and sending the results to MLflow"
@@ -146,7 +146,7 @@ def _storing(picture: Picture) -> bool:
 def waiting_for(status: FederationStatus) -> str:
     """Return what the run is waiting for, empty if nothing."""
     for condition in status.conditions:
-        if condition.type == "QuorumMet" and condition.status == "False":
+        if condition.type == ConditionType.QUORUM_MET and condition.status == "False":
             return f"waiting: {condition.message or condition.reason}"
     return ""
 

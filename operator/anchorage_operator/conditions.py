@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from anchorage.api.status import timestamp
+from anchorage.api.status import ConditionType, timestamp
 from anchorage.transport.kube.resources import Json
 
 Truth = Literal["True", "False", "Unknown"]
@@ -27,15 +27,17 @@ class Finding:
         return self.status == "True"
 
 
-def conditions(
-    findings: Mapping[str, Finding], before: Sequence[Json], *, generation: int, now: float
-) -> list[dict[str, Any]]:
+Findings = Mapping[ConditionType, Finding]
+"""Findings by the condition's type, in the order in which they are shown."""
+
+
+def conditions(findings: Findings, before: Sequence[Json], *, generation: int, now: float) -> list[dict[str, Any]]:
     """Convert findings to a list of conditions; ``lastTransitionTime`` changes only with ``status``.
 
     Parameters
     ----------
-    findings : mapping of str to Finding
-        By the condition's type, in their order.
+    findings : mapping of ConditionType to Finding
+        What the conditions become.
     before : sequence of Json
         The conditions as they are.
     generation : int
@@ -61,12 +63,15 @@ def conditions(
     return written
 
 
-def find(status: Json, kind: str) -> Finding | None:
+def find(status: Json, kind: ConditionType) -> Finding | None:
     """Return a condition of a status."""
-    for condition in status.get("conditions", ()):
-        if condition["type"] == kind:
-            return Finding(condition["status"], condition["reason"], condition.get("message", ""))
-    return None
+    written = find_written(status, kind)
+    return Finding(written["status"], written["reason"], written.get("message", "")) if written is not None else None
+
+
+def find_written(status: Json, kind: ConditionType) -> Json | None:
+    """Return a condition of a status as it is written there."""
+    return next((condition for condition in status.get("conditions", ()) if condition["type"] == kind), None)
 
 
 def clip_message(message: str) -> str:

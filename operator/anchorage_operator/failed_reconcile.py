@@ -1,11 +1,11 @@
 """What users see of a federation that the operator could not reconcile: its condition Ready, and an Event when that changes."""
 
-from anchorage.api.status import timestamp
+from anchorage.api.status import ConditionType, timestamp
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import kube_object
 from anchorage_operator import reasons
 from anchorage_operator.cache import Cache, Key
-from anchorage_operator.conditions import clip_message, find
+from anchorage_operator.conditions import clip_message, find, find_written
 from anchorage_operator.events import EventPoster
 from anchorage_operator.names import involved_object
 from anchorage_operator.planned import Event
@@ -33,13 +33,13 @@ def tell_failed_reconcile(
     if federation is None:
         return
     status = federation.get("status") or {}
-    before = find(status, "Ready")
+    before = find(status, ConditionType.READY)
     if before is not None and (before.reason, before.message) == (reasons.RECONCILE_FAILED, message):
         return
-    other_conditions = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
-    was = next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), None)
+    other_conditions = [each for each in status.get("conditions", ()) if each["type"] != ConditionType.READY]
+    was = find_written(status, ConditionType.READY)
     ready = {
-        "type": "Ready",
+        "type": ConditionType.READY,
         "status": "False",
         "reason": reasons.RECONCILE_FAILED,
         "message": message,

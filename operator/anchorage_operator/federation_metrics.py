@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from anchorage.api.status import seconds_of
+from anchorage.api.status import ConditionType, seconds_of
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.conditions import find
 
@@ -80,7 +80,7 @@ def _of_federations(objects: Iterator[Json]) -> list[_Gauge]:
         for condition in status.get("conditions", ()):
             value = {"True": 1, "False": 0}.get(condition["status"], -1)
             state.add((*labels, condition["type"], condition["reason"]), value)
-            if condition["type"] == "Ready":
+            if condition["type"] == ConditionType.READY:
                 since.add(labels, condition.get("lastTransitionTime"), seconds_of)
         for certificate in ("server", "authority"):
             end = status.get("certificates", {}).get(f"{certificate}NotAfter")
@@ -99,7 +99,7 @@ def _of_silos(objects: Iterator[Json]) -> list[_Gauge]:
     for each in objects:
         labels = (each["metadata"]["namespace"], each["spec"].get("federation", ""), each["metadata"]["name"])
         status: Json = each.get("status") or {}
-        condition = find(status, "Connected")
+        condition = find(status, ConditionType.CONNECTED)
         connected.add(labels, int(condition is not None and condition.holds))
         if status.get("state"):
             state.add((*labels, status["state"]), 1)

@@ -2,11 +2,11 @@
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
-from anchorage.api.status import Condition
+from anchorage.api.status import Condition, ConditionType
 from anchorage.methods.cautions import cautions
 from anchorage_operator import reasons
 from anchorage_operator.certificates import certificates_valid
-from anchorage_operator.conditions import Finding, join_names
+from anchorage_operator.conditions import Finding, Findings, join_names
 from anchorage_operator.in_use import CLUSTER_ONLY
 from anchorage_operator.membership import approval, is_managed
 from anchorage_operator.names import authority_name, public_name, server_name
@@ -29,7 +29,7 @@ _QUIET_AT_THE_END = (
 """Reasons of a server that is away for a moment, as while its pod is replaced by one that only keeps the results."""
 
 
-def federation_findings(situation: Situation) -> dict[str, Finding]:
+def federation_findings(situation: Situation) -> dict[ConditionType, Finding]:
     """Return the Federation's conditions in the order in which they are shown."""
     accepted = _accepted_condition(situation)
     certificates = certificates_valid(situation)
@@ -40,20 +40,29 @@ def federation_findings(situation: Situation) -> dict[str, Finding]:
         open_reason = reasons.STORING_RESULTS
     failed = _failed_condition(situation, open_reason)
     succeeded = _succeeded_condition(situation, failed, open_reason)
-    findings = {"Accepted": accepted, "CertificatesValid": certificates, "ServerAvailable": server, "QuorumMet": quorum}
-    findings["Ready"] = _ready(situation, findings, succeeded, failed)
+    findings = {
+        ConditionType.ACCEPTED: accepted,
+        ConditionType.CERTIFICATES_VALID: certificates,
+        ConditionType.SERVER_AVAILABLE: server,
+        ConditionType.QUORUM_MET: quorum,
+    }
+    findings[ConditionType.READY] = _ready(situation, findings, succeeded, failed)
     tracked = _tracked_condition(situation)
-    return findings | {"Succeeded": succeeded, "Failed": failed} | ({"Tracked": tracked} if tracked is not None else {})
+    return (
+        findings
+        | {ConditionType.SUCCEEDED: succeeded, ConditionType.FAILED: failed}
+        | ({ConditionType.TRACKED: tracked} if tracked is not None else {})
+    )
 
 
 def has_begun(situation: Situation) -> bool:
     """Whether enough silos for a round were ever connected."""
-    report, before = situation.report, situation.finding("Succeeded")
+    report, before = situation.report, situation.finding(ConditionType.SUCCEEDED)
     committed = bool(situation.status.get("round")) or (report is not None and report.round > 0)
     return committed or (before is not None and before.reason == reasons.TRAINING)
 
 
-def reported_condition(situation: Situation, kind: str) -> Condition | None:
+def reported_condition(situation: Situation, kind: ConditionType) -> Condition | None:
     """Return a condition that the server itself reports."""
     report = situation.report
     return next((each for each in report.conditions if each.type == kind), None) if report is not None else None
@@ -97,7 +106,7 @@ def _server_available(situation: Situation) -> Finding:
     if not pod.ready:
         return Finding("False", pod.reason, pod.message)
     if not isinstance(unreachable, Unreachable) or situation.now - unreachable.since < UNREACHABLE_SECONDS:
-        before = situation.finding("ServerAvailable")
+        before = situation.finding(ConditionType.SERVER_AVAILABLE)
         return (
             before
             if before is not None and before.holds
@@ -114,12 +123,12 @@ def _quorum_met(situation: Situation, server: Finding) -> Finding:
     if server.reason == QUORUM_LOST.reason:
         return Finding("False", server.reason, _missing(situation) or server.message)
     report, spec = situation.report, situation.spec
-    before = situation.finding("QuorumMet")
+    before = situation.finding(ConditionType.QUORUM_MET)
     if report is None or spec is None:
         return before if server.holds and before is not None else Finding("Unknown", reasons.SERVER_UNAVAILABLE)
     needed = spec.protocol.min_silos
     if report.connected_silos >= needed:
-        condition = reported_condition(situation, "QuorumMet")
+        condition = reported_condition(situation, ConditionType.QUORUM_MET)
         if condition is None or condition.status != "False":
             return Finding("True", reasons.QUORUM_MET)
         return Finding("False", condition.reason, condition.message)
@@ -154,10 +163,10 @@ def _succeeded_condition(situation: Situation, failed: Finding, open_reason: str
 def _failed_condition(situation: Situation, open_reason: str) -> Finding:
     if situation.succeeded:
         return Finding("False", reasons.ALL_ROUNDS_COMMITTED)
-    before = situation.finding("Failed")
+    before = situation.finding(ConditionType.FAILED)
     if situation.stopped and before is not None:
         return before
-    condition = reported_condition(situation, "Failed")
+    condition = reported_condition(situation, ConditionType.FAILED)
     if (
         condition is not None
         and condition.status == "True"
@@ -173,7 +182,7 @@ def _failed_condition(situation: Situation, open_reason: str) -> Finding:
 
 def _tracked_condition(situation: Situation) -> Finding | None:
     """Return what the server says of MLflow, None where it has said nothing; a server that is away sends nothing."""
-    condition, before = reported_condition(situation, "Tracked"), situation.finding("Tracked")
+    condition, before = reported_condition(situation, ConditionType.TRACKED), situation.finding(ConditionType.TRACKED)
     if condition is not None:
         return (
             Finding("True", reasons.SENT)
@@ -185,9 +194,9 @@ def _tracked_condition(situation: Situation) -> Finding | None:
     return before
 
 
-def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Finding, failed: Finding) -> Finding:
+def _ready(situation: Situation, findings: Findings, succeeded: Finding, failed: Finding) -> Finding:
     """Summarise the conditions: the first one that is not true gives the reason."""
-    accepted = findings["Accepted"]
+    accepted = findings[ConditionType.ACCEPTED]
     if not accepted.holds:
         goes_on = (
             f"; the previous spec stays in use but for {', '.join(CLUSTER_ONLY)}" if situation.spec is not None else ""
@@ -204,7 +213,7 @@ def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Findin
         )
     if situation.finished:
         return Finding("True", reasons.STORING_RESULTS, "all rounds are committed; the server stores the results")
-    condition = reported_condition(situation, "Ready")
+    condition = reported_condition(situation, ConditionType.READY)
     return Finding(
         "True", reasons.TRAINING, condition.message if condition is not None and condition.status == "True" else ""
     )

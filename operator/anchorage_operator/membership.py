@@ -12,7 +12,7 @@ from anchorage.api.errors.identity import (
     TOKEN_UNKNOWN,
     TOKEN_USED,
 )
-from anchorage.api.status import timestamp
+from anchorage.api.status import ConditionType, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.server_client import CertificateRequest, Member
 from anchorage_operator import reasons
@@ -50,7 +50,7 @@ def approval(situation: Situation, silo: Json) -> Approval:
     """Return whether a silo may be a member, and who decided."""
     if is_managed(silo):
         return Approval(Finding("True", reasons.MANAGED), False)
-    decided = find(silo.get("status") or {}, "Approved")
+    decided = find(silo.get("status") or {}, ConditionType.APPROVED)
     if decided is not None and decided.reason not in OWN_REASONS and decided.status != "Unknown":
         return Approval(decided, True)
     spec = situation.spec

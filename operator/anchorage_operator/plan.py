@@ -1,13 +1,13 @@
 """Plans the changes for one federation from its observed state. Pure: no clock, no network, no keys."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 
 from anchorage.api.federation import Silo
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.build_agent import agent_objects
 from anchorage_operator.build_server import server_objects
 from anchorage_operator.certificates import certificate_effects, certificate_times
-from anchorage_operator.conditions import Finding
+from anchorage_operator.conditions import Findings
 from anchorage_operator.drift import needs_apply, with_applied_hash
 from anchorage_operator.federation_status import federation_findings
 from anchorage_operator.in_use import InUse
@@ -118,7 +118,7 @@ def _surplus_objects(situation: Situation, wanted: Set[tuple[str, str]]) -> Iter
                     yield Reference(api_version, kind, agent_name(name))
 
 
-def _silo_statuses(situation: Situation, findings: Mapping[str, Finding]) -> tuple[dict[str, Json], tuple[Event, ...]]:
+def _silo_statuses(situation: Situation, findings: Findings) -> tuple[dict[str, Json], tuple[Event, ...]]:
     """Return the silo statuses to write, and their Events."""
     statuses: dict[str, Json] = {}
     events: list[Event] = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.status import FederationStatus, find_condition, is_true
+from anchorage.api.status import ConditionType, FederationStatus, end_of, find_condition
 from anchorage.transport.kube.client import ApiError
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.server_client import CertificateRequest, Member, ServerClient, ServerError
@@ -152,7 +152,7 @@ class Poller:
             self.wake(key)
         if (
             isinstance(answer.report, FederationStatus)
-            and is_true(answer.report.conditions, "Succeeded", "Failed")
+            and end_of(answer.report.conditions) is not None
             and not _sends(answer.report)
             and not answer.requests
         ):
@@ -200,7 +200,7 @@ class Poller:
 
 def _sends(report: FederationStatus) -> bool:
     """Return whether the server waits for MLflow, which soon ends."""
-    tracked = find_condition(report.conditions, "Tracked")
+    tracked = find_condition(report.conditions, ConditionType.TRACKED)
     return tracked is not None and tracked.status == "Unknown"
 
 

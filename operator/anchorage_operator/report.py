@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anchorage.api.silo_state import AT_WORK, SiloState
-from anchorage.api.status import FederationStatus, seconds_of, timestamp
+from anchorage.api.status import FAST, MOMENTARY, ConditionType, FederationStatus, marked_fields, seconds_of, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.addresses import endpoints
-from anchorage_operator.conditions import Finding, conditions, find
+from anchorage_operator.conditions import Findings, conditions, find
 from anchorage_operator.membership import approval
 from anchorage_operator.situation import Situation
 
@@ -42,28 +42,17 @@ _REPORTED = (
     "bytesDown",
 )
 _FAST = ("step", "bytesUp", "bytesDown", "lastUpdatedTime")
-_FAST_OF_SILO = (
-    "state",
-    "task",
-    "progress",
-    "rate",
-    "secondsLeft",
-    "samples",
-    "weight",
-    "acceptance",
-    "epsilon",
-    "lastSeenTime",
-)
+_FAST_OF_SILO = marked_fields(MOMENTARY, FAST)
 
 
-def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> dict[str, Any]:
+def federation_status(situation: Situation, findings: Findings) -> dict[str, Any]:
     """Return the Federation's current status.
 
     Parameters
     ----------
     situation : Situation
         The federation.
-    findings : mapping of str to Finding
+    findings : mapping of ConditionType to Finding
         Its conditions.
     """
     before, observed = situation.status, situation.observed
@@ -122,8 +111,9 @@ def is_silo_write_due(before: Json, after: Json, situation: Situation) -> bool:
         _without(after, ("lastSeenTime",))
     ):
         return _age(before, after) >= SEEN_SECONDS
-    connected = any(each["type"] == "Connected" and each["status"] == "True" for each in after["conditions"])
-    return not connected or _age(before, after) >= max(SILO_SECONDS, len(situation.silos) / SILOS_PER_SECOND)
+    connected = find(after, ConditionType.CONNECTED)
+    seconds = max(SILO_SECONDS, len(situation.silos) / SILOS_PER_SECOND)
+    return connected is None or not connected.holds or _age(before, after) >= seconds
 
 
 def progress_seconds(situation: Situation) -> float:
@@ -131,7 +121,13 @@ def progress_seconds(situation: Situation) -> float:
     return situation.settings.poll_seconds * max(1.0, len(situation.silos) / 100)
 
 
-_OPERATOR_CONDITIONS = {"Accepted", "Enrolled", "AgentAvailable", "Connected", "Ready"}
+_OPERATOR_CONDITIONS = {
+    ConditionType.ACCEPTED,
+    ConditionType.ENROLLED,
+    ConditionType.AGENT_AVAILABLE,
+    ConditionType.CONNECTED,
+    ConditionType.READY,
+}
 """Conditions of a Silo that only the operator writes."""
 
 
@@ -188,7 +184,7 @@ def _summary(situation: Situation, connected: int, silos: Sequence[Json]) -> str
     """Return the number of connected and approved silos; after the last round, how many of them trained, once and for all."""
     last = str(situation.status.get("silosSummary") or "0/0")
     if situation.finished:
-        before = find(situation.status, "Succeeded")
+        before = find(situation.status, ConditionType.SUCCEEDED)
         if before is not None and before.holds:
             return last
         trained = sum(1 for silo in silos if silo.get("samples") and silo["name"] in situation.silos)

@@ -1,12 +1,11 @@
 """The status of a Silo: its conditions, and what the server reports about it."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from anchorage.api.status import SiloReport, SiloStatus, timestamp
+from anchorage.api.status import MOMENTARY, ConditionType, SiloReport, SiloStatus, marked_fields, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.conditions import Finding, conditions, find, join_names
+from anchorage_operator.conditions import Finding, Findings, conditions, find, join_names
 from anchorage_operator.membership import Approval, approval, is_managed
 from anchorage_operator.names import agent_name
 from anchorage_operator.observed import Invitation
@@ -15,11 +14,11 @@ from anchorage_operator.volumes import volume_note
 
 REPORTED = tuple(str(field.alias) for field in SiloReport.model_fields.values())
 """Fields that the server reports."""
-LASTING = ("samples", "weight", "acceptance", "epsilon", "packages", "lastSeenTime", "code", "message")
+LASTING = tuple(name for name in REPORTED if name not in marked_fields(MOMENTARY))
 """Fields that are kept for a silo that the server no longer reports, and for every silo while no server runs."""
 
 
-def silo_status(situation: Situation, name: str, federation: Mapping[str, Finding]) -> dict[str, Any]:
+def silo_status(situation: Situation, name: str, federation: Findings) -> dict[str, Any]:
     """Return the whole status of a silo, except an approval given by a person.
 
     Parameters
@@ -28,7 +27,7 @@ def silo_status(situation: Situation, name: str, federation: Mapping[str, Findin
         The federation.
     name : str
         The silo.
-    federation : mapping of str to Finding
+    federation : mapping of ConditionType to Finding
         The Federation's conditions; empty where there is no Federation.
     """
     silo = situation.silos[name]
@@ -37,7 +36,7 @@ def silo_status(situation: Situation, name: str, federation: Mapping[str, Findin
     reported = _report_of(situation, name)
     findings = silo_findings(situation, name, decided, reported, federation)
     if decided.by_person:
-        del findings["Approved"]
+        del findings[ConditionType.APPROVED]
     generation = int(silo["metadata"].get("generation", 0))
     status: dict[str, Any] = {
         "observedGeneration": generation,
@@ -58,23 +57,23 @@ def silo_status(situation: Situation, name: str, federation: Mapping[str, Findin
 
 
 def silo_findings(
-    situation: Situation, name: str, decided: Approval, reported: SiloStatus | None, federation: Mapping[str, Finding]
-) -> dict[str, Finding]:
+    situation: Situation, name: str, decided: Approval, reported: SiloStatus | None, federation: Findings
+) -> dict[ConditionType, Finding]:
     """Return the silo's conditions in the order in which they are shown."""
     silo = situation.silos[name]
     accepted = _accepted_condition(situation, name)
     enrolled = _enrolled_condition(situation, silo, decided.finding)
-    findings = {"Accepted": accepted, "Approved": decided.finding}
+    findings = {ConditionType.ACCEPTED: accepted, ConditionType.APPROVED: decided.finding}
     if is_managed(silo):
-        findings["AgentAvailable"] = _agent_available(situation, name, accepted)
-    findings["Enrolled"] = enrolled
-    before = find(silo.get("status") or {}, "Connected")
-    server = federation.get("ServerAvailable")
+        findings[ConditionType.AGENT_AVAILABLE] = _agent_available(situation, name, accepted)
+    findings[ConditionType.ENROLLED] = enrolled
+    before = find(silo.get("status") or {}, ConditionType.CONNECTED)
+    server = federation.get(ConditionType.SERVER_AVAILABLE)
     unheard = situation.report is None and server is not None and server.holds
-    findings["Connected"] = (
+    findings[ConditionType.CONNECTED] = (
         before if unheard and before is not None else _connected_condition(situation, reported, enrolled, server)
     )
-    findings["Ready"] = _ready(findings)
+    findings[ConditionType.READY] = _ready(findings)
     return findings
 
 
@@ -171,9 +170,9 @@ def _connected_condition(
     return Finding("False", reasons.NOT_CONNECTED, message)
 
 
-def _ready(findings: Mapping[str, Finding]) -> Finding:
+def _ready(findings: Findings) -> Finding:
     """Summarise the conditions: the first one that is not true gives the reason; a problem of the agent's pod precedes the missing connection."""
-    if findings["Accepted"].holds and findings["Connected"].holds:
+    if findings[ConditionType.ACCEPTED].holds and findings[ConditionType.CONNECTED].holds:
         return Finding("True", reasons.CONNECTED)
     broken = next(finding for finding in findings.values() if not finding.holds)
     return Finding("False", broken.reason, broken.message)

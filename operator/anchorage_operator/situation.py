@@ -6,10 +6,10 @@ from functools import cached_property
 
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
 from anchorage.api.federation import Federation, FederationSpec, Silo
-from anchorage.api.status import STORING_RESULTS, FederationStatus, find_condition, seconds_of
+from anchorage.api.status import STORING_RESULTS, ConditionType, FederationStatus, find_condition, seconds_of
 from anchorage.transport.kube.resources import STATE_LOST, Json
 from anchorage_operator import reasons
-from anchorage_operator.conditions import Finding, find
+from anchorage_operator.conditions import Finding, find, find_written
 from anchorage_operator.in_use import InUse, last_federation, last_silo
 from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL, STATE_VOLUME, agent_name, server_name
 from anchorage_operator.observed import Observed
@@ -88,7 +88,7 @@ class Situation:
         """
         report, committed = self.observed.report, int(self.status.get("round", 0))
         if not isinstance(report, FederationStatus):
-            before = self.finding("ServerAvailable")
+            before = self.finding(ConditionType.SERVER_AVAILABLE)
             return before.message if before is not None and before.reason == reasons.STATE_LOST else ""
         known = self.federation.get("metadata", {}).get("annotations", {}).get(STATE_LOST)
         if report.round >= committed or (report.round and report.round == committed - 1) or known == str(committed):
@@ -115,10 +115,10 @@ class Situation:
     def _outcome(self) -> Finding | None:
         """The condition Succeeded as the server reports it, else as it was written; None where requested rounds are missing."""
         if self.report is not None:
-            condition, committed = find_condition(self.report.conditions, "Succeeded"), self.report.round
+            condition, committed = find_condition(self.report.conditions, ConditionType.SUCCEEDED), self.report.round
             outcome = Finding(condition.status, condition.reason, condition.message) if condition is not None else None
         else:
-            outcome, committed = find(self.status, "Succeeded"), int(self.status.get("round", 0))
+            outcome, committed = find(self.status, ConditionType.SUCCEEDED), int(self.status.get("round", 0))
         return outcome if self.spec is not None and committed >= self.spec.rounds else None
 
     @property
@@ -135,9 +135,9 @@ class Situation:
     @cached_property
     def stopped(self) -> bool:
         """Whether training failed permanently and the spec was not changed since."""
-        failed = find(self.status, "Failed")
-        conditions = self.status.get("conditions", ())
-        generation = next((each.get("observedGeneration") for each in conditions if each["type"] == "Failed"), None)
+        failed = find(self.status, ConditionType.FAILED)
+        written = find_written(self.status, ConditionType.FAILED)
+        generation = written.get("observedGeneration") if written is not None else None
         is_overdue = failed is not None and failed.holds and failed.reason == DEADLINE_EXCEEDED.reason
         return is_overdue and generation == self.generation and not self.finished
 
@@ -163,17 +163,14 @@ class Situation:
             return True
         if not self.finished:
             return False
-        since = next(
-            (c["lastTransitionTime"] for c in self.status.get("conditions", ()) if c["type"] == "Succeeded"), None
-        )
-        before = find(self.status, "Succeeded")
-        if since is None or before is None or not before.holds:
+        before = find_written(self.status, ConditionType.SUCCEEDED)
+        if before is None or before["status"] != "True":
             return False
         if self.report is not None:
             tracked = bool(self.report.model and self.report.tracking.model_version)
         else:  # as while the pod is replaced for this very reason
             tracked = bool(self.status.get("model") and (self.status.get("tracking") or {}).get("modelVersion"))
-        return tracked or self.now - seconds_of(since) >= RESULTS_AFTER_SECONDS
+        return tracked or self.now - seconds_of(before["lastTransitionTime"]) >= RESULTS_AFTER_SECONDS
 
     @cached_property
     def server_pod(self) -> PodHealth:
@@ -205,7 +202,7 @@ class Situation:
                 return Finding("False", reasons.OBJECT_REFUSED, f"{ref} was refused: {why}")
         return None
 
-    def finding(self, kind: str) -> Finding | None:
+    def finding(self, kind: ConditionType) -> Finding | None:
         """Return a condition of the Federation's written status."""
         return find(self.status, kind)
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import QUORUM_LOST
+from anchorage.api.status import ConditionType
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, clip_message, find, join_names
@@ -33,12 +34,12 @@ _QUIET = (
 """Reasons of a condition that is not true which are no news."""
 
 _TRUE_EVENTS = {
-    "Accepted": "the spec was accepted and is in use",
-    "ServerAvailable": "the server's pod is running and responding",
-    "Succeeded": "all rounds are committed",
-    "Tracked": "MLflow has the results",
+    ConditionType.ACCEPTED: "the spec was accepted and is in use",
+    ConditionType.SERVER_AVAILABLE: "the server's pod is running and responding",
+    ConditionType.SUCCEEDED: "all rounds are committed",
+    ConditionType.TRACKED: "MLflow has the results",
 }
-_OF_SILO = {"Approved": "SiloApproved", "Enrolled": "SiloEnrolled", "Connected": "SiloConnected"}
+_OF_SILO = {k: f"Silo{k}" for k in (ConditionType.APPROVED, ConditionType.ENROLLED, ConditionType.CONNECTED)}
 
 
 def federation_events(federation: Json, before: Json, after: Json) -> Iterator[Event]:
@@ -52,13 +53,18 @@ def federation_events(federation: Json, before: Json, after: Json) -> Iterator[E
         Its status as it is and as it becomes.
     """
     about = involved_object(federation)
-    for kind in ("Accepted", "CertificatesValid", "ServerAvailable", "QuorumMet"):
+    for kind in (
+        ConditionType.ACCEPTED,
+        ConditionType.CERTIFICATES_VALID,
+        ConditionType.SERVER_AVAILABLE,
+        ConditionType.QUORUM_MET,
+    ):
         yield from _of_condition(about, kind, find(before, kind), find(after, kind))
-    yield from _suspension(about, find(before, "Ready"), find(after, "Ready"))
+    yield from _suspension(about, find(before, ConditionType.READY), find(after, ConditionType.READY))
     yield from _progress(about, before, after)
-    for kind in ("Succeeded", "Failed", "Tracked"):  # how it ended comes after the last round
+    for kind in (ConditionType.SUCCEEDED, ConditionType.FAILED, ConditionType.TRACKED):  # after the last round
         yield from _of_condition(about, kind, find(before, kind), find(after, kind))
-    quorum = find(after, "QuorumMet")
+    quorum = find(after, ConditionType.QUORUM_MET)
     at_rest = quorum is not None and quorum.reason in (reasons.SUCCEEDED, reasons.SUSPENDED, reasons.HALTED)
     yield from _of_silos(about, before.get("silos", ()), after.get("silos", ()), at_rest=at_rest)
     old, new = (status.get("certificates", {}).get("serverNotAfter") for status in (before, after))
@@ -73,34 +79,40 @@ def silo_events(silo: Json, before: Json, after: Json) -> Iterator[Event]:
         old, new = find(before, kind), find(after, kind)
         if new is not None and new.holds and new.reason != reasons.MANAGED and not (old is not None and old.holds):
             yield _event(about, "Normal", reason, new.message or f"{kind} is True ({new.reason})")
-    for kind in ("Accepted", "AgentAvailable", "Enrolled", "Connected"):
+    for kind in (
+        ConditionType.ACCEPTED,
+        ConditionType.AGENT_AVAILABLE,
+        ConditionType.ENROLLED,
+        ConditionType.CONNECTED,
+    ):
         old, new = find(before, kind), find(after, kind)
         if new is None or new.holds or new.reason in _QUIET:
             continue
-        lost = kind == "Connected" and old is not None and old.holds
-        broken = kind in ("Accepted", "AgentAvailable") and (old is None or old.reason != new.reason)
+        lost = kind == ConditionType.CONNECTED and old is not None and old.holds
+        broken = kind in (ConditionType.ACCEPTED, ConditionType.AGENT_AVAILABLE)
         expired = new.reason in (reasons.INVITATION_EXPIRED, reasons.CERTIFICATE_EXPIRED, reasons.PENDING_APPROVAL)
         if lost:
             yield _event(about, "Warning", "SiloLost", new.message)
-        elif broken or (kind == "Enrolled" and expired and (old is None or old.reason != new.reason)):
+        elif (broken or (kind == ConditionType.ENROLLED and expired)) and (old is None or old.reason != new.reason):
             yield _event(about, "Warning", new.reason, new.message)
 
 
-def _of_condition(about: Json, kind: str, old: Finding | None, new: Finding | None) -> Iterator[Event]:
+def _of_condition(about: Json, kind: ConditionType, old: Finding | None, new: Finding | None) -> Iterator[Event]:
     if new is None:
         return
     turned = old is None or old.status != new.status
-    if kind == "Failed":
+    changed = old is None or old.reason != new.reason
+    if kind == ConditionType.FAILED:
         if new.holds and turned:
             yield _event(about, "Warning", "Failed", f"{new.reason}: {new.message}")
-    elif kind == "QuorumMet":
+    elif kind == ConditionType.QUORUM_MET:
         yield from _quorum(about, old, new)
     elif new.holds:
         if turned and kind in _TRUE_EVENTS:
             yield _event(about, "Normal", kind, new.message or _TRUE_EVENTS[kind])
-        elif new.reason == reasons.CERTIFICATE_EXPIRING and (old is None or old.reason != new.reason):
+        elif new.reason == reasons.CERTIFICATE_EXPIRING and changed:
             yield _event(about, "Warning", new.reason, new.message)
-    elif kind != "Succeeded" and new.reason not in _QUIET and (old is None or turned or old.reason != new.reason):
+    elif kind != ConditionType.SUCCEEDED and new.reason not in _QUIET and (turned or changed):
         yield _event(about, "Warning", new.reason, new.message)
 
 
@@ -121,11 +133,11 @@ def _suspension(about: Json, old: Finding | None, new: Finding | None) -> Iterat
 
 
 def _progress(about: Json, before: Json, after: Json) -> Iterator[Event]:
-    was, is_now = find(before, "Succeeded"), find(after, "Succeeded")
+    was, is_now = find(before, ConditionType.SUCCEEDED), find(after, ConditionType.SUCCEEDED)
     if is_now is not None and is_now.reason == reasons.TRAINING and (was is None or was.reason == reasons.WAITING):
         yield _event(about, "Normal", "TrainingStarted", f"the first of {after.get('rounds', 0)} rounds has started")
     over = is_now is not None and is_now.holds
-    old, new = find(before, "ServerAvailable"), find(after, "ServerAvailable")
+    old, new = find(before, ConditionType.SERVER_AVAILABLE), find(after, ConditionType.SERVER_AVAILABLE)
     came_back = old is not None and not old.holds and new is not None and new.holds
     if came_back and before.get("round") and after.get("round") and not over:
         text = f"the server resumed after round {after['round']}, the last committed one"

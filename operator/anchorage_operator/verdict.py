@@ -8,11 +8,12 @@ from anchorage.api.errors.documents import LABELS_MISSING, OUT_OF_RANGE, TOO_FEW
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import Mistake
 from anchorage.api.objects import add_silo_name, read_objects
-from anchorage.api.status import FederationStatus
+from anchorage.api.status import ConditionType, FederationStatus
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
+from anchorage_operator.conditions import find_written
 from anchorage_operator.in_use import running_federation, running_silo
 from anchorage_operator.names import (
     LONGEST_FEDERATION,
@@ -106,8 +107,7 @@ def judge(observed: Observed, silos: Mapping[str, Json], settings: OperatorSetti
 def _was_accepted_before(silo: Json) -> bool:
     """Return whether the silo was accepted unchanged before: an error that it has now was caused by the Federation's spec."""
     generation = silo["metadata"].get("generation")
-    conditions = (silo.get("status") or {}).get("conditions", ())
-    accepted = next((each for each in conditions if each["type"] == "Accepted"), None)
+    accepted = find_written(silo.get("status") or {}, ConditionType.ACCEPTED)
     return accepted is not None and accepted["status"] == "True" and accepted.get("observedGeneration") == generation
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 
+from anchorage.api.status import ConditionType
 from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
 from anchorage_server.status import StatusStore
 
@@ -59,7 +60,7 @@ class StatusServer(ProbeServer):
         return verdict(not wrong, wrong or "ok")
 
     def _readyz(self) -> Answer:
-        ready = next(c for c in self._statuses.snapshot().conditions if c.type == "Ready")
+        ready = next(c for c in self._statuses.snapshot().conditions if c.type == ConditionType.READY)
         return verdict(ready.status == "True", f"{ready.reason} {ready.message}")
 
     def _metrics(self) -> Answer:

@@ -19,6 +19,7 @@ from anchorage.api.status import (
     STORING_RESULTS,
     CheckpointStatus,
     Condition,
+    ConditionType,
     FederationStatus,
     SiloStatus,
     StoredModel,
@@ -41,6 +42,7 @@ from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.records import record_to_json
 from anchorage.transport.files import write_atomically
 from anchorage.transport.link import Clock
+from anchorage.transport.messages import TaskKind
 from anchorage.transport.pace import Travel
 from anchorage_server.tracking import Tracked
 
@@ -93,7 +95,11 @@ class _Silo:
             name=self.name,
             connected=self.connected,
             state=self.state,
-            task="Evaluate" if self.state == SiloState.EVALUATING else "Train" if self.state in UNFINISHED else "",
+            task=TaskKind.EVALUATE.value
+            if self.state == SiloState.EVALUATING
+            else TaskKind.TRAIN.value
+            if self.state in UNFINISHED
+            else "",
             progress=min(100 * self.done // self.total, 100) if self.total else 0,
             rate=min(round(travel.rate), MOST),
             seconds_left=None if travel.seconds_left is None else min(math.ceil(travel.seconds_left), MOST),
@@ -159,7 +165,7 @@ class StatusStore:
         """Where the server keeps its state."""
         self._silos = {name: _Silo(name) for name in silos}
         self._members: frozenset[str] | None = None
-        self._conditions: dict[str, Condition] = {}
+        self._conditions: dict[ConditionType, Condition] = {}
         self._records: list[RoundRecord] = []
         self._metrics: dict[str, float] = {}
         self._bytes = [0, 0]
@@ -171,11 +177,11 @@ class StatusStore:
         self._last_event_time = clock.now()
         self._started = started
         self._ended: float | None = None
-        self._set("Ready", "False", "Starting", "the server does not listen yet")
-        self._set("QuorumMet", "Unknown", "Starting")
-        self._set("Succeeded", "Unknown", "Running")
-        self._set("Failed", "False", "Running")
-        self._set("Tracked", "Unknown", "Sending")
+        self._set(ConditionType.READY, "False", "Starting", "the server does not listen yet")
+        self._set(ConditionType.QUORUM_MET, "Unknown", "Starting")
+        self._set(ConditionType.SUCCEEDED, "Unknown", "Running")
+        self._set(ConditionType.FAILED, "False", "Running")
+        self._set(ConditionType.TRACKED, "Unknown", "Sending")
         for record in history:
             self._count(record)
 
@@ -208,7 +214,7 @@ class StatusStore:
         """Note that silos can connect; `travels` returns what is on its way to and from them."""
         with self._lock:
             self._travels = travels
-            self._set("Ready", "True", "Listening", self._notice)
+            self._set(ConditionType.READY, "True", "Listening", self._notice)
 
     def note_models(self, model: StoredModel, best: StoredModel) -> None:
         """Note where the final and the best model lie."""
@@ -219,9 +225,9 @@ class StatusStore:
     def note_tracking(self, result: Tracked) -> None:
         """Note what MLflow has of the results, and where."""
         with self._lock:
-            before = self._tracking, self._conditions["Tracked"]
+            before = self._tracking, self._conditions[ConditionType.TRACKED]
             self._track(result)
-            if before != (self._tracking, self._conditions["Tracked"]):
+            if before != (self._tracking, self._conditions[ConditionType.TRACKED]):
                 self._write()
 
     def note_success(self, result: Tracked) -> None:
@@ -230,7 +236,7 @@ class StatusStore:
             self._track(result)
             for kind, condition in list(self._conditions.items()):
                 if condition.reason == STORING_RESULTS:
-                    status: Truth = "True" if kind == "Succeeded" else condition.status
+                    status: Truth = "True" if kind == ConditionType.SUCCEEDED else condition.status
                     self._set(kind, status, ALL_ROUNDS_COMMITTED, condition.message)
             self._write()
 
@@ -258,9 +264,9 @@ class StatusStore:
                     known.state, known.done, known.total = state, done, total
                     known.code, known.message = code, message
                 case Waiting(reason, message) if reason:
-                    self._set("QuorumMet", "False", reason, message)
+                    self._set(ConditionType.QUORUM_MET, "False", reason, message)
                 case Waiting():
-                    self._set("QuorumMet", "True", "EnoughSilos")
+                    self._set(ConditionType.QUORUM_MET, "True", "EnoughSilos")
                 case RoundStarted(_, silos):
                     self._start(silos)
                 case StepBegan(name):
@@ -274,14 +280,14 @@ class StatusStore:
     def _track(self, result: Tracked) -> None:
         self._tracking = result.place
         if result.missing is not None:
-            self._set("Tracked", "False", result.missing.failure.reason, result.missing.message)
+            self._set(ConditionType.TRACKED, "False", result.missing.failure.reason, result.missing.message)
         elif result.complete:
-            self._set("Tracked", "True", "Sent")
+            self._set(ConditionType.TRACKED, "True", "Sent")
         else:
-            self._set("Tracked", "Unknown", "Sending")
+            self._set(ConditionType.TRACKED, "Unknown", "Sending")
 
     def _start(self, silos: Sequence[str]) -> None:
-        self._set("QuorumMet", "True", "EnoughSilos")
+        self._set(ConditionType.QUORUM_MET, "True", "EnoughSilos")
         for name in silos:
             known = self._silo(name)
             if known.state != SiloState.ARRIVED:  # what an earlier server received counts for this round
@@ -296,9 +302,9 @@ class StatusStore:
         known = CATALOGUE.get(code)
         reason = known.reason if known else "InternalError" if code else STORING_RESULTS
         failed: Truth = "True" if code and code != STOPPED.code else "False"
-        self._set("Ready", "False", reason, message)
-        self._set("Succeeded", "False" if code else "Unknown", reason, message)
-        self._set("Failed", failed, reason, message)
+        self._set(ConditionType.READY, "False", reason, message)
+        self._set(ConditionType.SUCCEEDED, "False" if code else "Unknown", reason, message)
+        self._set(ConditionType.FAILED, failed, reason, message)
         self._write()
 
     def _hear(self, silo: str) -> _Silo:
@@ -327,7 +333,7 @@ class StatusStore:
             if part.state == SiloState.COUNTED:
                 known.weight, known.samples = part.weight, int(part.samples.get("train", known.samples))
 
-    def _set(self, kind: str, status: Truth, reason: str, message: str = "") -> None:
+    def _set(self, kind: ConditionType, status: Truth, reason: str, message: str = "") -> None:
         before = self._conditions.get(kind)
         changed = before is None or before.status != status
         since = timestamp(self._clock.now()) if changed or before is None else before.last_transition_time

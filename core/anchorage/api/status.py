@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -53,6 +54,23 @@ def seconds_of(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
+class ConditionType(StrEnum):
+    """Types of the conditions of a Federation and of a Silo; docs/conditions.md says when each is True."""
+
+    ACCEPTED = "Accepted"
+    APPROVED = "Approved"
+    CERTIFICATES_VALID = "CertificatesValid"
+    SERVER_AVAILABLE = "ServerAvailable"
+    AGENT_AVAILABLE = "AgentAvailable"
+    ENROLLED = "Enrolled"
+    CONNECTED = "Connected"
+    QUORUM_MET = "QuorumMet"
+    READY = "Ready"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    TRACKED = "Tracked"
+
+
 class Condition(Document):
     """Condition of an object."""
 
@@ -66,39 +84,57 @@ class Condition(Document):
     observed_generation: Total = Field(0, description="Generation of the object that the condition is about.")
 
 
-def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
+def find_condition(conditions: Iterable[Condition], kind: ConditionType) -> Condition | None:
     """Return the condition of a type, None where there is none."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
-def is_true(conditions: Iterable[Condition], *kinds: str) -> bool:
-    """Return whether a condition of one of these types has the status True."""
-    return any(condition.type in kinds and condition.status == "True" for condition in conditions)
+def is_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
+    """Return whether a condition of this type has the status True."""
+    return any(condition.type == kind and condition.status == "True" for condition in conditions)
+
+
+def end_of(conditions: Iterable[Condition]) -> Condition | None:
+    """Return the condition that says how a run ended, None where it has not."""
+    ends = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+    return next((condition for condition in conditions if condition.type in ends and condition.status == "True"), None)
+
+
+FAST = object()
+"""Mark, by ``Annotated``, of a field that changes with every round or contact: in a cluster it is written at intervals, any other at once."""
+MOMENTARY = object()
+"""Mark of a field that is about the silo's current task: as `FAST`, and gone with the server, while any other field lasts."""
 
 
 class SiloReport(Document):
     """What the server reports of a silo, wherever a status has it: every field is here once."""
 
-    state: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(
+    state: Annotated[str, StringConstraints(strict=True, max_length=63), MOMENTARY] = Field(
         "", description="State of the silo in the current round, such as Training or Late."
     )
-    task: Literal["", "Train", "Evaluate"] = Field(
+    task: Annotated[Literal["", "Train", "Evaluate"], MOMENTARY] = Field(
         "", description="Kind of the silo's current task. Empty: it has none."
     )
-    progress: Percentage = Field(0, description="Progress of the current task, in percent.")
-    rate: Total = Field(
+    progress: Annotated[Percentage, MOMENTARY] = Field(0, description="Progress of the current task, in percent.")
+    rate: Annotated[Total, MOMENTARY] = Field(
         0,
         description="Rate of the current transfer of a model or update, in bytes per second.",
     )
-    seconds_left: Total | None = Field(None, description="Estimated seconds until the current transfer ends.")
-    samples: Total = Field(0, description="Number of images that the silo trains on, or of its last counted update.")
-    weight: Number = Field("0", description="Weight of the silo's last counted update in the aggregation, from 0 to 1.")
-    acceptance: Number = Field(
+    seconds_left: Annotated[Total | None, MOMENTARY] = Field(
+        None, description="Estimated seconds until the current transfer ends."
+    )
+    samples: Annotated[Total, FAST] = Field(
+        0, description="Number of images that the silo trains on, or of its last counted update."
+    )
+    weight: Annotated[Number, FAST] = Field(
+        "0", description="Weight of the silo's last counted update in the aggregation, from 0 to 1."
+    )
+    acceptance: Annotated[Number, FAST] = Field(
         "",
         description="Share of the silo's unlabelled images whose pseudo-labels were accepted in its last counted update, from 0 to 1. "
         "Empty: there are none.",
     )
-    epsilon: Number = Field(
+    epsilon: Annotated[Number, FAST] = Field(
         "",
         description="Privacy loss (epsilon) of all updates of the silo so far, if its policy has a privacy budget.",
     )
@@ -109,9 +145,17 @@ class SiloReport(Document):
             "only the Silo has it."
         ),
     )
-    last_seen_time: Timestamp | None = Field(None, description="Time of the server's last contact with the silo.")
+    last_seen_time: Annotated[Timestamp | None, FAST] = Field(
+        None, description="Time of the server's last contact with the silo."
+    )
     code: Code = Field("", description="Code of the silo's last failure, such as ANC-1301. Empty: none.")
     message: Line = Field("", description="Message of the silo's last failure.")
+
+
+def marked_fields(*marks: object) -> tuple[str, ...]:
+    """Return the fields of a `SiloReport` that have one of the marks, as a document names them."""
+    fields = SiloReport.model_fields.values()
+    return tuple(str(field.alias) for field in fields if any(mark in field.metadata for mark in marks))
 
 
 class Member(Document):

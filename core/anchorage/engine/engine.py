@@ -26,6 +26,7 @@ from anchorage.engine.events import (
     SiloChanged,
     SiloJoined,
     SiloLeft,
+    Step,
     StepBegan,
     Waiting,
 )
@@ -165,7 +166,7 @@ class Engine(ABC):
         stage = self._stage_of(number)
         if stage is self._stage:
             return model
-        self.observer(StepBegan("server training"))
+        self.observer(StepBegan(Step.SERVER_TRAINING))
         if self._average is not None:
             model = self._average.apply(model)
         self._enter(stage)
@@ -182,7 +183,7 @@ class Engine(ABC):
                     keeper.restore(state)
             model = checkpoint.model
             return checkpoint.record, model if self._average is None else self._average.resume(model)
-        self.observer(StepBegan("server training"))
+        self.observer(StepBegan(Step.SERVER_TRAINING))
         model = self.learner.initialise()
         return self._commit(0, model, self._evaluate(model, 0), state=self._method_state()), model
 
@@ -198,7 +199,7 @@ class Engine(ABC):
         """Score the model on the validation images where this round is due."""
         if not self._due(number):
             return None
-        self.observer(StepBegan("evaluate"))
+        self.observer(StepBegan(Step.EVALUATE))
         return self.learner.evaluate(model, number)
 
     def _test(self, number: int, model: ModelBytes, metrics: Mapping[str, float]) -> Mapping[str, Report]:
@@ -229,7 +230,7 @@ class Engine(ABC):
         scores = in_order({**(metrics or {}), **(report.metrics if report else {})})
         if test is None:
             test = self._test(number, model, scores) if number == self.settings.rounds else {}
-        self.observer(StepBegan("commit"))
+        self.observer(StepBegan(Step.COMMIT))
         record = RoundRecord(
             number,
             model.digest,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from anchorage.api.silo_state import SiloState
 from anchorage.engine.interfaces import RoundRecord
@@ -59,12 +60,30 @@ class RoundStarted:
     silos: Sequence[str]
 
 
+class Step(StrEnum):
+    """A step of a round, as status, traces and the times of a record have it."""
+
+    SELECT = "select"
+    DISPATCH = "dispatch"
+    AGREE_ON_KEYS = "agree on keys"
+    TRAIN = "train"
+    WEIGH = "weigh"
+    SILOS = "silos"
+    """In a record's times alone: from the dispatch until the silos' updates have arrived."""
+    EVALUATE_AT_SILOS = "evaluate at silos"
+    AGGREGATE = "aggregate"
+    SERVER_TRAINING = "server training"
+    SERVER = "server"
+    """In a record's times alone: the server's step and its training."""
+    EVALUATE = "evaluate"
+    COMMIT = "commit"
+
+
 @dataclass(frozen=True, slots=True)
 class StepBegan:
     """A step of the round began."""
 
-    name: str
-    """``select``, ``dispatch``, ``train``, ``weigh``, ``evaluate at silos``, ``aggregate``, ``server training``, ``evaluate`` or ``commit``."""
+    name: Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from anchorage.api.errors.rounds import QUORUM_LOST, SILO_ABSENT, SILO_LATE, SIL
 from anchorage.api.silo_state import SiloState
 from anchorage.engine.cohort import OpenRound
 from anchorage.engine.engine import Engine
-from anchorage.engine.events import SiloChanged, StepBegan
+from anchorage.engine.events import SiloChanged, Step, StepBegan
 from anchorage.transport.messages import (
     Announced,
     Announcement,
@@ -79,7 +79,7 @@ class Gathering(Engine):
         AnchorageError
             QuorumLost when too few silos can still count.
         """
-        self.observer(StepBegan("train"))
+        self.observer(StepBegan(Step.TRAIN))
         deadline = self.clock.now() + self.settings.round_deadline_seconds
         for early in self._early.take():
             self._take(opened, early, barrier)
@@ -160,7 +160,7 @@ class Gathering(Engine):
 
     def _open_barrier(self, opened: OpenRound) -> None:
         """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
-        self.observer(StepBegan("weigh"))
+        self.observer(StepBegan(Step.WEIGH))
         waiting = opened.announced_silos()
         weights = self.strategy.weigh(
             {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived_silos()}, {}

@@ -14,7 +14,7 @@ from anchorage.engine.aggregation.fixed_point_mean import ImpossibleSumError, fi
 from anchorage.engine.aggregation.weigher import is_weight
 from anchorage.engine.cohort import OpenRound
 from anchorage.engine.distrust import Distrust
-from anchorage.engine.events import SiloChanged, StepBegan
+from anchorage.engine.events import SiloChanged, Step, StepBegan
 from anchorage.engine.synchronous import SynchronousEngine
 from anchorage.transport.messages import (
     Announcement,
@@ -100,7 +100,7 @@ class SecureRounds(SynchronousEngine):
             most = [self.strategy.weigher.most(self.connected[s].samples) for s in cohort if s in self.connected]
             self._scale = max(1, round(sum(each or 0 for each in most)))
             return cohort
-        self.observer(StepBegan("agree on keys"))
+        self.observer(StepBegan(Step.AGREE_ON_KEYS))
         while True:
             named = set(self._distrust.named)
             if named:
@@ -174,7 +174,7 @@ class SecureRounds(SynchronousEngine):
     def _aggregate(
         self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]], model: ModelBytes
     ) -> tuple[ModelBytes | None, Mapping[str, float]]:
-        self.observer(StepBegan("aggregate"))
+        self.observer(StepBegan(Step.AGGREGATE))
         weights = None
         while opened.arrived_silos() and weights is None:
             weights = self._weights(opened, {})

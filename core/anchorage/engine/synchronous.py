@@ -22,7 +22,7 @@ from anchorage.engine.aggregation import NonFiniteUpdate, UnusableUpdate, weight
 from anchorage.engine.aggregation.norms import FEWEST, norms_of, outliers
 from anchorage.engine.aggregation.weigher import is_weight
 from anchorage.engine.cohort import OpenRound, sample_cohort
-from anchorage.engine.events import RoundStarted, StepBegan
+from anchorage.engine.events import RoundStarted, Step, StepBegan
 from anchorage.engine.gathering import Gathering
 from anchorage.engine.held_out import over_all, report_of, with_scores
 from anchorage.engine.interfaces import RoundRecord
@@ -61,7 +61,7 @@ class SynchronousEngine(Gathering):
             self._absent = self._left_out()
         while record.round < self.settings.rounds:
             if opened is None:
-                self.observer(StepBegan("select"))
+                self.observer(StepBegan(Step.SELECT))
                 model = self._go_on(record.round + 1, model)
                 self._await_quorum()
                 traffic = self.link.traffic()
@@ -110,7 +110,7 @@ class SynchronousEngine(Gathering):
         number, base = opened.task.round, model if opened.rounded is None else opened.rounded.model
         marks = [("start", self.clock.now())]
         self._gather(opened, self.strategy.weigher.barrier)
-        marks.append(("silos", self.clock.now()))
+        marks.append((Step.SILOS, self.clock.now()))
         evaluations = self._evaluate_at_silos(opened, base) if self.strategy.weigher.evaluated else {}
         mean, weights = self._aggregate(opened, evaluations, base)
         self._conclude(opened)
@@ -118,27 +118,27 @@ class SynchronousEngine(Gathering):
             self._score_for_memories(opened, base, weights)
         for silo in opened.arrived_silos() if self.strategy.keeps_updates else ():
             self.store.contribute(silo, number, weights[silo])
-        marks.append(("aggregate", self.clock.now()))
+        marks.append((Step.AGGREGATE, self.clock.now()))
         for digest in {base.digest, *opened.tailored}:
             self.link.withdraw(digest)
-        self.observer(StepBegan("server training"))
+        self.observer(StepBegan(Step.SERVER_TRAINING))
         if mean is not None:
             mean = mean if base is model else self._encoding_of(model).exact_mean(mean, model, base)
             mean = self.strategy.step(model.trainable, mean, number, len(opened.arrived_silos()) / len(self.silos))
         new, server_metrics = self.learner.train(model if mean is None else model.with_tensors(mean), number)
         shown = new if self._average is None else self._average.follow(new)
         state = self._method_state()
-        marks.append(("server", self.clock.now()))
+        marks.append((Step.SERVER, self.clock.now()))
         task = self.settings.held_out_task
         held_out = self._score_held_out(opened, shown, task) if task and self._due(number) else {}
-        marks.append(("evaluate at silos", self.clock.now()))
+        marks.append((Step.EVALUATE_AT_SILOS, self.clock.now()))
         for silo in opened.cohort:
             self.link.dismiss(silo, opened.task.id, opened.states[silo])
         received, sent = (now - before for now, before in zip(self.link.traffic(), opened.traffic, strict=True))
         following = None
         if self._ahead and number < self._stage.last and len(self.connected) >= self.settings.min_silos:
             following = self._dispatch(number + 1, new)
-        marks.append(("dispatch", self.clock.now()))
+        marks.append((Step.DISPATCH, self.clock.now()))
         test: Mapping[str, Report] | None = None
         if self.strategy.scores_each_update:
             report = self._score_each(opened, new, self._evaluate)
@@ -148,7 +148,7 @@ class SynchronousEngine(Gathering):
             report = self._evaluate(shown, number)
             if task and held_out and (report is None or not report.metrics):
                 report = report_of(task, held_out)
-        marks.append(("evaluate", self.clock.now()))
+        marks.append((Step.EVALUATE, self.clock.now()))
         record = self._commit(
             number,
             shown,
@@ -178,14 +178,14 @@ class SynchronousEngine(Gathering):
 
     def _score_for_memories(self, opened: OpenRound, model: ModelBytes, weights: Mapping[str, float]) -> None:
         """Score every silo's own model that counted; one whose outputs are not finite has no score."""
-        self.observer(StepBegan("evaluate"))
+        self.observer(StepBegan(Step.EVALUATE))
         for silo in [silo for silo in opened.arrived_silos() if weights[silo] > 0]:
             silo_model = self._own_model(opened, silo, model)
             self.strategy.scored(silo, scores(self.learner, silo_model, opened.task.round))
 
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
-        self.observer(StepBegan("dispatch"))
+        self.observer(StepBegan(Step.DISPATCH))
         received = self.store.load_updates(number)
         absent = self._absent = (self._absent or set()) - self.connected.keys() - received.keys()
         present = [
@@ -301,7 +301,7 @@ class SynchronousEngine(Gathering):
         self, opened: OpenRound, questions: Sequence[tuple[Task, ChunkSource, Sequence[str]]]
     ) -> list[tuple[str, Evaluation]]:
         """Give evaluate tasks, each with its model, to silos, and return who answered what until the round's deadline."""
-        self.observer(StepBegan("evaluate at silos"))
+        self.observer(StepBegan(Step.EVALUATE_AT_SILOS))
         answers, awaited = [], set()
         for task, model, silos in questions:
             self.link.offer(model)
@@ -338,7 +338,7 @@ class SynchronousEngine(Gathering):
         An update that is not finite or far longer than the others, or whose weight is not a finite number from 0 up, is taken out and named;
         the rest is weighed again.
         """
-        self.observer(StepBegan("aggregate"))
+        self.observer(StepBegan(Step.AGGREGATE))
         while silos := opened.arrived_silos():
             try:
                 updates_by_silo = {silo: opened.updates[silo] for silo in silos}

@@ -10,7 +10,7 @@ from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import Study
 from anchorage.api.silo_state import SiloState
-from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged
+from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged, Step
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
@@ -323,8 +323,8 @@ class Rehearsal(Simulation):
         ]
         class_records = [
             self.trials.server.get(record.round, 0.0)
-            + record.seconds.get("aggregate", 0.0)
-            + record.seconds.get("dispatch", 0.0)
+            + record.seconds.get(Step.AGGREGATE, 0.0)
+            + record.seconds.get(Step.DISPATCH, 0.0)
             for record in like
         ]
         figures = (

@@ -19,6 +19,7 @@ from anchorage.engine.events import (
     SiloChanged,
     SiloJoined,
     SiloLeft,
+    Step,
     StepBegan,
     Waiting,
 )
@@ -120,7 +121,7 @@ def test_a_silo_whose_images_changed_is_named(statuses: StatusStore) -> None:
 
 def test_it_is_an_observer(statuses: StatusStore) -> None:
     observer: Observer = statuses
-    observer(StepBegan("train"))
+    observer(StepBegan(Step.TRAIN))
     assert statuses.snapshot().step == "train"
 
 
@@ -306,12 +307,12 @@ def test_what_is_on_its_way_is_told_in_bounds(statuses: StatusStore, tmp_path: P
 
 
 def test_a_silent_engine_counts_as_stuck_but_an_ended_one_does_not(statuses: StatusStore, clock: FakeClock) -> None:
-    statuses(StepBegan("aggregate"))
+    statuses(StepBegan(Step.AGGREGATE))
     clock.time += 60 + GRACE_SECONDS
     assert statuses.describe_stall() == ""
     clock.time += 1
     assert "in step aggregate" in statuses.describe_stall()
-    statuses(StepBegan("commit"))
+    statuses(StepBegan(Step.COMMIT))
     assert statuses.describe_stall() == ""
     statuses(RunEnded("", ""))
     clock.time += 10_000

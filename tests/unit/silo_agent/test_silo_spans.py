@@ -15,7 +15,7 @@ from silo_fakes import FakeLearner, FakeLink, model_of, train_task
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import OUT_OF_MEMORY
 from anchorage.engine.buffers import MemoryBuffers
-from anchorage.engine.events import RoundCommitted, RoundStarted, RunEnded, StepBegan
+from anchorage.engine.events import RoundCommitted, RoundStarted, RunEnded, Step, StepBegan
 from anchorage.engine.silo import SiloWorker
 from anchorage.transport import otlp
 from anchorage.transport.messages import Assigned, Dismissed, Finished, Permit
@@ -41,10 +41,10 @@ class Collector:
 
 def play_at_server(collector: Collector, *rounds: int) -> list[ReadableSpan]:
     observer = RoundObserver(collector.spans)
-    observer(StepBegan("select"))
+    observer(StepBegan(Step.SELECT))
     for number in rounds:
         observer(RoundStarted(number, ["a"]))
-        for name in ("train", "aggregate", "commit"):
+        for name in (Step.TRAIN, Step.AGGREGATE, Step.COMMIT):
             observer(StepBegan(name))
         observer(COMMITTED)
     observer(RunEnded("", ""))

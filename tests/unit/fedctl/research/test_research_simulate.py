@@ -15,7 +15,7 @@ from anchorage.api.errors import AnchorageError, Failure, commands, data, docume
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
 from anchorage.api.model_card import CARD_TEXT
-from anchorage.engine.events import RoundCommitted, RoundStarted, SiloChanged, SiloJoined, StepBegan, Waiting
+from anchorage.engine.events import RoundCommitted, RoundStarted, SiloChanged, SiloJoined, Step, StepBegan, Waiting
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Sent
 from anchorage.methods import validate_study
@@ -308,7 +308,7 @@ def watched(view: LineView | LiveView, study: Study, silos: int) -> None:
     watcher(SiloJoined("a", Profile("All", 9, "simulation")))
     watcher(RoundCommitted(RoundRecord(0, "d0", 1.0), MODEL, None))
     watcher(RoundStarted(1, ["a", "b"]))
-    watcher(StepBegan("train"))
+    watcher(StepBegan(Step.TRAIN))
     watcher(SiloChanged("a", "Training", 3, 4))
     watcher(SiloChanged("b", "Failed", code=storage.DISK_FULL.code, message="no room"))
     parts = (SiloRecord("a", "Counted", 1.0, {"train": 463}), SiloRecord("b", "Failed"))
