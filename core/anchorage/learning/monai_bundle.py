@@ -32,7 +32,7 @@ A segmentation that the federation `{name}` trained with Anchorage, as a MONAI b
 Unpack it, put {files} into `images`, and in this folder:
 
 ```
-pip install "monai[fire,ignite,nibabel,pillow]"
+pip install "monai[fire,ignite,{package}]"
 python -m monai.bundle run --config_file configs/inference.json --meta_file configs/metadata.json --bundle_root .
 ```
 
@@ -84,7 +84,8 @@ def save_monai_bundle(model: ImageModel, path: Path, description: str) -> None:
             bundle.writestr(f"{ROOT}/models/{DESCRIPTION}", description)
             classes = ", ".join(f"{value} {name}" for value, name in enumerate(described.outputs))
             files = _PICTURE_FILES if described.volume is None else _VOLUME_FILES
-            guide = _README.format(name=described.federation, classes=classes, files=files)
+            package = _reading_package(described)
+            guide = _README.format(name=described.federation, classes=classes, files=files, package=package)
             bundle.writestr(f"{ROOT}/docs/{GUIDE}", guide)
 
 
@@ -204,6 +205,11 @@ def _inference(
     }
 
 
+def _reading_package(described: Inference) -> str:
+    """Return the package by which MONAI reads and writes the files; an extra of MONAI has the same name."""
+    return "pillow" if described.volume is None else "nibabel"
+
+
 def _metadata(described: Inference) -> Mapping[str, Any]:
     """Return ``configs/metadata.json``."""
     probability = {"dtype": "float32", "value_range": [0, 1]}
@@ -214,6 +220,7 @@ def _metadata(described: Inference) -> Mapping[str, Any]:
     else:
         shape, pixels = {"spatial_shape": list(described.volume.voxels), "is_patch_data": True}, probability
         kind = "volumes"
+    reader = _reading_package(described)
     channels = {str(channel): f"channel {channel + 1}" for channel in range(described.channels)}
     image = {
         "type": "image",
@@ -238,7 +245,7 @@ def _metadata(described: Inference) -> Mapping[str, Any]:
         "monai_version": version("monai"),
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
-        "required_packages_version": {"nibabel": version("nibabel"), "pytorch-ignite": "0.5", "fire": "0.7"},
+        "required_packages_version": {reader: version(reader), "pytorch-ignite": "0.5", "fire": "0.7"},
         "name": described.federation,
         "task": f"segmentation of {', '.join(described.outputs[1:])}",
         "description": f"A segmentation of {kind} that the federation {described.federation} trained with Anchorage.",

@@ -195,6 +195,16 @@ def test_the_description_has_what_monai_asks_for(tmp_path: Path) -> None:
     assert "0 background, 1 bright" in (root / "docs" / "README.md").read_text()
 
 
+@pytest.mark.parametrize(("volume", "package"), [(True, "nibabel"), (False, "pillow")])
+def test_the_packages_are_those_that_read_the_files(volume: bool, package: str, tmp_path: Path) -> None:
+    kind = described(Z_SCORE) if volume else described(None, volume=None, image_size=32, channels=1)
+    save_monai_bundle(brightness(kind), tmp_path / "bundle.zip", "{}")
+    root = unpacked(tmp_path / "bundle.zip", tmp_path)
+    metadata = json.loads((root / "configs" / "metadata.json").read_text())
+    assert metadata["required_packages_version"].keys() == {package, "pytorch-ignite", "fire"}
+    assert f'pip install "monai[fire,ignite,{package}]"' in (root / "docs" / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
