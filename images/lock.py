@@ -32,18 +32,18 @@ def resolved(*requirements: str) -> list[dict[str, Any]]:
     """
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
     answer = subprocess.run([*command, *requirements], cwd=FOLDER.parent, check=True, stdout=subprocess.PIPE)
-    found: list[dict[str, Any]] = json.loads(answer.stdout)["install"]
-    return found
+    distributions: list[dict[str, Any]] = json.loads(answer.stdout)["install"]
+    return distributions
 
 
 def pins(distributions: list[dict[str, Any]]) -> set[str]:
     """Return the lines of a requirements file, without ``LEFT_OUT``, and without the project, whose wheel is built from the checkout."""
     lines = set()
-    for found in distributions:
-        archive = found["download_info"].get("archive_info")
-        name = found["metadata"]["name"].lower().replace("_", "-")
+    for distribution in distributions:
+        archive = distribution["download_info"].get("archive_info")
+        name = distribution["metadata"]["name"].lower().replace("_", "-")
         if archive is not None and name not in LEFT_OUT:
-            lines.add(f"{name}=={found['metadata']['version']} --hash={archive['hash'].replace('=', ':', 1)}")
+            lines.add(f"{name}=={distribution['metadata']['version']} --hash={archive['hash'].replace('=', ':', 1)}")
     return lines
 
 
@@ -58,8 +58,8 @@ def main() -> None:
     """Write every file."""
     layers = {LEARNING: pins(resolved(f".[{LEARNING}]"))}
     for part, below in PARTS.items():
-        own = pins(resolved(f".[{EXTRAS[part]}]"))
-        write(FOLDER / part / "requirements.txt", own.difference(*(layers[each] for each in below)))
+        pinned = pins(resolved(f".[{EXTRAS[part]}]"))
+        write(FOLDER / part / "requirements.txt", pinned.difference(*(layers[each] for each in below)))
     write(FOLDER / LEARNING / "requirements.txt", layers[LEARNING])
     write(FOLDER / "build-requirements.txt", pins(resolved("hatchling>=1.25", "editables>=0.5")))
 
