@@ -34,7 +34,8 @@ from anchorage.learning.data.stored_pictures import Pictures, StoredPictures
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import build_model
+from anchorage.learning.network import Network
 from anchorage.learning.views import Views
 from anchorage.methods.preset import slots
 from anchorage.pieces.task.classification import Classification

@@ -17,13 +17,14 @@ import torch
 from anchorage.api.files import Study
 from anchorage.api.single import read_document
 from anchorage.learning.data import read
-from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.method import TrainingMethod
+from anchorage.learning.model_hooks import augmentation_of
 from anchorage.learning.models import build_model
 from anchorage.learning.views import Views
 from anchorage.learning.weights import load
 from anchorage.methods import resolve
+from anchorage.pieces.anchor_head import anchor_outputs
 from anchorage.pieces.pseudo_labels.anchor_similarity import AnchorSimilarity, accept, anchor_scores
 from fedctl.research.study import StudyFile, cells_of
 
@@ -48,7 +49,9 @@ def labelled(study: Study, root: Path) -> tuple[float, float] | None:
         views = Views(images.images, augmentation_of(spec.model.augmentation), torch.device("cpu"))
         scores = views.map_batches(
             np.arange(len(images.labels)),
-            lambda i, views=views: anchor_scores(network.anchor(views.plain(i)), prototypes.nan_to_num(), present),
+            lambda i, views=views: anchor_scores(
+                anchor_outputs(network, views.plain(i)), prototypes.nan_to_num(), present
+            ),
         )
         labels, mask = accept(scores, float(method.pseudo_labels.threshold))
         accepted += int(mask.sum())

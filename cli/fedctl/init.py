@@ -18,8 +18,8 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage.api.mistakes import DocumentError, format_path
+from anchorage.api.piece import expect
 from anchorage.api.slot import read_piece, write_piece
-from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.methods import validate_study
 from anchorage.methods.pretrained import WeightsFolder

@@ -6,8 +6,8 @@ from anchorage.api.fact import Fact
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.piece import expect
 from anchorage.engine.hooks import WeightingEngineHooks
-from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.methods.checks import WITHOUT_LABELS
 from anchorage.methods.composition import parts_of

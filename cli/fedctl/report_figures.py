@@ -26,8 +26,8 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
+    from anchorage.api.piece import expect
     from anchorage.engine.tracking import figures
-    from anchorage.learning.hooks import expect
     from anchorage.learning.model_hooks import TaskHooks
 except ImportError as missing:
     raise AnchorageError(

@@ -15,7 +15,7 @@ from anchorage.api.base import NAME_PATTERN
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING
-from anchorage.api.piece import PIECES
+from anchorage.api.piece import PIECES, expect
 from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoders import image_suffixes
 from anchorage.learning.data.decoding import Decoded, Input
@@ -27,14 +27,15 @@ from anchorage.learning.data.intensity import intensity_of
 from anchorage.learning.data.label_kinds import refuse_masks
 from anchorage.learning.data.labels import ReadLabels
 from anchorage.learning.data.listed_images import decode
-from anchorage.learning.data.listing import Listing, Series, Source
+from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.mask_folders import FURTHER_CHANNEL
 from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.med_mnist import SUFFIX, is_med_mnist
+from anchorage.learning.data.sources import Series, Source
 from anchorage.learning.data.table_columns import split_column
 from anchorage.learning.data.tables import IMAGE_COLUMNS, read_table
-from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import ReaderHooks, TaskHooks
+from anchorage.learning.model_hooks import TaskHooks
+from anchorage.learning.reader_hooks import ReaderHooks
 from fedctl.output import format_count, warn
 
 SAMPLED = 40

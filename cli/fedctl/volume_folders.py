@@ -13,18 +13,18 @@ from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import TASK_UNSUPPORTED
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
-from anchorage.api.piece import PIECES
+from anchorage.api.piece import PIECES, expect
 from anchorage.learning.data.cases import read_scan
 from anchorage.learning.data.decoding import RefusedImageError
 from anchorage.learning.data.grids import Grid, respace
 from anchorage.learning.data.header_rows import may_have_header
 from anchorage.learning.data.headers import read_headers
-from anchorage.learning.data.listing import Listing, Series
+from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.mask_folders import FIRST_CHANNEL
 from anchorage.learning.data.masks import MaskReader, whole_numbers
 from anchorage.learning.data.med_mnist import is_med_mnist
-from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import ReaderHooks
+from anchorage.learning.data.sources import Series
+from anchorage.learning.reader_hooks import ReaderHooks
 from fedctl.masked_folders import SAMPLED, class_folders, named_values, values_at
 from fedctl.output import format_count, warn
 from fedctl.site_folders import SiteFolder, is_volume, plain_section, site_of_volumes, table_sections

@@ -39,8 +39,8 @@ def predicted_volumes(
         How the names of the files of each channel end, in the order of the model's channels; empty: a volume is one file or series.
     """
     from anchorage.learning.data.decoding import RefusedImageError
-    from anchorage.learning.data.listing import Channels, Series
     from anchorage.learning.data.nifti import write_classes
+    from anchorage.learning.data.sources import Channels, Series
     from anchorage.learning.volume_prediction import predict_volume
 
     listing = _volumes_of_channels(files, endings) if endings else _volumes(files)
@@ -89,8 +89,9 @@ def _volumes(files: Sequence[Path]) -> "Listing":
 def _volumes_of_channels(files: Sequence[Path], endings: Sequence[str]) -> "Listing":
     """Return the volumes of some files of which each has one channel, and as bad what has none or lacks some."""
     from anchorage.learning.data.folders import without_suffix
-    from anchorage.learning.data.listing import BadImage, Channels, Listing, Source
+    from anchorage.learning.data.listing import BadImage, Listing
     from anchorage.learning.data.mask_folders import by_channel, ending_of, wrong_channels
+    from anchorage.learning.data.sources import Channels, Source
 
     names = list(map(str, files))
     others = [name for name in names if not ending_of(without_suffix(name), endings)]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.piece import expect
 from anchorage.api.run import RunDescription
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.hooks import WeightingEngineHooks
-from anchorage.learning.hooks import expect
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import HELPER, Layout

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.errors.learning import PIECE_WRONG
+from anchorage.api.piece import expect
 from anchorage.api.piece_faults import without_text
 from anchorage.api.task import Task as PredictionTask
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.engine.repeating import repetitions_of
-from anchorage.learning.hooks import expect
 from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
 from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import VALIDATION, Announcement, Evaluation, Order, Task, TaskKind

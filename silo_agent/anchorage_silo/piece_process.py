@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.piece import PLUGIN, Piece
+from anchorage.api.piece import PLUGIN, Piece, expect
 from anchorage.api.piece_faults import log_exception, naming_pieces, returned_by
 from anchorage.api.slot import read_piece, write_piece
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks, WeightingEngineHooks
-from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.transport.grpc.convert import arrays_from_bytes, arrays_to_bytes, decode_announcement
 from anchorage.transport.tensors.codings import Coding

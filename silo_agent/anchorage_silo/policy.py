@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from anchorage.api.base import AboveZero, Document, PositiveDecimal, Share
 from anchorage.api.method import MethodName, ResolvedMethod
+from anchorage.api.piece import expect
 from anchorage.api.single import read_document
 from anchorage.engine.hooks import AggregationHooks
-from anchorage.learning.hooks import expect
 from anchorage_silo.ledger import PrivacyLedger
 from anchorage_silo.limits import Limits
 from anchorage_silo.protection import Protection

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.piece import expect
 from anchorage.api.piece_faults import shorten
 from anchorage.api.regular_files import read_regular
 from anchorage.api.run import RunDescription
@@ -19,7 +20,6 @@ from anchorage.api.slot import UNKNOWN_ALTERNATIVE
 from anchorage.api.text import printable
 from anchorage.engine.accounting import epsilon
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks
-from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.messages import VALIDATION

@@ -26,6 +26,7 @@ from anchorage.methods.registry import BUILT_IN
 pytest.importorskip("torch")
 
 from played_study import play_study
+from torch import nn
 
 from anchorage.simulation.images import DecodedImages
 
@@ -113,10 +114,15 @@ PLAYED = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _regression(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Register the task of the other package."""
+    """Register the task of the other package, with a head of its own."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        load_regression(tmp_path_factory.mktemp("site"), monkeypatch)
+        regression = load_regression(tmp_path_factory.mktemp("site"), monkeypatch)
+        monkeypatch.setattr(regression, "head", _normalised_head)
         yield
+
+
+def _normalised_head(task: Any, width: int, *, bias: bool) -> nn.Module:
+    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1, bias=bias))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from anchorage.api.inference import describe, head_of, parse_inference
 from anchorage.api.model import ModelDescription
 from anchorage.learning.inference import ImageModel
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import build_model
+from anchorage.learning.network import Network
 from anchorage.methods.preset import slots
 
 

@@ -25,7 +25,8 @@ from anchorage.learning.data import ImageSet
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.learners import Checkpointing, build_server_learner, build_silo_learner
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import build_model
+from anchorage.learning.network import Network
 from anchorage.learning.server_learner import TorchServerLearner
 from anchorage.methods import resolve
 from anchorage.methods.variants import variants

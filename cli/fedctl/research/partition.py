@@ -13,8 +13,8 @@ from rich.text import Text
 
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.files import Study
+from anchorage.api.piece import expect
 from anchorage.learning.data import Choice, Pools, write_index
-from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.methods import validate_study
 from fedctl.data import sections_of

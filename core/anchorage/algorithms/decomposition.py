@@ -8,24 +8,61 @@ from torch.func import functional_call
 
 from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
+
+NAME = "psi"
+"""Begins the names of the second part's tensors."""
 
 _SMALLEST_PROBABILITY = 1e-7  # as Keras clamps
 
 
+class Psi(nn.Module):
+    """FedMatch's unsupervised part: one more tensor for every parameter of a network (methods reference, 6.6), first a fifth of it.
+
+    Parameters
+    ----------
+    network : Module
+        Whose parameters, by their names, get a second part.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        for name, parameter in network.named_parameters():
+            self.register_parameter(name.replace(".", "/"), nn.Parameter(0.2 * parameter.detach()))
+
+    def restart(self, network: nn.Module) -> None:
+        """Take a fifth of the network's present parameters."""
+        with torch.no_grad():
+            parts = self.by_name()
+            for name, parameter in network.named_parameters():
+                if name in parts:
+                    parts[name].copy_(0.2 * parameter)
+
+    def by_name(self) -> dict[str, nn.Parameter]:
+        """Return the parts by the names of the network's parameters."""
+        return {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
+
+
+def psi_of(network: Network) -> Psi | None:
+    """Return the second part of a network's parameters; None where it has one part."""
+    psi = network.find_head(NAME)
+    return psi if isinstance(psi, Psi) else None
+
+
 class Parts:
-    """A network whose parameters are sums of its own (sigma) and of those in `network.psi`.
+    """A network whose parameters are sums of its own (sigma) and of those in its `Psi`.
 
     Parameters
     ----------
     network : Network
-        With `psi`.
+        With a second part.
     """
 
     def __init__(self, network: Network) -> None:
-        assert network.psi is not None, "the method splits no weights"
+        psi = psi_of(network)
+        assert psi is not None, "the method splits no weights"
         self.network = network
-        self.psi: Mapping[str, nn.Parameter] = network.psi.by_name()
+        self.psi: Mapping[str, nn.Parameter] = psi.by_name()
         self.sigma = {name: p for name, p in network.named_parameters() if name in self.psi}
 
     def train_sigma(self, images: Tensor) -> Tensor:
@@ -73,7 +110,7 @@ def sigma_losses(network: Network, data: Labelled, batching: Batching, draws: Dr
 
 def fold(network: Network) -> None:
     """Make a network with two parts an ordinary one of the same outputs: ``sigma + psi`` and 0. Others are left alone."""
-    if network.psi is not None:
+    if psi_of(network) is not None:
         parts = Parts(network)
         with torch.no_grad():
             for name, sigma in parts.sigma.items():

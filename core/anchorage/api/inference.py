@@ -226,7 +226,8 @@ def head_of(shapes: Mapping[str, Sequence[int]]) -> Head | None:
     Parameters
     ----------
     shapes : mapping of str to sequence of int
-        Of the network's tensors, by name.
+        Of the network's tensors, by name, in the network's order. A task's own classifier may have several matrices: the first one takes the
+        features, and the last one has the bias that the network wants, or not.
 
     Returns
     -------
@@ -235,16 +236,19 @@ def head_of(shapes: Mapping[str, Sequence[int]]) -> Head | None:
     """
     projection, hidden = shapes.get("projection.0.weight"), shapes.get("projection.hidden.weight")
     components = shapes.get("projection.weight")
-    weight, scale = shapes.get("classifier.weight"), shapes.get("classifier.scale")
-    layers = (projection, hidden, components, weight)
-    if weight is None or any(each is not None and len(each) != 2 for each in layers):
+    scale = shapes.get("classifier.scale")
+    matrices = [
+        n for n, shape in shapes.items() if n.startswith("classifier.") and n.endswith("weight") and len(shape) == 2
+    ]
+    layers = (projection, hidden, components)
+    if not matrices or any(each is not None and len(each) != 2 for each in layers):
         return None
     return Head(
-        width=next(each for each in layers if each is not None)[1],
+        width=next(each for each in (*layers, shapes[matrices[0]]) if each is not None)[1],
         projection=None if projection is None else projection[0],
         hidden=None if hidden is None else hidden[0],
         components=None if components is None else components[0],
-        bias="classifier.bias" in shapes,
+        bias=f"{matrices[-1].removesuffix('weight')}bias" in shapes,
         covariances=None if scale is None else ("classes" if len(scale) == 3 else "features"),
         group_norm=not any(name.startswith("encoder.") and name.endswith(".running_mean") for name in shapes),
     )

@@ -39,6 +39,7 @@ TOLD_TO_SILOS = object()
 """Context in which a piece is written for agents, which leaves out new options that are not used."""
 
 P = TypeVar("P", bound="type[Piece]")
+S = TypeVar("S", bound="Piece")
 
 _LONGEST = 200
 """Characters of a stranger's error that are told."""
@@ -318,3 +319,9 @@ def piece(name: str) -> Callable[[P], P]:
         return cls
 
     return register
+
+
+def expect(piece: Piece | None, kind: type[S]) -> S:
+    """Return a slot's piece as the type of its slot, which its registration promised."""
+    assert isinstance(piece, kind), f"{piece!r} is no {kind.__name__}"
+    return piece

@@ -6,9 +6,9 @@ from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.transfer import MALFORMED_MESSAGE
+from anchorage.api.piece import expect
 from anchorage.api.run import RunDescription
 from anchorage.engine.hooks import EncodingHooks
-from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Task
 from anchorage.transport.tensors.chunks import ChunkSink
 from anchorage.transport.tensors.encoded import Encoding, encoding_of

@@ -9,10 +9,10 @@ from functools import cache
 from cryptography.hazmat.primitives import serialization
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.piece import expect
 from anchorage.api.piece_faults import returned_by
 from anchorage.api.run import RunDescription
 from anchorage.engine.hooks import WeightingEngineHooks
-from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, Bytes, Evaluation, Task, TaskKind
 from anchorage.transport.pki import Credentials
 from anchorage.transport.secure_aggregation.fixed_point import RangeError, encode

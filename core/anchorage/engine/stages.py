@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
+from anchorage.api.piece import expect
 from anchorage.api.run import RunDescription
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.engine.interfaces import ServerLearner, SiloLearner
 from anchorage.engine.repeating import RepeatingLearner
 from anchorage.engine.settings import RoundSettings
 from anchorage.engine.strategy import Strategy
-from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task
 
 

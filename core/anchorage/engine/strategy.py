@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import WRONG_LAYOUT
 from anchorage.api.method import SLOTS, ResolvedMethod
-from anchorage.api.piece import Piece
+from anchorage.api.piece import Piece, expect
 from anchorage.api.piece_faults import WrongResultError, check_type, describe_piece, returned_by, shorten
 from anchorage.api.task import Task
 from anchorage.engine.aggregation.mean import weighted_mean
@@ -22,7 +22,6 @@ from anchorage.engine.aggregation.server_step import ServerStep
 from anchorage.engine.aggregation.weigher import BaseWeigher, check_weights
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.learning.hook_checks import check_kind, checked_arrays
-from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.codings import Coding

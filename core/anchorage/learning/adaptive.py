@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.api.method import ValidationCycle
-from anchorage.learning.cycle import Cycle, extend_history, staleness_limit
 from anchorage.learning.silo_round import Work
+from anchorage.learning.validation_cycle import Cycle, extend_history, staleness_limit
 from anchorage.transport.messages import VALIDATION, AuxiliaryData
 
 _HISTORY = "cycle/staleness"

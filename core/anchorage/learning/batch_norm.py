@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
-from anchorage.learning.models import Network, is_frozen
+from anchorage.learning.network import Network, is_frozen
 from anchorage.learning.networks.layer_types import BATCH_NORMS, BatchNorm
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.weights import layout_of

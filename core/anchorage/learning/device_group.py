@@ -15,7 +15,7 @@ from torch import Tensor
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import DEVICE_UNAVAILABLE
 from anchorage.learning.device import find_device
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 
 _PATIENCE = timedelta(days=1)
 """How long a device waits for the others; a process that ends is noticed at once, by its end."""
@@ -106,7 +106,7 @@ class DeviceGroup:
         self._divides = divides and self.count > 1
         if not self._divides:
             return
-        own_counts = torch.tensor([steps, done], device=network.classifier.weight.device)
+        own_counts = torch.tensor([steps, done], device=network.device)
         step_counts = [torch.empty_like(own_counts) for _ in range(self.count)]
         dist.all_gather(step_counts, own_counts)
         if any(not torch.equal(each, own_counts) for each in step_counts):

@@ -12,7 +12,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import NOT_ACCOUNTED
 from anchorage.learning.batch_norm import counts_statistics
 from anchorage.learning.local_training import Loss
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.poisson import PoissonBatches
 from anchorage.learning.silo_round import SiloRound, Work
 

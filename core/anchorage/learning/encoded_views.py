@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.api.model import ModelSpec, network_called
-from anchorage.learning.data.augmentation import Augmentation, augmentation_of
+from anchorage.learning.data.augmentation import Augmentation
 from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.data.volumes import StoredVolumes
 from anchorage.learning.draws import Draws
 from anchorage.learning.kept_embeddings import KeptEmbeddings
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network
+from anchorage.learning.model_hooks import augmentation_of
+from anchorage.learning.network import Network
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.volume_views import VolumeViews
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anchorage.learning.local_training import Batching, Contrast, HeadLoss, Labelled, Loss
     from anchorage.learning.method import TrainingMethod
     from anchorage.learning.model_hooks import TaskHooks
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.round_part import RoundPart
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
@@ -32,17 +32,12 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[Any]]
 
-S = TypeVar("S", bound=Piece)
-
 
 class LearningHooks(Piece):
     """Hooks that a piece of any slot may have; each does nothing unless overridden."""
 
-    anchor_head: ClassVar[bool] = False
-    """Whether the network needs an anchor head (FedAnchor)."""
-
     projection_head: ClassVar[bool] = False
-    """Whether a projection head stands before the classifier (MOON)."""
+    """Whether a projection head stands before the classifier."""
 
     needs_vectors: ClassVar[bool] = False
     """Whether it takes one vector for each image from the encoder itself, and not by `Network.embed`: then it serves no task of maps."""
@@ -178,6 +173,9 @@ class PseudoLabelHooks(LearningHooks):
     def validated(self) -> bool:
         """Whether the server's validation images set its thresholds."""
         return False
+
+    needs_every_class: ClassVar[bool] = False
+    """Whether the server must have an anchor of each class."""
 
     strong_views_too: ClassVar[bool] = False
     """Whether labelled images are learnt in weak and strong views alike (FedAvg-Semi, SemiAnAgg)."""
@@ -395,9 +393,3 @@ class WeightingHooks(LearningHooks):
 
 class BatchNormHooks(LearningHooks):
     """What becomes of batch normalisation."""
-
-
-def expect(piece: Piece | None, kind: type[S]) -> S:
-    """Return a slot's piece as the type of its slot, which its registration promised."""
-    assert isinstance(piece, kind), f"{piece!r} is no {kind.__name__}"
-    return piece

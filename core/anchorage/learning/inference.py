@@ -14,12 +14,13 @@ from anchorage.api.errors.commands import MODEL_UNUSABLE
 from anchorage.api.errors.learning import LOSS_NOT_FINITE
 from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights, head_of
 from anchorage.api.model import network_called, require_package
+from anchorage.api.piece import expect
 from anchorage.learning.batch_norm import replace_by_groups
-from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of, levels
-from anchorage.learning.gaussian_head import GaussianHead
-from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
-from anchorage.learning.models import Network
+from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, levels
+from anchorage.learning.heads import GaussianHead, before_classifier
+from anchorage.learning.model_hooks import NetworkHooks, TaskHooks, augmentation_of
+from anchorage.learning.models import build_classifier
+from anchorage.learning.network import Network
 from anchorage.learning.weights import load_arrays
 from anchorage.transport.tensors.layout import SCORING
 from anchorage.transport.tensors.model import ModelBytes
@@ -57,28 +58,20 @@ class ImageModel(nn.Module):
         )
         if head.group_norm:
             replace_by_groups(encoder)
-        self.network = Network(
-            encoder,
-            head.width,
-            outputs,
-            anchor_head=False,
-            projection=head.projection is not None,
-            bias=head.bias,
-            hidden=head.hidden,
-            components=head.components,
-            map_width=head.width if kind.gives_maps else None,
+        between, features = before_classifier(
+            head.width, projection=head.projection is not None, hidden=head.hidden, components=head.components
         )
-        if head.covariances is not None:
-            full_covariance = head.covariances == "classes"
-            self.network.classifier = GaussianHead(
-                self.network.classifier.in_features, outputs, full_covariance=full_covariance
-            )
+        self.task = expect(described.task, TaskHooks)
+        if head.covariances is None:
+            classifier = build_classifier(self.task, features, 0, bias=head.bias)
+        else:
+            classifier = GaussianHead(features, outputs, full_covariance=head.covariances == "classes")
+        self.network = Network(encoder, head.width, classifier, projection=between, gives_maps=kind.gives_maps)
         with torch.no_grad():
             load_arrays(self.network, {name: array for name, array in arrays.items() if name.startswith(SCORING)})
         self.requires_grad_(False)
         self.eval()
         self._plain = _augmentation(described).plain
-        self.task = expect(described.task, TaskHooks)
 
     def views(self, images: Tensor) -> Tensor:
         """Return what the network takes, float32 [n, channels, side, side], or of volumes [n, channels, *patch], of pixels as of `forward`."""

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
-from anchorage.learning.models import Network
+from anchorage.learning.heads import EmbeddingHead
+from anchorage.learning.network import Network
 
-_ENCODER, _ANCHOR_HEAD = "encoder", "anchor_head"
+_ENCODER = "encoder"
 _SHOWN = 20
 """Modules that a message names."""
 
@@ -47,7 +48,8 @@ def layer_outputs(network: Network, layer: str) -> Callable[[Tensor], Tensor]:
     """
     if layer == _ENCODER:  # of a frozen one the images may be embeddings already
         return lambda images: _rows(network.embed(images), layer)
-    run = network.anchor if layer.split(".", 1)[0] == _ANCHOR_HEAD else network.forward
+    head = network.find_head(layer)
+    run = (lambda images: head(network.embed(images))) if isinstance(head, EmbeddingHead) else network.forward
 
     def outputs(images: Tensor) -> Tensor:
         captured: list[Any] = []

@@ -13,7 +13,7 @@ from torch import Tensor
 from anchorage.learning.data.labels import Labels
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws, Place
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.views import Kind, Views, batches_per_epoch, epoch_batches, group_batches
 
 Loss = Callable[[Tensor, Tensor], Tensor]

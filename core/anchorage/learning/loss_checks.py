@@ -23,7 +23,7 @@ from anchorage.api.piece_faults import (
     returned_by,
     wrong_result,
 )
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.views import Views
 
 SCALAR = "the mean loss, a float tensor of shape []"

@@ -10,7 +10,7 @@ from torch import Tensor
 from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.labels import Labels
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.original_masks import PIXELS, OriginalMasks
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.volume_views import VolumeViews

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anchorage.api.method import Local, ResolvedMethod
+from anchorage.api.piece import expect
 from anchorage.learning.hooks import (
     InputMixingHooks,
     LearningHooks,
@@ -17,7 +18,6 @@ from anchorage.learning.hooks import (
     SelfSupervisedHooks,
     ServerTrainingHooks,
     WeightingHooks,
-    expect,
 )
 
 

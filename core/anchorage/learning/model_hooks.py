@@ -1,33 +1,26 @@
-"""What the learners ask of the pieces beside a method: task, network, augmentation, data format, decoder. Needs no torch until a hook is called."""
+"""What the learners ask of the pieces beside a method: task, network, augmentation. Needs no torch until a hook is called."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from anchorage.api.data import DataFormat
-from anchorage.api.model import AugmentationKind, IntensityKind, NetworkKind
-from anchorage.api.piece import Piece
+from anchorage.api.model import AugmentationKind, NetworkKind
+from anchorage.api.piece import PIECES, expect
 from anchorage.api.task import Tally, Task
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from anchorage.api.data import DataSection
     from anchorage.api.model_card import Assessment
     from anchorage.learning.data.augmentation import Augmentation
-    from anchorage.learning.data.decoding import Input, Intensity, Picture
-    from anchorage.learning.data.headers import Header
     from anchorage.learning.data.labels import LabelReader, ReadLabels
-    from anchorage.learning.data.listing import Listing
-    from anchorage.learning.data.scans import Scan
 
 
 class NetworkHooks(NetworkKind):
@@ -54,6 +47,12 @@ class AugmentationHooks(AugmentationKind):
     @abstractmethod
     def augmentation(self) -> Augmentation:
         """Return the views."""
+
+
+@cache
+def augmentation_of(name: str) -> Augmentation:
+    """Return the views that a document names."""
+    return expect(PIECES["augmentation", name](), AugmentationHooks).augmentation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +128,22 @@ class TaskHooks(Task):
         """Return the task as it is learnt and scored of masks in which nobody drew these of the outputs; asked where it has a `foreground`."""
         return self
 
+    def head(self, width: int, *, bias: bool) -> nn.Module:
+        """Return the classifier: features [n, width] to logits [n, outputs], or where `gives_maps` [n, width, ...] to [n, outputs, ...].
+
+        Its convolutions and linear maps are drawn anew from the run's seed, what else it has is drawn as it is made. A linear map, unless overridden.
+
+        Parameters
+        ----------
+        width : int
+            Of the encoder's vectors, or channels of its maps.
+        bias : bool
+            Whether the network wants a bias.
+        """
+        from torch import nn
+
+        return nn.Linear(width, len(self.outputs), bias=bias)
+
     @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss over images of the head's outputs [n, outputs] with labels [n, ...], all of them known; a scalar."""
@@ -199,88 +214,3 @@ class TaskHooks(Task):
     def tally_charts(self, tally: Tally) -> Iterator[Chart]:
         """Yield the pictures of a round's tally, for MLflow."""
         return iter(())
-
-
-class IntensityHooks(IntensityKind):
-    """Which values of an image become black and white."""
-
-    def shades(self) -> Intensity | None:
-        """Return what turns a picture into shades of 0 to 1; None: white is what its bits can hold."""
-        from anchorage.learning.data.intensity import intensity_of
-
-        return intensity_of({self.name: self.model_dump()})
-
-    def monai(self) -> Sequence[Mapping[str, Any]] | None:
-        """Return MONAI's transforms that show the key ``image`` alike, as a bundle's configuration writes them; None: MONAI has none."""
-        return None
-
-
-class DecoderHooks(Piece):
-    """A kind of image files; hooks may be called from several threads."""
-
-    @abstractmethod
-    def version(self) -> str:
-        """Return the version of what decodes: pixels of another one may differ, so that what was stored is decoded anew."""
-
-    @abstractmethod
-    def suffixes(self) -> Collection[str]:
-        """Return how names of its files end, in lower case with a dot: such files are listed as images. Content decides what a file is."""
-
-    @abstractmethod
-    def recognises(self, head: bytes) -> bool:
-        """Return whether a file that begins with these bytes, at most 512, is of this kind."""
-
-    def header(self, file: BinaryIO) -> Header | None:
-        """Return what a file says of itself beside pixels, such as its patient; None: nothing that is used. Reads no pixels.
-
-        Parameters
-        ----------
-        file : binary file
-            At its beginning; it can be read anywhere.
-
-        Raises
-        ------
-        RefusedImageError
-            The file is damaged.
-        """
-        return None
-
-    @abstractmethod
-    def picture(self, content: bytes, wanted: Input, frame: int) -> Picture:
-        """Decode a file.
-
-        Parameters
-        ----------
-        content : bytes
-            The whole file.
-        wanted : Input
-            What the model takes. The picture will be fitted to its side: it may be decoded smaller than it is, but not than that. It may be grey or
-            RGB, whatever the model's channels.
-        frame : int
-            Which of the file's frames, from 0; always 0 where `header` tells of no more.
-
-        Raises
-        ------
-        RefusedImageError
-            The file is damaged, too large, or has what is not read.
-        """
-
-    def scan(self, files: Sequence[Path]) -> Scan:
-        """Decode a volume: that of one file, or of all slices of a series, in any order.
-
-        Raises
-        ------
-        RefusedImageError
-            The files are damaged, too large, or no volume.
-        """
-        from anchorage.learning.data.decoding import RefusedImageError
-
-        raise RefusedImageError("Unsupported", "a picture, where a volume is needed")
-
-
-class ReaderHooks(DataFormat):
-    """A format of images and labels."""
-
-    @abstractmethod
-    def listing(self, section: DataSection, root: Path, reader: LabelReader) -> Listing:
-        """List the images of a section, bad ones included, with the labels that `reader` reads; nothing is decoded yet."""

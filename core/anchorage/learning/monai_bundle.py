@@ -17,10 +17,10 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import EXPORT_FAILED, PACKAGE_MISSING
 from anchorage.api.inference import DESCRIPTION, Inference
 from anchorage.api.model import VolumeSpec
+from anchorage.api.piece import expect
+from anchorage.learning.decoder_hooks import IntensityHooks
 from anchorage.learning.exporting import save_torchscript
-from anchorage.learning.hooks import expect
 from anchorage.learning.inference import ImageModel
-from anchorage.learning.model_hooks import IntensityHooks
 from anchorage.transport.files import replacing
 
 ROOT, GUIDE = "bundle", "README.md"

@@ -21,22 +21,15 @@ from anchorage.learning.data.labels import is_known
 from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
+from anchorage.learning.heads import PrincipalComponents
 from anchorage.learning.hook_checks import check_kind, checked_arrays, checked_metrics
 from anchorage.learning.hooks import ServerTrainer
 from anchorage.learning.layer_outputs import require_layer
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.loss_checks import suspecting
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import (
-    CLASSIFIER,
-    COMPONENTS,
-    ENCODER,
-    GAUSSIAN,
-    GUESSERS,
-    HIDDEN,
-    Network,
-    build_model,
-)
+from anchorage.learning.models import build_model
+from anchorage.learning.network import CLASSIFIER, ENCODER, PROJECTION, Network
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.server_round import ServerRound
 from anchorage.learning.server_scoring import ServerScoring
@@ -154,13 +147,13 @@ class TorchServerLearner:
     def _check_anchors(self) -> None:
         method = self._method
         trains = method.server_training.trains and method.server_training.needs_anchors
-        if not (self._finishes or trains or method.pseudo_labels.anchor_head):
+        if not (self._finishes or trains or method.pseudo_labels.needs_every_class):
             return
         if self._anchors is None:
             raise AnchorageError(
                 ANCHORS_MISSING, f"{method.resolved.name} needs labelled anchors at the server: give spec.anchorData"
             )
-        if not method.pseudo_labels.anchor_head:
+        if not method.pseudo_labels.needs_every_class:
             return
         counts = np.bincount(self._anchors.labels, minlength=self._model.num_outputs)
         if not counts.all():
@@ -200,7 +193,8 @@ class TorchServerLearner:
             fresh = build_model(self._model, self._method, self._seed)
             fresh_arrays = {name: tensor.numpy() for name, tensor in fresh.state_dict().items()}
             known = {name: a for name, a in model.arrays().items() if name in fresh_arrays}
-            if GAUSSIAN in model.layout.by_name.keys() - fresh_arrays.keys():  # whose weights are no linear map
+            if any(name.startswith(CLASSIFIER) for name in model.layout.by_name.keys() - fresh_arrays.keys()):
+                # of another kind, such as one with covariances, whose weights are no linear map
                 known = {name: a for name, a in known.items() if not name.startswith(CLASSIFIER)}
             same = {
                 n: a for n, a in known.items() if (a.shape, a.dtype) == (fresh_arrays[n].shape, fresh_arrays[n].dtype)
@@ -231,23 +225,20 @@ class TorchServerLearner:
 
     def _load_file(self, path: Path) -> None:
         try:
-            arrays, encoder = load_file(path), self._network.encoder
+            arrays, encoder, optional = load_file(path), self._network.encoder, self._network.optional
             state = {name: tensor.cpu().numpy() for name, tensor in self._network.state_dict().items()}
-            drawn = {name: array for name, array in state.items() if name == GAUSSIAN or name.startswith(GUESSERS)}
+            drawn: Mapping[str, NDArray[Any]] = {}
             if isinstance(encoder, ZooEncoder) and (known := encoder.of_library(arrays)) is not None:
                 drawn = {name: array for name, array in state.items() if not name.startswith("encoder.")}
                 arrays = known
             elif any(name.startswith(ENCODER) for name in arrays):
                 # heads that only helped another method's training are left out
                 arrays = {name: array for name, array in arrays.items() if name in state or name.startswith(SCORING)}
-                for name in [n for n in arrays if n.startswith(GUESSERS) and arrays[n].shape != state[n].shape]:
-                    del arrays[name]  # of other ways to count
-                layers = [layer for layer in (HIDDEN, COMPONENTS[0]) if layer in state and layer not in arrays]
-                if COMPONENTS[0] in layers and not self._method.server_training.finds_components:
-                    message = "it has no principal components; let spec.warmUp begin with PrincipalComponents"
-                    raise AnchorageError(MODEL_MISMATCH, message)
-                if layers:
-                    # its classifier saw the encoder, here it sees the hidden layer, or components
+                unlike = [n for n in arrays if n.startswith(optional) and arrays[n].shape != state[n].shape]
+                arrays = {name: array for name, array in arrays.items() if name not in unlike}
+                if any(name.startswith(PROJECTION) for name in state.keys() - arrays.keys()):
+                    self._require_components()
+                    # its classifier saw the encoder, here it sees what stands before it
                     drawn = {name: array for name, array in state.items() if not name.startswith(ENCODER)}
                     arrays = {name: array for name, array in arrays.items() if name.startswith(ENCODER)}
             load_arrays(self._network, {**drawn, **arrays})
@@ -262,6 +253,13 @@ class TorchServerLearner:
             raise AnchorageError(MODEL_MISMATCH, message) from error
         for piece in self._method.pieces:
             piece.adopted(self._network, frozenset(arrays))
+
+    def _require_components(self) -> None:
+        """Refuse a start without principal components where nobody finds them."""
+        is_found = self._method.server_training.finds_components
+        if isinstance(self._network.projection, PrincipalComponents) and not is_found:
+            message = "it has no principal components; let spec.warmUp begin with PrincipalComponents"
+            raise AnchorageError(MODEL_MISMATCH, message)
 
     def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         """Return what travels down beside the model."""

@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.api.model import ModelDescription
+from anchorage.api.piece import expect
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import LearningHooks, expect
+from anchorage.learning.hooks import LearningHooks
 from anchorage.learning.local_training import Batching, Labelled
 from anchorage.learning.loss_checks import checked_losses, sample_outputs
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.weights import load_model, network_arrays
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes

@@ -18,6 +18,7 @@ from anchorage.api.federation import Embeddings
 from anchorage.api.metric_names import LOSS
 from anchorage.api.model import ModelDescription
 from anchorage.api.model_card import Assessment
+from anchorage.api.piece import expect
 from anchorage.api.piece_faults import describe_value, wrong_result
 from anchorage.learning.data import ImageSet
 from anchorage.learning.data.decoding import Fit, RefusedImageError
@@ -25,13 +26,13 @@ from anchorage.learning.data.labels import is_known
 from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
 from anchorage.learning.hook_checks import checked_arrays, checked_metrics
-from anchorage.learning.hooks import expect
 from anchorage.learning.layer_outputs import layer_outputs
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.map_scores import scored_maps, shown_maps
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import Scored, TaskHooks
-from anchorage.learning.models import Network, build_model, network_of
+from anchorage.learning.models import build_model, network_of
+from anchorage.learning.network import Network
 from anchorage.learning.original_masks import OriginalMasks
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
@@ -252,7 +253,7 @@ class ServerScoring:
     def _forward(self, network: Network, images: Labelled, part: str, round_number: int) -> "_Outputs | None":
         features = images.views.map_batches(images.indices, lambda i: network.represent(images.views.plain(i)))
         classifier = self._probe(network, round_number) if self._probed else network.classifier
-        if self._probed and not bool(classifier.weight.isfinite().all()):
+        if self._probed and not all(bool(p.isfinite().all()) for p in classifier.parameters()):
             return None  # the probe's step is too large for these features, which is no fault of the model
         with torch.no_grad():
             task = self._task

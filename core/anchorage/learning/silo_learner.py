@@ -20,6 +20,7 @@ from torch import Tensor
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
 from anchorage.api.metric_names import ACCEPTANCE
+from anchorage.api.piece import expect
 from anchorage.api.run import RunDescription
 from anchorage.api.task import Tally
 from anchorage.learning.adaptive import AdaptiveRound
@@ -31,12 +32,11 @@ from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.hook_checks import check_kind, checked_arrays
-from anchorage.learning.hooks import expect
 from anchorage.learning.loss_checks import checked_losses, suspecting
 from anchorage.learning.map_scores import scored_maps
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.round_part import RoundPart
 from anchorage.learning.round_state import RoundState
 from anchorage.learning.silo_networks import Networks

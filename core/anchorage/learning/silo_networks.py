@@ -8,7 +8,8 @@ from torch import Tensor
 from anchorage.api.run import RunDescription
 from anchorage.learning.device import to_device
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import build_model
+from anchorage.learning.network import Network
 from anchorage.learning.weights import local_arrays
 
 

@@ -13,19 +13,19 @@ from torch import Tensor
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import AUXILIARY_DATA_MISSING
-from anchorage.api.piece import AuxiliaryArray
+from anchorage.api.piece import AuxiliaryArray, expect
 from anchorage.api.piece_faults import naming_pieces
 from anchorage.api.run import RunDescription
 from anchorage.learning.data.labels import Labels, is_known
 from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws
 from anchorage.learning.hook_checks import check_kind, checked_arrays, checked_metrics
-from anchorage.learning.hooks import LearningHooks, expect
+from anchorage.learning.hooks import LearningHooks
 from anchorage.learning.local_training import BATCHES, Batching, Labelled, labelled_losses, two_head_losses
 from anchorage.learning.loss_checks import CheckedLoss, checked_losses, sample_outputs
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.round_part import RoundPart
 from anchorage.learning.views import Views
 from anchorage.transport.messages import AuxiliaryData

@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LOSS_NOT_FINITE
 from anchorage.learning.device_group import DeviceGroup
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 
 _CHECK_EVERY = 64
 
@@ -125,7 +125,7 @@ def take_steps(
         A loss is not finite; noticed at the latest 64 losses later, because every check waits for the device.
     """
     progress, devices = progress or TrainingProgress(), devices or DeviceGroup()
-    progress.total = torch.as_tensor(progress.total, dtype=torch.float64, device=network.classifier.weight.device)
+    progress.total = torch.as_tensor(progress.total, dtype=torch.float64, device=network.device)
     cutting = _TRIAL.get()
 
     def step(summed: int) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from anchorage.learning.draws import Place
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.optimiser_state import put_back
 from anchorage.learning.round_state import digest_of, read_checked, write_checked
 from anchorage.learning.silo_round import Work
@@ -102,7 +102,7 @@ class TaskCheckpoint:
             memory.setdefault(int(index), {})[key] = torch.from_numpy(array)
         put_back(optimiser, memory)
         if work.state is not None:
-            work.state.restore(self._part(_STATE), network.classifier.weight.device)
+            work.state.restore(self._part(_STATE), network.device)
         progress = TrainingProgress(float(self._stored_arrays["total"]), *map(int, self._stored_arrays["counts"]))
         self._stored_arrays = {}
         _log.warning("task %s goes on after step %d, where its trainer ended", self._task, progress.steps)

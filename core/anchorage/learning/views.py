@@ -13,7 +13,7 @@ from anchorage.learning.data.augmentation import Augmentation, fractions, levels
 from anchorage.learning.data.stored_pictures import Pictures
 
 if TYPE_CHECKING:
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
 
 Kind = Literal["learnt", "weak", "strong"]
 """A view of an image: as a supervised loss sees it, weakly or strongly augmented."""

@@ -16,7 +16,7 @@ from anchorage.learning.data.cases import case_of
 from anchorage.learning.data.decoders import shades_of
 from anchorage.learning.data.grids import Grid, on_own_grid
 from anchorage.learning.data.listed_images import without_warnings
-from anchorage.learning.data.listing import Channels, Series
+from anchorage.learning.data.sources import Channels, Series
 from anchorage.learning.data.volumes import box_of
 from anchorage.learning.inference import ImageModel
 from anchorage.learning.sliding_window import sliding_logits

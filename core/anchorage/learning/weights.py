@@ -12,9 +12,9 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
 from anchorage.learning.hook_checks import check_kind
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, TRAVELLING, Network
+from anchorage.learning.network import LOCAL_PART, TRAVELLING, Network
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
-from anchorage.transport.tensors.layout import AUXILIARY_PREFIXES, HELPER, LORA, PSI, Layout
+from anchorage.transport.tensors.layout import AUXILIARY_PREFIXES, HELPER, Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays, write_arrays
 
 
@@ -36,11 +36,8 @@ def down_layout(network: Network, method: TrainingMethod) -> Layout:
 
 
 def up_layout(down: Layout, method: TrainingMethod) -> Layout:
-    """Return the layout of an update.
-
-    Without frozen tensors, the anchor head, which silos do not train (methods reference, 6.8), and what pieces omit.
-    """
-    layout = down.select(t.name for t in down.trainable.tensors if not t.name.startswith(ANCHOR_HEAD))
+    """Return the layout of an update: without frozen tensors, and what pieces omit."""
+    layout = down.trainable
     for piece in method.pieces:
         layout = check_kind(piece, "up_layout", piece.up_layout(layout, method.resolved), Layout, "a Layout")
     return layout
@@ -77,7 +74,7 @@ def load_model(network: Network, model: ModelBytes) -> None:
 def load_arrays(network: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Copy named arrays into a network on any device.
 
-    An anchor head, FedMatch's psi, adapters, and frozen tensors that it holds may be missing, and then stay.
+    Heads that are `Network.optional`, adapters, and frozen tensors that it holds may be missing, and then stay.
 
     Raises
     ------
@@ -88,11 +85,12 @@ def load_arrays(network: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
     if unknown := sorted(arrays.keys() - state.keys()):
         raise AnchorageError(MODEL_MISMATCH, f"the model received has the tensor {unknown[0]}, the one here has not")
     held = network.frozen if isinstance(network, Network) and network.front else frozenset[str]()
+    optional = network.optional if isinstance(network, Network) else ()
     if isinstance(network, Network) and network.frozen & arrays.keys():
         network.front = ()
     for name, tensor in state.items():
         array = arrays.get(name)
-        if array is None and (name.startswith((ANCHOR_HEAD, PSI, LORA, LOCAL_PART)) or name in held):
+        if array is None and (name.startswith(optional) or name in held):
             continue
         wanted = f"{tensor.dtype} {tuple(tensor.shape)}".removeprefix("torch.")
         array_text = "nothing" if array is None else f"{array.dtype} {array.shape}"

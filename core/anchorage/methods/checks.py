@@ -7,11 +7,10 @@ from anchorage.api.fact import Fact
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import Mistake
 from anchorage.api.model import NetworkKind, network_called
-from anchorage.api.piece import PIECES
+from anchorage.api.piece import PIECES, expect
 from anchorage.api.plan import Plan
 from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.engine.strategy import memory_of, sends_own_models
-from anchorage.learning.hooks import expect
 from anchorage.methods.preset import of_vectors
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method

@@ -131,7 +131,7 @@ class Preset:
 
 def of_vectors(piece: Piece) -> bool:
     """Return whether a piece serves networks that give one vector for each image, and no maps."""
-    return isinstance(piece, LearningHooks) and (piece.projection_head or piece.anchor_head or piece.needs_vectors)
+    return isinstance(piece, LearningHooks) and (piece.projection_head or piece.needs_vectors)
 
 
 def auxiliary_arrays(method: ResolvedMethod, *, up: bool) -> tuple[AuxiliaryArray, ...]:

@@ -5,6 +5,7 @@ from typing import ClassVar
 from anchorage.api.mistakes import FieldPath
 from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
+from anchorage.learning.decoder_hooks import DecoderHooks, IntensityHooks
 from anchorage.learning.hooks import (
     BatchNormHooks,
     InputMixingHooks,
@@ -20,14 +21,8 @@ from anchorage.learning.hooks import (
     ServerTrainingHooks,
     WeightingHooks,
 )
-from anchorage.learning.model_hooks import (
-    AugmentationHooks,
-    DecoderHooks,
-    IntensityHooks,
-    NetworkHooks,
-    ReaderHooks,
-    TaskHooks,
-)
+from anchorage.learning.model_hooks import AugmentationHooks, NetworkHooks, TaskHooks
+from anchorage.learning.reader_hooks import ReaderHooks
 
 
 class ImageTask(TaskHooks):

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
 from anchorage.api.model import ModelDescription
+from anchorage.api.piece import expect
 from anchorage.engine.store.durable import storage_errors
 from anchorage.learning.data import Choice, ImageSet, Pools, assemble, decode_listing
 from anchorage.learning.data.fingerprints import Fingerprint
-from anchorage.learning.data.listing import Channels, Series, Source, file_and_frame
 from anchorage.learning.data.report import Findings
+from anchorage.learning.data.sources import Channels, Series, Source, file_and_frame
 from anchorage.learning.data.stored_pictures import Pictures
-from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 
 FINGERPRINTS = "images"

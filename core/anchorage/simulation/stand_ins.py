@@ -9,13 +9,13 @@ from blake3 import blake3
 from anchorage.api.data import DataSection, SiloData
 from anchorage.api.federation import FederationSpec, Managed, Silo
 from anchorage.api.model import ModelDescription
+from anchorage.api.piece import expect
 from anchorage.learning.data import ImageSet
 from anchorage.learning.data.cases import Case
 from anchorage.learning.data.grids import Grid
 from anchorage.learning.data.labels import Labels, only_known
 from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.data.volumes import StoredVolumes, write_volume
-from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.simulation.images import DecodedImages, SharedImages
 

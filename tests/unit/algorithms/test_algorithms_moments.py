@@ -11,7 +11,7 @@ import torch
 from anchorage.algorithms.moments import ABSENT, Moments, naive_bayes, shrunk
 from anchorage.algorithms.synthetic_heads import distillation_loss, fisher_subspace
 from anchorage.learning.device import calculation
-from anchorage.learning.gaussian_head import GaussianHead
+from anchorage.learning.heads import GaussianHead
 from anchorage.pieces.server_training.closed_form import classifier_of
 from anchorage.pieces.server_training.moments import ClassMoments
 

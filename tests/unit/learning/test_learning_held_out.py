@@ -7,7 +7,7 @@ import numpy as np
 from learning_party import Party, images_of, method_of
 
 from anchorage.learning.batch_norm import norm_arrays
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.transport.messages import Task, TaskKind
 
 

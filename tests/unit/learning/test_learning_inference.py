@@ -11,15 +11,17 @@ import torch
 from anchorage.api.errors import AnchorageError, commands, learning
 from anchorage.api.inference import describe, parse_inference
 from anchorage.api.method import MethodSpec
-from anchorage.api.model import ModelDescription
-from anchorage.api.piece import PIECES
-from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.api.model import ModelDescription, network_called
+from anchorage.api.piece import PIECES, expect
 from anchorage.learning.exporting import save_onnx, save_program, save_torchscript
 from anchorage.learning.inference import ImageModel
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.model_hooks import TaskHooks, augmentation_of
+from anchorage.learning.models import build_model
+from anchorage.learning.network import Network
 from anchorage.methods import PRESETS, resolve
 from anchorage.pieces.task.classification import Classification
+from anchorage.pieces.task.segmentation import Segmentation
 
 TASK = Classification(classes=("benign", "malignant", "other"))
 HEADS = ("FedAvg", "FedAnchor", "MOON", "FedMatch", "FedRoD", "FedCon", "FedBarlow")
@@ -54,7 +56,7 @@ def scores(model: ModelDescription, network: Network, pixels: np.ndarray) -> np.
     """As training evaluates."""
     views = augmentation_of(model.augmentation).plain(torch.from_numpy(pixels))
     with torch.no_grad():
-        outputs: np.ndarray = TASK.activated(network(views)).numpy()
+        outputs: np.ndarray = expect(model.task, TaskHooks).activated(network(views)).numpy()
     assert np.ptp(outputs, axis=0).max() > 1e-3, "images differ in their scores"
     return outputs
 
@@ -112,7 +114,8 @@ def test_a_description_tells_group_normalisation_by_the_weights(network: str) ->
 @pytest.mark.parametrize("network", sorted(name for name in PIECES.of("network") if not name.endswith("/")))
 def test_every_network_becomes_programs_that_score_equal(tmp_path: Path, network: str) -> None:
     augmentation = "CroppedNatural" if network == "TutorialCnn" else "Natural"
-    model = ModelDescription(network=network, task=TASK, image_size=24, augmentation=augmentation)
+    task = Segmentation(classes=TASK.classes) if network_called(network).gives_maps else TASK
+    model = ModelDescription(network=network, task=task, image_size=24, augmentation=augmentation)
     made = trained(model)
     wanted = scores(model, made, images(model))
     programs: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}

@@ -13,6 +13,7 @@ from anchorage.learning.layer_outputs import layer_outputs
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
+from anchorage.pieces.anchor_head import anchor_outputs
 
 
 def server(layer="encoder", *, images=20, model=MODEL, **parts):
@@ -39,7 +40,7 @@ def test_a_report_carries_the_outputs_of_the_named_layer(layer):
         "encoder": layered.embed,
         "projection": layered.represent,
         "classifier": layered,
-        "anchor_head": layered.anchor,
+        "anchor_head": lambda images: anchor_outputs(layered, images),
     }[layer]
     with torch.no_grad():
         outputs = expected(learner._scored["validation"].views.plain(torch.arange(40))).numpy()

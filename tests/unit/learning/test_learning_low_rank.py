@@ -21,7 +21,8 @@ from anchorage.learning.inference import ImageModel
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.low_rank import Adapters
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import build_model
+from anchorage.learning.network import Network
 from anchorage.learning.weights import down_layout, up_layout
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes

@@ -15,12 +15,12 @@ from anchorage.algorithms.decomposition import Parts, agreement
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import ValidationCycle
 from anchorage.learning.adaptive import AdaptiveRound
-from anchorage.learning.cycle import Cycle
 from anchorage.learning.draws import Draws
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.local_training import Batching
 from anchorage.learning.silo_networks import Networks
 from anchorage.learning.silo_round import LocalImages, Work
+from anchorage.learning.validation_cycle import Cycle
 from anchorage.methods.registry import PRESETS
 from anchorage.pieces.pseudo_labels.consistency import consistency_loss, consistency_targets
 from anchorage.pieces.pseudo_labels.flexmatch import LATEST, Curriculum, FlexMatchLosses
@@ -306,9 +306,9 @@ def test_a_personal_head_of_a_silo_without_labels_rests_unless_it_is_dual(tmp_pa
     for name, moves in (("FedRoD", False), ("FedRoDDual", True)):
         party = Party(method_of(name), given("None"), tmp_path / name)
         network = party.learner._network
-        before = network.local.weight.detach().clone()
+        before = network.head("local").weight.detach().clone()
         party.train()
-        assert before.equal(network.local.weight) != moves
+        assert before.equal(network.head("local").weight) != moves
 
 
 @pytest.mark.parametrize("name", ["BalancedSoftmax", "FedRoD", "SSILCDM"])

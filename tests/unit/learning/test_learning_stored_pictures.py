@@ -9,12 +9,12 @@ import torch
 from learning_party import MODEL, Party, given, images_of, method_of
 
 from anchorage.learning.data import ImageSet
-from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.data.decoding import with_levels_of
 from anchorage.learning.data.stored_pictures import Entry, PictureFile, PictureWriter, StoredPictures
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.method import TrainingMethod
+from anchorage.learning.model_hooks import augmentation_of
 from anchorage.learning.models import build_model
 from anchorage.learning.views import Views
 

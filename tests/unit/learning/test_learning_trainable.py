@@ -18,7 +18,8 @@ from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import KEPT_VIEWS, EncodedViews, views_of
 from anchorage.learning.kept_embeddings import KeptEmbeddings
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import build_model
+from anchorage.learning.network import Network
 from anchorage.learning.views import Views
 
 HEAD = MODEL.model_copy(update={"trainable": "Head"})

@@ -11,8 +11,8 @@ from anchorage.api.model import network_called
 from anchorage.api.piece import PIECES
 from anchorage.engine.aggregation import weighted_mean
 from anchorage.learning.batch_norm import freeze_statistics, recalibrate, replace_by_groups
-from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.learners import build_server_learner
+from anchorage.learning.model_hooks import augmentation_of
 from anchorage.learning.views import Views
 from anchorage.learning.weights import layout_of
 from anchorage.pieces.batch_norm.pooled import pool_variances

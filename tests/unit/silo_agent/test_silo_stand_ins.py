@@ -15,11 +15,11 @@ from anchorage.api.errors.documents import PRESET_BROKEN, WRONG_FORM
 from anchorage.api.errors.learning import PIECE_WRONG
 from anchorage.api.errors.transfer import MALFORMED_MESSAGE
 from anchorage.api.model import ModelDescription
+from anchorage.api.piece import expect
 from anchorage.api.run import RunDescription
 from anchorage.api.slot import read_piece, write_piece
 from anchorage.api.task import Task
 from anchorage.engine.hooks import AggregationHooks, EncodingHooks, WeightingEngineHooks
-from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Announcement

@@ -17,7 +17,7 @@ pytest.importorskip("sklearn")
 import torch
 from safetensors.numpy import save_file
 
-from anchorage.learning.principal_components import PrincipalComponents
+from anchorage.learning.heads import PrincipalComponents
 from anchorage.simulation.run import Simulation
 
 POOL = {"format": "Digits", "testPercent": 40, "anchors": 40}

@@ -18,11 +18,11 @@ import torch
 from anchorage.api.model import ModelDescription
 from anchorage.learning.batch_norm import norm_arrays
 from anchorage.learning.data import read
-from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.method import TrainingMethod
+from anchorage.learning.model_hooks import augmentation_of
 from anchorage.learning.models import build_model
 from anchorage.learning.round_state import RoundState
 from anchorage.learning.views import epoch_batches

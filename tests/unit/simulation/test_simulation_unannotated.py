@@ -24,11 +24,11 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data import ImageSet, read
-from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.method import TrainingMethod
+from anchorage.learning.model_hooks import augmentation_of
 from anchorage.learning.models import build_model
 from anchorage.learning.server_learner import TorchServerLearner
 from anchorage.learning.views import epoch_batches

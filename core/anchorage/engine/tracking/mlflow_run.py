@@ -28,6 +28,7 @@ from PIL import Image
 from anchorage.api.card_text import verdict
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
 from anchorage.api.model_card import CARD, CARD_TEXT, EXAMPLES, Assessment, ModelCard
+from anchorage.api.piece import expect
 from anchorage.api.slot import read_piece
 from anchorage.api.task import OutputKind
 from anchorage.engine.tracking import figures
@@ -35,7 +36,6 @@ from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SITE_AL
 from anchorage.engine.tracking.run import EMBEDDINGS
 from anchorage.engine.tracking.sqlite_store import make_store
 from anchorage.learning.data import decoding, intensity
-from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 
 KEY_TAG = "anchorage.run"

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from anchorage import __version__
 from anchorage.api.federation import Federation
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.piece import expect
 from anchorage.api.silo_state import SiloState
 from anchorage.api.slot import write_piece
 from anchorage.api.task import Tally
 from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking.outbox import Outbox
-from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.transport.messages import SYSTEM, Report
 

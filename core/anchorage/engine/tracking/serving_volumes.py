@@ -17,8 +17,8 @@ from mlflow.pyfunc.model import PythonModel
 from anchorage.api.inference import read_inference
 from anchorage.learning.data.decoding import RefusedImageError
 from anchorage.learning.data.grids import MOST_VOLUME_BYTES
-from anchorage.learning.data.listing import Channels
 from anchorage.learning.data.nifti import write_classes
+from anchorage.learning.data.sources import Channels
 from anchorage.learning.inference import ImageModel, read_weights
 from anchorage.learning.volume_prediction import predict_volume
 

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.api.piece import PIECES
 from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.barlow import barlow_views
 from anchorage.learning.data.geometry import (
@@ -44,8 +43,6 @@ from anchorage.learning.data.geometry import (
     windows,
 )
 from anchorage.learning.data.rand_augment import RandAugment
-from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import AugmentationHooks
 
 Change = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -219,12 +216,6 @@ class DigitsAugmentation(Augmentation):
         down, rows = shifts(count, height, generator, images.device)
         right, columns = shifts(count, width, generator, images.device)
         return gather(images, rows, columns) * (down[:, None, :, None] & right[:, None, None, :])
-
-
-@cache
-def augmentation_of(name: str) -> Augmentation:
-    """Return the views that a document names."""
-    return expect(PIECES["augmentation", name](), AugmentationHooks).augmentation()
 
 
 @cache

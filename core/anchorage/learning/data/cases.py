@@ -26,9 +26,9 @@ from anchorage.learning.data.decoding import (
     read_beginning,
 )
 from anchorage.learning.data.grids import Axes, Grid, nearest_on_grid_of_model, on_grid_of_model, refuse_large, respace
-from anchorage.learning.data.listing import Channels, Series
 from anchorage.learning.data.masks import as_of_mask, classes_of, whole_numbers
 from anchorage.learning.data.scans import Scan, digest_of_volume, refuse_flat
+from anchorage.learning.data.sources import Channels, Series
 
 RANGES = tuple(2**bits - 1 for bits in (8, 12, 16, 20, 24))
 """Ends of ranges of values."""

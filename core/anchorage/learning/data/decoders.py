@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anchorage.api.piece import PIECES
+from anchorage.api.piece import PIECES, expect
 from anchorage.api.piece_faults import WrongResultError, describe_value, returned_by
 from anchorage.api.regular_files import open_regular
 from anchorage.learning.data.decoding import MOST_PIXELS, Decoded, Input, Intensity, Picture, fit_picture, not_an_image
-from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import DecoderHooks, IntensityHooks
+from anchorage.learning.decoder_hooks import DecoderHooks, IntensityHooks
 
 if TYPE_CHECKING:
     from anchorage.api.inference import Inference

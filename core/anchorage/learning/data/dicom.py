@@ -27,7 +27,7 @@ from anchorage.learning.data.dicom_pixels import (
     pixel_data_of,
     stored_values,
 )
-from anchorage.learning.data.headers import Caution, Header
+from anchorage.learning.data.file_header import Caution, Header
 
 RULES = 1
 """Raised when this module makes other pixels of a file than before."""

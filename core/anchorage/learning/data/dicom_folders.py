@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from anchorage.api.data import DataSection
+from anchorage.learning.data.file_header import Header
 from anchorage.learning.data.folders import find_files, known_label
 from anchorage.learning.data.header_rows import with_headers
-from anchorage.learning.data.headers import Header, read_headers
+from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.labels import LabelReader
 from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.masks import MaskReader, Masks, wants_volumes

@@ -13,9 +13,9 @@ from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER, MANIFEST_WRONG, NO_IMAGES, PARTITION_IMPOSSIBLE
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
-from anchorage.api.piece import PIECES
+from anchorage.api.piece import PIECES, expect
+from anchorage.learning.data.batch_partitions import labelled_rows
 from anchorage.learning.data.decoders import image_suffixes
-from anchorage.learning.data.fedmatch import labelled_rows
 from anchorage.learning.data.folders import file_of
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
 from anchorage.learning.data.listing import TEST_ROW, TRAINING_ROW, VALIDATION_ROW, Listing
@@ -23,9 +23,9 @@ from anchorage.learning.data.long_tail import long_tailed_rows
 from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.partitions import deal_groups, divide
 from anchorage.learning.data.splits import Rows, anchor_rows, held_out_rows, keep_labels
-from anchorage.learning.hooks import expect
-from anchorage.learning.model_hooks import ReaderHooks, TaskHooks
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.randomness import generator
+from anchorage.learning.reader_hooks import ReaderHooks
 
 _POOL = {
     "format",

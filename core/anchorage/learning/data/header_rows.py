@@ -9,8 +9,10 @@ from anchorage.api.data import HEADER_GROUPS, DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import GROUP_UNKNOWN
 from anchorage.learning.data.decoders import image_suffixes, suffixes_with_headers
-from anchorage.learning.data.headers import Caution, Header, read_headers
-from anchorage.learning.data.listing import BadImage, Channels, Frame, Listing, Source, file_and_frame
+from anchorage.learning.data.file_header import Caution, Header
+from anchorage.learning.data.headers import read_headers
+from anchorage.learning.data.listing import BadImage, Listing
+from anchorage.learning.data.sources import Channels, Frame, Source, file_and_frame
 from anchorage.learning.data.volume_rows import as_volumes
 
 _ALLOWED_BY: Mapping[Caution, str] = {

@@ -22,8 +22,9 @@ from anchorage.learning.data.decoding import (
     read_content,
     upright_size,
 )
-from anchorage.learning.data.listing import BadImage, Listing, Source, file_and_frame
+from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.masks import DecodedMasks, Masks
+from anchorage.learning.data.sources import Source, file_and_frame
 
 MOST_THREADS = 4
 _AHEAD = 4 * MOST_THREADS

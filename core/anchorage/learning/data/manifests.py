@@ -13,9 +13,10 @@ from anchorage.learning.data.folders import Files, file_of, find_files
 from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.headers import read_headers
 from anchorage.learning.data.labels import LABEL_COLUMNS, LabelReader, Labels, as_integers, is_known
-from anchorage.learning.data.listing import BadImage, Channels, Listing, Series, Source, files_of
+from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.mask_folders import is_mask_path
 from anchorage.learning.data.masks import MaskReader, Masks, wants_volumes
+from anchorage.learning.data.sources import Channels, Series, Source, files_of
 from anchorage.learning.data.table_columns import divided_paths, group_column, owner_in_path, owner_remarks, split_of
 from anchorage.learning.data.tables import read_table
 

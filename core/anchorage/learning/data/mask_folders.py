@@ -13,8 +13,9 @@ from anchorage.learning.data.folders import MASK, THUMBNAIL, Files, belongs_to, 
 from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.label_kinds import is_image_folder, is_mask_folder
 from anchorage.learning.data.labels import ReadLabels
-from anchorage.learning.data.listing import BadImage, Channels, Listing, Source
+from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.masks import MaskReader
+from anchorage.learning.data.sources import Channels, Source
 from anchorage.learning.data.table_columns import divided_paths, owner_in_path
 
 _ALONE = "mask without an image"

@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,8 @@ from anchorage.api.task import UNKNOWN_PIXEL
 from anchorage.learning.data.decoders import decoder_for, holds_scans, picture_of
 from anchorage.learning.data.decoding import FORMATS, MOST_PIXELS, Fit, Input, RefusedImageError, fit_mask, read_content
 from anchorage.learning.data.labels import LabelReader, ReadLabels
+from anchorage.learning.data.sources import Series
 from anchorage.learning.data.tables import Table
-
-if TYPE_CHECKING:
-    from anchorage.learning.data.listing import Series
 
 MASK_COLUMNS = ("mask", "masks", "mask_path", "mask_file", "segmentation")
 """Names under which a column of masks is found, in this order, in any case."""
@@ -243,7 +241,7 @@ def wants_volumes(reader: LabelReader) -> bool:
     return isinstance(reader, MaskReader) and reader.volumes
 
 
-def mask_values(file: "Path | Series | None") -> NDArray[Any]:
+def mask_values(file: Path | Series | None) -> NDArray[Any]:
     """Return the values of a mask's pixels, whole numbers from 0 to 65535, [h, w], upright.
 
     Raises

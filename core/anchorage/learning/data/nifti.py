@@ -31,8 +31,8 @@ from anchorage.learning.data.decoding import (
     RefusedImageError,
     read_content,
 )
+from anchorage.learning.data.file_header import Header
 from anchorage.learning.data.grids import MOST_VOLUME_BYTES, Axes, Grid, refuse_large
-from anchorage.learning.data.headers import Header
 from anchorage.learning.data.scans import Scan, digest_of_volume, facts_of, refuse_flat
 
 MOST_SLICED_BYTES = 512 * 2**20

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from anchorage.api.data import Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import PARTITION_IMPOSSIBLE
+from anchorage.learning.data.batch_partitions import batch_iid, batch_non_iid
 from anchorage.learning.data.dirichlet import per_class, per_client
-from anchorage.learning.data.fedmatch import batch_iid, batch_non_iid
 from anchorage.learning.data.quotas import divide_by_quota
 from anchorage.learning.data.shards import deal_shards
 from anchorage.learning.data.sizes import SIZES

@@ -20,8 +20,9 @@ from anchorage.learning.data.decoders import decode_content, decoders, digest_of
 from anchorage.learning.data.decoding import Decoded, Input, RefusedImageError, read_content
 from anchorage.learning.data.headers import FileState
 from anchorage.learning.data.listed_images import in_order, not_blank
-from anchorage.learning.data.listing import BadImage, Listing, Source, file_and_frame
+from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.report import Findings
+from anchorage.learning.data.sources import Source, file_and_frame
 from anchorage.learning.data.stored_headers import headers_stored_in
 from anchorage.learning.data.stored_pictures import Entry, PictureFile, PictureWriter, StoredPictures
 from anchorage.learning.data.volume_store import VolumeStore

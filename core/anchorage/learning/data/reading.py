@@ -14,6 +14,7 @@ from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError, Failure
 from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, DATA_MISSING, IMAGES_EXCEED_MEMORY, NO_IMAGES
 from anchorage.api.model import ModelDescription
+from anchorage.api.piece import expect
 from anchorage.api.slot import unknown
 from anchorage.api.task import UNKNOWN_PIXEL, Task
 from anchorage.learning.data.decoders import input_of
@@ -31,7 +32,6 @@ from anchorage.learning.data.report import DataReport, Findings
 from anchorage.learning.data.stored_pictures import Pictures
 from anchorage.learning.data.volume_store import VolumeStore, read_case
 from anchorage.learning.data.volumes import MASK_DIGEST, mask_digest
-from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.transport.memory import available_bytes
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from anchorage.api.regular_files import read_regular
 from anchorage.learning.data.decoders import decoders
-from anchorage.learning.data.headers import Caution, FileState, Header, asked_for, take_known
+from anchorage.learning.data.file_header import Caution, Header
+from anchorage.learning.data.headers import FileState, asked_for, take_known
 from anchorage.transport.files import replacing
 
 RULES = 1

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from anchorage.learning.data.file_header import Header
 from anchorage.learning.data.grids import LEAST_SLICES
-from anchorage.learning.data.headers import Header
-from anchorage.learning.data.listing import BadImage, Listing, Series
+from anchorage.learning.data.listing import BadImage, Listing
+from anchorage.learning.data.sources import Series
 
 _FLAT = "slice of no volume"
 

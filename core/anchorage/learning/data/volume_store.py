@@ -21,9 +21,10 @@ from anchorage.learning.data.cases import Case, case_of
 from anchorage.learning.data.decoders import decoders, shades_of
 from anchorage.learning.data.decoding import RefusedImageError
 from anchorage.learning.data.listed_images import without_warnings
-from anchorage.learning.data.listing import BadImage, Channels, Listing, Series, Source, files_of
+from anchorage.learning.data.listing import BadImage, Listing
 from anchorage.learning.data.masks import DecodedMasks
 from anchorage.learning.data.report import Findings
+from anchorage.learning.data.sources import Channels, Series, Source, files_of
 from anchorage.learning.data.volumes import MASK_DIGEST, StoredVolume, StoredVolumes, write_volume
 
 RULES = 1

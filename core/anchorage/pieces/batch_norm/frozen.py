@@ -15,7 +15,7 @@ from anchorage.transport.tensors.layout import BUFFERS, Layout
 if TYPE_CHECKING:
     from anchorage.api.method import ResolvedMethod
     from anchorage.api.plan import Plan
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
 
 
 @piece("frozen")

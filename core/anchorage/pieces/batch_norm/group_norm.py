@@ -8,7 +8,7 @@ from anchorage.api.piece import piece
 from anchorage.pieces.slots import BatchNorm
 
 if TYPE_CHECKING:
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
 
 
 @piece("groupNorm")

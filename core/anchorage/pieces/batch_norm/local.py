@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from anchorage.api.method import ResolvedMethod
     from anchorage.api.plan import Plan
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound
 

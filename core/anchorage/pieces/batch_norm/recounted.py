@@ -11,7 +11,7 @@ from anchorage.api.piece import Need
 from anchorage.pieces.slots import BatchNorm
 
 if TYPE_CHECKING:
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.server_round import ServerRound
 
 

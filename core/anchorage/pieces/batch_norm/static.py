@@ -11,7 +11,7 @@ from anchorage.transport.tensors.layout import BUFFERS, Layout
 
 if TYPE_CHECKING:
     from anchorage.api.method import ResolvedMethod
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
 
 
 @piece("static")

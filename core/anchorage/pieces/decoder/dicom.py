@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anchorage.learning.data.decoding import Input, Picture
-    from anchorage.learning.data.headers import Header
+    from anchorage.learning.data.file_header import Header
     from anchorage.learning.data.scans import Scan
 
 _PACKAGES = ("pydicom", "gdcm", "pylibjpeg", "openjpeg", "jpeg_ls")

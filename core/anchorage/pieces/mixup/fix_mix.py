@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching, Labelled
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.views import Views
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.optimisers import PlainAdamW
 
 _MOMENTS = {"exp_avg": "adamw/first/", "exp_avg_sq": "adamw/second/", "step": "adamw/steps/"}

@@ -12,7 +12,7 @@ from anchorage.api.fact import Fact
 from anchorage.pieces.slots import Optimiser
 
 if TYPE_CHECKING:
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
 
 _RISING = 0.3
 """Share of the rounds in which OneCycle rises."""

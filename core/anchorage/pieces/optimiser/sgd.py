@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.optimisers import PlainSgd
 
 _MOMENTUM = "momentum/"

@@ -13,6 +13,7 @@ from anchorage.api.errors.documents import CLASS_WITHOUT_ANCHORS, NO_ANCHOR_DATA
 from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.pieces.anchor_head import WithAnchorHead, anchor_outputs
 from anchorage.pieces.pseudo_labels.calibrated import Validated
 from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
 from anchorage.transport.messages import AuxiliaryData
@@ -43,10 +44,10 @@ class Embedded(NamedTuple):
 
 
 @piece("anchorSimilarity")
-class AnchorSimilarity(FixedLabels, Validated):
+class AnchorSimilarity(WithAnchorHead, FixedLabels, Validated):
     """Labels by the similarity of an image's embedding to those of the server's labelled anchors (FedAnchor)."""
 
-    anchor_head: ClassVar[bool] = True
+    needs_every_class: ClassVar[bool] = True
     threshold: Fraction = Field(
         "0.6",
         description="Mean cosine similarity to the anchors of a class above which a label is accepted. Lower it while the metric "
@@ -110,12 +111,12 @@ class AnchorSimilarity(FixedLabels, Validated):
         prototypes, present = self._prototypes(silo_round)
         if self.views == 1:
             return views.map_batches(
-                indices, lambda i: anchor_scores(network.anchor(views.plain(i)), prototypes, present)
+                indices, lambda i: anchor_scores(anchor_outputs(network, views.plain(i)), prototypes, present)
             )
         augmentation = silo_round.draws.torch("pseudo-labels")
 
         def scores(batch: Tensor) -> Tensor:
-            embeddings = [network.anchor(views.weak(batch, augmentation)) for _ in range(self.views)]
+            embeddings = [anchor_outputs(network, views.weak(batch, augmentation)) for _ in range(self.views)]
             return ensemble_scores(torch.stack(embeddings), prototypes, present)
 
         return views.map_batches(indices, scores)
@@ -139,12 +140,12 @@ class AnchorSimilarity(FixedLabels, Validated):
         """Return the validation images' mean cosines to each class's anchors, float [n, C]."""
         images, anchors, network = server_round.validation, server_round.needed, server_round.network
         assert images is not None, "checked with the documents"
-        known = anchors.views.map_batches(anchors.indices, lambda i: network.anchor(anchors.views.plain(i)))
+        known = anchors.views.map_batches(anchors.indices, lambda i: anchor_outputs(network, anchors.views.plain(i)))
         labels = anchors.views.to_device(anchors.labels)
         prototypes, present = class_prototypes(known, labels, server_round.model.num_outputs)
         views = images.views
         return views.map_batches(
-            images.indices, lambda i: anchor_scores(network.anchor(views.plain(i)), prototypes, present)
+            images.indices, lambda i: anchor_scores(anchor_outputs(network, views.plain(i)), prototypes, present)
         )
 
     def server_metrics(self, server_round: ServerRound, model: ModelBytes) -> Mapping[str, float]:
@@ -169,7 +170,7 @@ class AnchorSimilarity(FixedLabels, Validated):
 
         anchors, network = server_round.needed, server_round.network
         views = anchors.views
-        units = unit_rows(views.map_batches(anchors.indices, lambda i: network.anchor(views.plain(i))))
+        units = unit_rows(views.map_batches(anchors.indices, lambda i: anchor_outputs(network, views.plain(i))))
         classes = server_round.model.num_outputs
         prototypes, present = class_prototypes(units, views.to_device(anchors.labels), classes)
         if self.anchors == "Raw":

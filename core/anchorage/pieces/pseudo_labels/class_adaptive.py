@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.learning.views import Views
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from anchorage.api.method import ResolvedMethod
     from anchorage.api.plan import Plan
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.transport.tensors.chunks import ChunkSource
@@ -120,14 +120,17 @@ class Helpers(ByConfidence):
 
     def weights_drawn(self, network: Network) -> None:
         """Give every weight its second part."""
-        from anchorage.learning.models import Psi
+        from anchorage.algorithms.decomposition import NAME, Psi
 
-        network.psi = Psi(network)
+        network.add_head(NAME, Psi(network), optional=True)
 
     def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
         """Begin psi anew where the model that was taken over has none."""
-        if network.psi is not None and not any(name.startswith(PSI) for name in loaded_names):
-            network.psi.restart(network)
+        from anchorage.algorithms.decomposition import psi_of
+
+        psi = psi_of(network)
+        if psi is not None and not any(name.startswith(PSI) for name in loaded_names):
+            psi.restart(network)
 
     def before_scoring(self, server_round: ServerRound, network: Network) -> None:
         """Add the parts up."""

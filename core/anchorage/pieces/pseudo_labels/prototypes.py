@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.transport.tensors.chunks import ChunkSource
     from anchorage.transport.tensors.model import ModelBytes
@@ -75,7 +75,7 @@ class Prototypes(PseudoLabels):
         """Give the classifier a bias, without which it cannot tell distances."""
         from torch import nn
 
-        linear = network.classifier
+        linear = network.linear
         if "bias" not in dict(linear.named_parameters()):
             network.classifier = nn.Linear(linear.in_features, linear.out_features)
 
@@ -157,7 +157,7 @@ class Episodes:
             c: class_images for c, class_images in members.items() if len(class_images)
         }
         """Labelled images of each class that has some."""
-        nobody = torch.full((1, count, silo_round.network.classifier.in_features), torch.nan)
+        nobody = torch.full((1, count, silo_round.network.linear.in_features), torch.nan)
         helper_means = silo_round.auxiliary(HELPERS)[HELPERS] if HELPERS in silo_round.auxiliary_data else nobody
         self._helpers = fill_missing(helper_means.to(images.views.device))
         self._taught = images.unlabelled if bool(has_mean(self._helpers[0]).any()) else images.unlabelled[:0]
@@ -222,7 +222,7 @@ class ClassMeans(RoundPart):
         """Fill in the classifier, which nothing trains; others' class means stand for those that the silo has not."""
         import torch
 
-        class_means, classifier = self._means(), self._work.network.classifier
+        class_means, classifier = self._means(), self._work.network.linear
         if HELPERS in self._work.auxiliary_data:
             class_means = means_or_others(
                 class_means.cpu(), self._work.auxiliary(HELPERS)[HELPERS].nanmean(0).double().cpu()
@@ -242,7 +242,7 @@ class ClassMeans(RoundPart):
 
         images, network, count = self._work.images, self._work.network, self._work.run.model.num_outputs
         if not len(images.labelled):
-            return torch.full((count, network.classifier.in_features), torch.nan, dtype=torch.float64)
+            return torch.full((count, network.linear.in_features), torch.nan, dtype=torch.float64)
         features = images.views.map_batches(images.labelled, lambda i: network.represent(images.views.plain(i)))
         return class_means(features.double(), images.views.to_device(images.labels[images.labelled]), count)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.algorithms.calibration import Acceptance
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound
     from anchorage.learning.views import Views
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
 from anchorage.api.mistakes import Mistake
-from anchorage.api.piece import NEW_OPTION
-from anchorage.learning.hooks import MixupHooks, expect
+from anchorage.api.piece import NEW_OPTION, expect
+from anchorage.learning.hooks import MixupHooks
 from anchorage.pieces.slots import PseudoLabels
 
 if TYPE_CHECKING:

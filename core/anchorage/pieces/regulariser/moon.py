@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.learning.local_training import Contrast
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound
 
     Arrays = Mapping[str, NDArray[Any]]

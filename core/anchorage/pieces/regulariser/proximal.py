@@ -56,9 +56,7 @@ class Pull(RoundPart):
     def losses(self, losses: Iterator[Tensor]) -> Iterator[Tensor]:
         """Return each step's ``loss + mu/2 ||theta - theta_t||^2`` over the trained parameters."""
         from anchorage.algorithms.losses import proximal_penalty
-        from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART
 
-        named = self._network.named_parameters()
-        trained = [p for n, p in named if p.requires_grad and not n.startswith((ANCHOR_HEAD, LOCAL_PART))]
+        trained = [p for _, p in self._network.silo_parameters()]
         received = [p.detach().clone() for p in trained]
         return (loss + proximal_penalty(trained, received, self._mu) for loss in losses)

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching, HeadLoss, Labelled, Loss
     from anchorage.learning.model_hooks import TaskHooks
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.learning.views import Views
 
 ESTIMATE = "shares/estimate"
 """Name of the estimate of the class shares in the silo's kept state, float64 [C]."""
+
+
+_PLAIN = "plain_head"
 
 
 @piece("balanced")
@@ -58,13 +61,12 @@ class Balanced(BesideLabels):
         """Add the plain head, of the classifier's shape; it travels."""
         from torch import nn
 
-        network.plain_head = nn.Linear(network.classifier.in_features, network.classifier.out_features)
+        network.add_head(_PLAIN, nn.Linear(network.linear.in_features, network.linear.out_features))
 
     def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
         """Begin the plain head as the classifier of the stage before: labels by an untrained head would ruin what was learnt."""
-        if "plain_head.weight" not in loaded_names:
-            assert network.plain_head is not None, "the network has a plain head"
-            network.plain_head.load_state_dict(network.classifier.state_dict())
+        if f"{_PLAIN}.weight" not in loaded_names:
+            network.head(_PLAIN).load_state_dict(network.classifier.state_dict())
 
     def head_loss(self, loss: Loss, data: Labelled, task: TaskHooks) -> HeadLoss:
         """Return ACR's loss: cross entropy of the plain head, and of the balanced one shifted by the silo's own class shares."""
@@ -77,8 +79,7 @@ class Balanced(BesideLabels):
         shift = (float(self.tau_max) * log_prior(counts)).float().to(data.views.device)
 
         def term(network: Network, z: Tensor, labels: Tensor) -> Tensor:
-            assert network.plain_head is not None, "the network has a plain head"
-            plain = functional.cross_entropy(network.plain_head(z), labels)
+            plain = functional.cross_entropy(network.head(_PLAIN)(z), labels)
             return plain + balanced_softmax(network.classifier(z), labels, shift)
 
         return term
@@ -227,8 +228,7 @@ class AdjustedLosses:
         from torch.nn import functional
 
         network, z = self._network, self._network.represent(images)
-        assert network.plain_head is not None, "the network has a plain head"
-        first = functional.cross_entropy(network.plain_head(z), plain[0], reduction="none") * plain[1]
+        first = functional.cross_entropy(network.head(_PLAIN)(z), plain[0], reduction="none") * plain[1]
         second = functional.cross_entropy(network.classifier(z), balanced[0], reduction="none") * balanced[1]
         return (first + second).mean()
 
@@ -237,7 +237,6 @@ class AdjustedLosses:
         import torch
 
         network = self._network
-        assert network.plain_head is not None, "the network has a plain head"
         network.eval()
         try:
             with torch.no_grad():
@@ -245,7 +244,7 @@ class AdjustedLosses:
                 prior = self.estimate if self._prior is None else self._prior
                 shift = prior.log().float()
                 z = network.represent(weak)
-                plain = network.plain_head(z)
+                plain = network.head(_PLAIN)(z)
                 tau = adaptive_strength(prior, self.estimate, self._strongest).float()
                 label, sure = self._confident(plain - tau * shift)
                 balanced_label, balanced_sure = self._confident(plain - self._strongest * shift)

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
     from anchorage.learning.local_training import HeadLoss, Labelled, Loss
     from anchorage.learning.model_hooks import TaskHooks
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
+
+
+_NAME = "local"
+"""Under which a head stays at its silo."""
 
 
 class PersonalHead(BesideLabels):
@@ -24,15 +28,14 @@ class PersonalHead(BesideLabels):
         """Add the personal head, of the classifier's shape."""
         from torch import nn
 
-        network.local = nn.Linear(network.classifier.in_features, network.classifier.out_features)
+        network.add_head(_NAME, nn.Linear(network.linear.in_features, network.linear.out_features))
 
     def head_loss(self, loss: Loss, data: Labelled, task: TaskHooks) -> HeadLoss:
         """Return `loss` of the generic head, and cross entropy of both heads, of which the personal one learns (KAT N3)."""
 
         def term(network: Network, z: Tensor, labels: Tensor) -> Tensor:
-            assert network.local is not None, "the network has a personal head"
             generic = network.classifier(z)
-            return loss(generic, labels) + personal_cross_entropy(generic, network.local(z.detach()), labels).mean()
+            return loss(generic, labels) + personal_cross_entropy(generic, personal_logits(network, z), labels).mean()
 
         return term
 
@@ -48,6 +51,12 @@ class Personal(PersonalHead):
             "or secondHead: {none: {}}"
         )
         return (*super().needs(), Need(Fact.PSEUDO_LABELS_OF_ONE_HEAD, message, refused=True))
+
+
+def personal_logits(network: Network, z: Tensor) -> Tensor:
+    """Return the personal head's logits [n, C] of representations [n, d], to which no gradient goes."""
+    logits: Tensor = network.head(_NAME)(z.detach())
+    return logits
 
 
 def personal_cross_entropy(generic: Tensor, personal: Tensor, labels: Tensor) -> Tensor:

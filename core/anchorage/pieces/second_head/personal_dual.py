@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from anchorage.api.fact import Fact
 from anchorage.api.piece import Need, piece
-from anchorage.pieces.second_head.personal import PersonalHead, personal_cross_entropy
+from anchorage.pieces.second_head.personal import PersonalHead, personal_cross_entropy, personal_logits
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
 
 
 @piece("personalDual")
@@ -29,5 +29,4 @@ class PersonalDual(PersonalHead):
 
     def pseudo_label_loss(self, network: Network, z: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
         """Return each image's cross entropy of both heads together, [n]."""
-        assert network.local is not None, "the network has a personal head"
-        return personal_cross_entropy(logits, network.local(z.detach()), labels)
+        return personal_cross_entropy(logits, personal_logits(network, z), labels)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from anchorage.api.method import ResolvedMethod
     from anchorage.learning.local_training import Batching, Loss
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.transport.tensors.chunks import ChunkSource
     from anchorage.transport.tensors.model import ModelBytes
@@ -88,7 +88,7 @@ class Barlow(ImagesAlone):
         from anchorage.algorithms.projectors import Projector
 
         width = network.width
-        network.projector = Projector(width, (WIDENING * width,) * 3)
+        network.add_head("projector", Projector(width, (WIDENING * width,) * 3))
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
         """Leave out a classifier that no silo trains."""
@@ -122,14 +122,14 @@ class Barlow(ImagesAlone):
         from anchorage.learning.data.labels import is_known
 
         network, images = silo_round.network, silo_round.images
-        assert network.projector is not None, "built for this method"
+        project = network.head("projector")
         scale, off_diagonal = float(self.scale), float(self.off_diagonal)
         augmentation = silo_round.draws.torch("augmentation")
         for positions in batching.positions(len(images.train), silo_round.draws.numpy("batches")):
             chosen = images.train[positions]
             first, second = images.views.barlow(images.views.to_device(chosen), augmentation)
             features = network.embed(first)
-            one, other = network.projector(features), network.projector(network.embed(second))
+            one, other = project(features), project(network.embed(second))
             loss = scale * redundancy_loss(one, other, off_diagonal)
             known = np.flatnonzero(is_known(images.labels[chosen]))
             if labelled_loss is not None and len(known):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from anchorage.api.method import ResolvedMethod
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
 
 TARGET = "target/"
@@ -45,9 +45,8 @@ class Byol(ImagesAlone):
 
         width = network.width
         hidden = 3 * width  # as in FedCon's public code
-        network.local = nn.Sequential(
-            nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, width)
-        )
+        layers = nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, width)
+        network.add_head("local", nn.Sequential(*layers))
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
         """Leave out the classifier, which no silo trains."""
@@ -81,12 +80,12 @@ def byol_loss(prediction: Tensor, target: Tensor) -> Tensor:
 
 def _losses(silo_round: SiloRound, batching: Batching, target: nn.Module) -> Iterator[Tensor]:
     network, images, views = silo_round.network, silo_round.images.train, silo_round.images.views
-    assert network.local is not None, "the network has a projector"
+    project = network.head("local")
     augmentation = silo_round.draws.torch("augmentation")
     for positions in batching.positions(len(images), silo_round.draws.numpy("batches")):
         indices = views.to_device(images[positions])
         one, other = (views.weak(indices, augmentation) for _ in range(2))
         yield (
-            byol_loss(network.local(network.embed(one)), target(other).detach())
-            + byol_loss(network.local(network.embed(other)), target(one).detach())
+            byol_loss(project(network.embed(one)), target(other).detach())
+            + byol_loss(project(network.embed(other)), target(one).detach())
         ) / 2

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from anchorage.api.method import ResolvedMethod
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
 
 KEPT_FEATURES = "clusters/features"
@@ -80,7 +80,8 @@ class Clusters(ImagesAlone):
         from anchorage.algorithms.projectors import Projector
 
         width = network.width
-        network.projector, network.rotation = Projector(width, (width, width)), nn.Linear(width, TURNS)
+        network.add_head("projector", Projector(width, (width, width)))
+        network.add_head("rotation", nn.Linear(width, TURNS))
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
         """Leave out the classifier, which no silo trains."""
@@ -153,7 +154,6 @@ class Clustering:
 
         network, views = self._work.network, self._views
         centroids = self._work.auxiliary("centroids")["centroids"]
-        assert network.rotation is not None and network.projector is not None, "built for this method"
         for indices in self._batches():
             first, second = views.barlow(indices, self._augmentation)
             self._follow()
@@ -163,7 +163,7 @@ class Clustering:
             self._remember(features)
             predicted_clusters = self._project(network, second) @ centroids.T / TEMPERATURE
             turned, turns = turned_images(views.weak(indices, self._augmentation), self._augmentation)
-            turn = network.rotation(network.projector(network.embed(turned)))
+            turn = network.head("rotation")(network.head("projector")(network.embed(turned)))
             yield functional.cross_entropy(predicted_clusters, target) + functional.cross_entropy(turn, turns)
 
     def auxiliary_data(self) -> Mapping[str, NDArray[np.float32]]:
@@ -186,8 +186,7 @@ class Clustering:
     def _project(self, network: Network, images: Tensor) -> Tensor:
         from anchorage.algorithms.pseudo_labels import unit_rows
 
-        assert network.projector is not None, "built for this method"
-        return unit_rows(network.projector(network.embed(images)))
+        return unit_rows(network.head("projector")(network.embed(images)))
 
     def _follow(self) -> None:
         import torch

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from anchorage.algorithms.moving_average import MovingAverage
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
 
 
@@ -60,8 +60,9 @@ def projecting(network: Network) -> nn.Module:
     """Return the projector, without the predictor behind it."""
     from anchorage.algorithms.projectors import Siamese
 
-    assert isinstance(network.projector, Siamese), "built for this method"
-    return network.projector.project
+    head = network.head("projector")
+    assert isinstance(head, Siamese), "built for this method"
+    return head.project
 
 
 def byol_distance(first_guess: Tensor, second_guess: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -76,12 +77,12 @@ def byol_losses(
     import torch
 
     network, images = silo_round.network, silo_round.images
-    assert network.projector is not None, "built for this method"
+    project = network.head("projector")
     augmentation = silo_round.draws.torch("augmentation")
     projected = None
     for positions in batching.positions(len(images.train), silo_round.draws.numpy("batches")):
         views = images.views.barlow(images.views.to_device(images.train[positions]), augmentation)
-        (projected, guess), (_, other) = (network.projector(network.embed(view)) for view in views)
+        (projected, guess), (_, other) = (project(network.embed(view)) for view in views)
         with torch.no_grad():
             first, second = (target.network(view) for view in views)
         yield byol_distance(guess, other, first, second)

@@ -19,7 +19,7 @@ from anchorage.pieces.self_supervised.fed_byol import FedByol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
 
 STATE_PREFIX = "fed-ema/"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from anchorage.api.method import ResolvedMethod
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
 
 
@@ -31,7 +31,7 @@ class SimSiam(ImagesAlone):
         """Add projector and predictor."""
         from anchorage.algorithms.projectors import Siamese
 
-        network.projector = Siamese(network.width)
+        network.add_head("projector", Siamese(network.width))
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
         """Leave out the classifier, which no silo trains."""
@@ -52,12 +52,12 @@ class SimSiam(ImagesAlone):
 
     def _losses(self, silo_round: SiloRound, batching: Batching, spreads: list[float]) -> Iterator[Tensor]:
         network, images = silo_round.network, silo_round.images
-        assert network.projector is not None, "built for this method"
+        project = network.head("projector")
         augmentation = silo_round.draws.torch("augmentation")
         projected = None
         for positions in batching.positions(len(images.train), silo_round.draws.numpy("batches")):
             views = images.views.barlow(images.views.to_device(images.train[positions]), augmentation)
-            (first, guess), (second, other) = (network.projector(network.embed(view)) for view in views)
+            (first, guess), (second, other) = (project(network.embed(view)) for view in views)
             projected = first.detach()
             yield simsiam_loss(guess, other, first, second)
         if projected is not None:

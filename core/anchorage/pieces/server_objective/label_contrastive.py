@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from pydantic import Field
 from anchorage.api.base import AboveZero
 from anchorage.api.piece import piece
 from anchorage.learning.hooks import ServerLearning
+from anchorage.pieces.anchor_head import WithAnchorHead, anchor_outputs
 from anchorage.pieces.slots import ServerObjective
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ _NOTHING = -1e30
 
 
 @piece("labelContrastive")
-class LabelContrastive(ServerObjective):
+class LabelContrastive(WithAnchorHead, ServerObjective):
     """Cross entropy, then contrastive epochs of the anchor head (FedAnchor)."""
-
-    anchor_head: ClassVar[bool] = True
 
     temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")
     denominator: Literal["AllNegatives", "Bounded"] = Field(
@@ -75,7 +74,7 @@ class ContrastiveLearning(ServerLearning):
             for positions in balanced_batches(data.labels, rng, slot.batch_size):
                 indices, labels = data.batch(positions)
                 yield label_contrastive(
-                    server_round.network.anchor(data.views.weak(indices, augmentation)),
+                    anchor_outputs(server_round.network, data.views.weak(indices, augmentation)),
                     labels,
                     server_round.model.num_outputs,
                     float(slot.temperature),

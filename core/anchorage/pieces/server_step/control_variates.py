@@ -30,7 +30,7 @@ from anchorage.transport.tensors.model import ModelBytes, array_dtype
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound
 
 _METHOD = ("spec", "method")
@@ -127,10 +127,7 @@ class ControlVariates(WholeRoundStep):
 
     def down_layout(self, layout: Layout, network: Network) -> Layout:
         """Add a tensor ``control.NAME`` for every trained parameter."""
-        from anchorage.learning.models import ANCHOR_HEAD
-
-        named = network.named_parameters()
-        trained = {name for name, p in named if p.requires_grad and not name.startswith(ANCHOR_HEAD)}
+        trained = {name for name, _ in network.silo_parameters()}
         network_tensors = [(t.name, t.dtype, t.shape) for t in layout.tensors]
         return Layout.of(
             [*network_tensors, *((CONTROL + t.name, t.dtype, t.shape) for t in layout.tensors if t.name in trained)]

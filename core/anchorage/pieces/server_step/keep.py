@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound
 
 _STATE_PREFIX = "own/"

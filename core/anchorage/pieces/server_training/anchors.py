@@ -13,9 +13,9 @@ from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, NO_ANCHOR_DATA,
 from anchorage.api.fact import Fact
 from anchorage.api.method import Accumulation
 from anchorage.api.mistakes import Mistake
-from anchorage.api.piece import Need, Piece, piece
+from anchorage.api.piece import Need, Piece, expect, piece
 from anchorage.api.slot import Slot
-from anchorage.learning.hooks import OptimiserHooks, ServerObjectiveHooks, ServerTrainer, expect
+from anchorage.learning.hooks import OptimiserHooks, ServerObjectiveHooks, ServerTrainer
 from anchorage.learning.method import TrainingMethod
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.anchor_similarity import anchors_of_every_class
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from anchorage.api.plan import Plan
     from anchorage.learning.local_training import Batching
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.server_round import ServerRound
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.algorithms.moments import Moments, Second
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.views import Views
     from anchorage.pieces.server_training.moments import ClassMoments
@@ -143,8 +143,9 @@ class ClosedForm(ServerTrainer):
         import torch
 
         from anchorage.algorithms.guesses import confusion
+        from anchorage.algorithms.guessing_heads import guessers_of
 
-        slot, guessers = self._slot, server_round.network.guessers
+        slot, guessers = self._slot, guessers_of(server_round.network)
         if guessers is None:
             return
         guessing = [index for index, recipe in enumerate(slot.recipes) if recipe.shares]
@@ -202,7 +203,7 @@ def moments_of(
 
     from anchorage.algorithms.moments import Moments
 
-    total, start, classes = None, 0, network.classifier.out_features
+    total, start, classes = None, 0, network.linear.out_features
     with torch.no_grad():
         for batch in views.over(indices):
             known = views.to_device(labels[start : start + len(batch)])

@@ -137,8 +137,9 @@ def counted_by(slot: ClassMoments, silo_round: SiloRound) -> Sequence[Counted]:
 def _shares(recipe: Recipe, silo_round: SiloRound, place: int, scores: Tensor) -> Tensor | None:
     """Return the class shares of a silo's unlabelled images, float64 [C]; None: their densities tell. `place` is that of the recipe's head."""
     from anchorage.algorithms.guesses import measured_shares
+    from anchorage.algorithms.guessing_heads import guessers_of
 
-    images, guessers = silo_round.images, silo_round.network.guessers
+    images, guessers = silo_round.images, guessers_of(silo_round.network)
     if recipe.shares == "Stated" and images.stated_counts is not None:
         return unlabelled_shares(images)
     if recipe.shares == "Measured":

@@ -13,9 +13,9 @@ from anchorage.api.base import AboveZero, Fraction
 from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE
 from anchorage.api.fact import Fact
 from anchorage.api.mistakes import Mistake
-from anchorage.api.piece import NEW_OPTION, AuxiliaryArray, piece
+from anchorage.api.piece import NEW_OPTION, AuxiliaryArray, expect, piece
 from anchorage.api.task import CLASSIFICATION
-from anchorage.learning.hooks import BatchNormHooks, ServerTrainer, expect
+from anchorage.learning.hooks import BatchNormHooks, ServerTrainer
 from anchorage.learning.method import TrainingMethod
 from anchorage.pieces.server_training.guesses import SEVERAL, Part, Recipe, silo_moments
 from anchorage.pieces.server_training.sums import SumsOfFeatures
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
     from anchorage.algorithms.moments import Second
     from anchorage.api.plan import Plan
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.silo_round import SiloRound, Work
+
+_SCALE = "classifier.scale"
+"""Covariances of a classifier of Gaussians: a model that begins the run may have a linear one."""
 
 ROUNDING = 1e-6
 """Images by which shares of images may add up to more than the images."""
@@ -172,49 +175,55 @@ class ClassMoments(SumsOfFeatures):
 
     def add_heads(self, network: Network) -> None:
         """Put a classifier with covariances in the linear one's place, where the head needs it."""
-        from anchorage.learning.gaussian_head import GaussianHead
+        from anchorage.algorithms.guessing_heads import NAME, GuessingHeads
+        from anchorage.learning.heads import GaussianHead
 
+        width, classes = network.linear.in_features, network.linear.out_features
         if self.second != "Pooled":
-            linear = network.classifier
-            full_covariance = self.second == "PerClass"
-            network.classifier = GaussianHead(linear.in_features, linear.out_features, full_covariance=full_covariance)
+            network.classifier = GaussianHead(width, classes, full_covariance=self.second == "PerClass")
+            network.optional += (_SCALE,)
         if self._own_heads:
-            from anchorage.learning.guessing_heads import GuessingHeads
-
-            linear = network.classifier
-            network.guessers = GuessingHeads(self._own_heads, linear.in_features, linear.out_features)
+            network.add_head(NAME, GuessingHeads(self._own_heads, width, classes), optional=True)
 
     def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
         """Forget the classifier beside principal components: the stage that finds them makes none, and nobody is to guess by a random one."""
         import torch
 
-        from anchorage.learning.principal_components import PrincipalComponents
+        from anchorage.learning.heads import PrincipalComponents
 
         if isinstance(network.projection, PrincipalComponents):
             with torch.no_grad():
-                network.classifier.weight.zero_()
+                network.linear.weight.zero_()
 
     def has_guessers(self, network: Network, round_number: int) -> bool:
         """Return whether a classifier came by which silos can guess; to the first round comes none, nor does one with new components."""
-        if network.guessers is not None:
-            return network.guessers.made
-        return round_number > 1 and bool(network.classifier.weight.any())
+        from anchorage.algorithms.guessing_heads import guessers_of
+
+        guessers = guessers_of(network)
+        if guessers is not None:
+            return guessers.made
+        return round_number > 1 and bool(network.linear.weight.any())
 
     def guess(self, network: Network, images: Tensor) -> Tensor:
         """Return the scores of images by every recipe that guesses, [K, n, C]."""
-        z = network.represent(images)
-        scores: Tensor = network.classifier(z)[None] if network.guessers is None else network.guessers(z)
+        from anchorage.algorithms.guessing_heads import guessers_of
+
+        z, guessers = network.represent(images), guessers_of(network)
+        scores: Tensor = network.classifier(z)[None] if guessers is None else guessers(z)
         return scores
 
     def chosen_recipe(self, network: Network) -> int:
         """Return which recipe made the model's classifier."""
-        return int(network.guessers.chosen) if network.guessers is not None else 0
+        from anchorage.algorithms.guessing_heads import guessers_of
+
+        guessers = guessers_of(network)
+        return 0 if guessers is None else int(guessers.chosen)
 
     def shapes(self, network: Network) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the moments of every recipe."""
         from anchorage.algorithms.moments import second_shape
 
-        classes, width = network.classifier.out_features, network.classifier.in_features
+        classes, width = network.linear.out_features, network.linear.in_features
         shapes: dict[Part, tuple[int, ...]] = {
             "counts": (classes + 1,),
             "sums": (classes + 1, width),

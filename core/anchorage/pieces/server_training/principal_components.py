@@ -23,7 +23,7 @@ from anchorage.transport.tensors.layout import MOMENTS
 
 if TYPE_CHECKING:
     from anchorage.api.plan import Plan
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import LocalImages, SiloRound, Work
 
@@ -135,7 +135,7 @@ class ComponentsFinder(ServerTrainer):
             MOMENTS_UNUSABLE: there are fewer than two images, or their features do not differ.
         """
         from anchorage.algorithms.moments import Moments
-        from anchorage.learning.principal_components import PrincipalComponents
+        from anchorage.learning.heads import PrincipalComponents
         from anchorage.learning.stepping import on_trial
         from anchorage.pieces.server_training.closed_form import pooled_moments, require_difference
 

@@ -24,7 +24,7 @@ from anchorage.transport.tensors.model import ModelBytes
 
 if TYPE_CHECKING:
     from anchorage.api.method import ResolvedMethod
-    from anchorage.learning.models import Network
+    from anchorage.learning.network import Network
 
 
 class SumsOfFeatures(ServerTraining):

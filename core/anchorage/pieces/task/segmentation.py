@@ -15,7 +15,7 @@ from anchorage.pieces.task.names import distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from anchorage.algorithms.dice import SummedLoss
     from anchorage.api.model_card import Assessment
@@ -132,6 +132,12 @@ class Segmentation(ImageTask):
         task = self.model_copy()
         task._unannotated = tuple(unannotated)
         return task
+
+    def head(self, width: int, *, bias: bool) -> nn.Module:
+        """Return a linear map of the features of each pixel."""
+        from anchorage.learning.heads import PixelClassifier
+
+        return PixelClassifier(width, len(self.classes), bias=bias)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return cross entropy plus 1 less the mean Dice of logits [n, C, H, W] and masks [n, H, W]."""

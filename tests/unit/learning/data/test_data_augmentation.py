@@ -7,7 +7,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from anchorage.api.piece import PIECES
 from anchorage.learning.data import photometric
-from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.model_hooks import augmentation_of
 
 
 def batch(count=12, channels=3, side=32, seed=0):

@@ -14,9 +14,10 @@ from anchorage.learning.data.cases import case_of, levels_of, read_mask, read_sc
 from anchorage.learning.data.decoding import RefusedImageError
 from anchorage.learning.data.grids import Grid, nearest_on_grid_of_model, on_grid_of_model, on_own_grid, respace
 from anchorage.learning.data.intensity import intensity_of
-from anchorage.learning.data.listing import REASONS, Series
+from anchorage.learning.data.listing import REASONS
 from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.nifti import write_classes
+from anchorage.learning.data.sources import Series
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # pydicom's, which the product never shows
 

@@ -12,7 +12,8 @@ from anchorage.api.model import ModelDescription
 from anchorage.learning.data import Pools, read, volume_store
 from anchorage.learning.data.cases import read_scan
 from anchorage.learning.data.decoding import RefusedImageError
-from anchorage.learning.data.listing import REASONS, Channels, Series
+from anchorage.learning.data.listing import REASONS
+from anchorage.learning.data.sources import Channels, Series
 from anchorage.pieces.task.segmentation import Segmentation
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # pydicom's, which the product never shows

@@ -21,7 +21,7 @@ from anchorage.learning.data.decoders import decode_content
 from anchorage.learning.data.decoding import Input, RefusedImageError
 from anchorage.learning.data.dicom import apply_window, header_of, picture_of
 from anchorage.learning.data.dicom_pixels import MOST_FRAMES, check_bounds, pixel_data_of, stored_values
-from anchorage.learning.data.headers import Caution
+from anchorage.learning.data.file_header import Caution
 from anchorage.learning.data.intensity import intensity_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # pydicom's, which the product never shows

@@ -9,7 +9,7 @@ import torch
 
 from anchorage.api.piece import PIECES
 from anchorage.api.task import UNKNOWN_PIXEL
-from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.model_hooks import augmentation_of
 
 MOVING = [name for name, kind in PIECES.of("augmentation").items() if kind.moves_masks]
 

@@ -11,7 +11,7 @@ from drawn_scans import CAPTURE, MR, REPORT, decode_apart, slice_elements, write
 from anchorage.learning.data.cases import read_scan
 from anchorage.learning.data.decoding import RefusedImageError
 from anchorage.learning.data.dicom_series import read_series
-from anchorage.learning.data.listing import Series
+from anchorage.learning.data.sources import Series
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # pydicom's, which the product never shows
 

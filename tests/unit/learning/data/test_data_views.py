@@ -8,10 +8,10 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as plain
 
 from anchorage.learning.data import photometric
-from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.data.barlow import barlow_views
 from anchorage.learning.data.geometry import resized_crop
 from anchorage.learning.data.rand_augment import RandAugment
+from anchorage.learning.model_hooks import augmentation_of
 
 
 def generator(seed=1):

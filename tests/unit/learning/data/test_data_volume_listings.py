@@ -13,8 +13,9 @@ from anchorage.api.model import ModelDescription
 from anchorage.learning.data import Pools, read
 from anchorage.learning.data.cases import case_of
 from anchorage.learning.data.decoding import RefusedImageError
-from anchorage.learning.data.listing import REASONS, Series
+from anchorage.learning.data.listing import REASONS
 from anchorage.learning.data.masks import MaskReader, mask_values, wants_volumes
+from anchorage.learning.data.sources import Series
 from anchorage.pieces.task.segmentation import Segmentation
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # pydicom's, which the product never shows

@@ -7,7 +7,8 @@ import pytest
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import build_model
+from anchorage.learning.network import Network
 from anchorage.methods import resolve
 from anchorage.pieces.task.classification import Classification
 

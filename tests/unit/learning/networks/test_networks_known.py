@@ -2,7 +2,6 @@
 
 import math
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,12 +17,16 @@ from anchorage.algorithms.classification_metrics import (
     recall_per_class,
 )
 from anchorage.api.model import ModelDescription
-from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.heads import before_classifier
 from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import ANCHOR_WIDTH, Network, build_encoder, build_model
+from anchorage.learning.model_hooks import augmentation_of
+from anchorage.learning.models import build_encoder, build_model
+from anchorage.learning.network import Network
 from anchorage.learning.networks.cnns import TutorialCnn
 from anchorage.learning.networks.resnets import ResNet18, WideResNet28
 from anchorage.learning.views import Views
+from anchorage.pieces.anchor_head import WIDTH
+from anchorage.pieces.pseudo_labels.anchor_similarity import AnchorSimilarity
 from anchorage.pieces.self_supervised.barlow import Barlow
 from anchorage.pieces.task.classification import Classification
 from anchorage.pieces.weighting.semianagg import build_random_anchor
@@ -73,29 +76,33 @@ def _sizes(network, image_size):
     }
 
 
-def _network(name, classes=10, anchor_head=False, **other):
+def _network(name, classes=10, **other):
     with torch.device("meta"):
         encoder = build_encoder(_spec(name, classes, **other), seed=1)
         bias, projection = name != "ResNet9", name == "MoonCnn"
-        return Network(encoder, encoder.width, classes, anchor_head, projection, bias=bias)
+        between, features = before_classifier(encoder.width, projection=projection)
+        return Network(encoder, encoder.width, nn.Linear(features, classes, bias=bias), projection=between)
 
 
 def _wide(width, classes):
     with torch.device("meta"):
         encoder = WideResNet28(3, width)
-        return Network(encoder, encoder.width, classes, anchor_head=False)
+        return Network(encoder, encoder.width, nn.Linear(encoder.width, classes))
 
 
 def _anchor_head(width):
     name = {512: "ResNet18", 128: "WideResNet28x2"}[width]
-    return {"parameters": _parameters(_network(name, anchor_head=True).anchor_head)}
+    network = _network(name)
+    AnchorSimilarity().add_heads(network)
+    return {"parameters": _parameters(network.head("anchor_head"))}
 
 
 def _barlow_projector(width):
     with torch.device("meta"):
-        network = SimpleNamespace(width=width)
+        network = Network(nn.Identity(), width, nn.Linear(width, 2))
         Barlow().add_heads(network)
-    return {"parameters": _parameters(network.projector), "bn_running_values": _running_values(network.projector)}
+    projector = network.head("projector")
+    return {"parameters": _parameters(projector), "bn_running_values": _running_values(projector)}
 
 
 def _moon(classes):
@@ -170,7 +177,7 @@ def test_m2_overhead_of_the_anchors(known):
     name = "M2_fedanchor_overhead_percent"
 
     def percent(model, classes, rows, digits):
-        return round(100 * rows * ANCHOR_WIDTH / _parameters(_network(model, classes)), digits)
+        return round(100 * rows * WIDTH / _parameters(_network(model, classes)), digits)
 
     def table(model, keys, digits):
         sets = {"CIFAR10": 10, "CIFAR100": 100, "SVHN": 10}

@@ -20,7 +20,8 @@ from anchorage.api.piece import PIECES
 from anchorage.learning.exporting import save_program
 from anchorage.learning.grad_cam import heat
 from anchorage.learning.inference import ImageModel
-from anchorage.learning.models import Network, build_encoder
+from anchorage.learning.models import build_encoder
+from anchorage.learning.network import Network
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.weights import layout_of
 from anchorage.pieces.network.torchvision import Torchvision

@@ -18,7 +18,7 @@ from torchvision.models import get_model
 from anchorage.api.errors import AnchorageError, learning
 from anchorage.api.method import MethodSpec
 from anchorage.learning.learners import build_server_learner
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.weights import load_arrays
 from anchorage.methods import resolve
 

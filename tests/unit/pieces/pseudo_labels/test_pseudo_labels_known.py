@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from anchorage.algorithms import losses
 from anchorage.algorithms.losses import balanced_softmax, log_prior, mixed_cross_entropy, proximal_penalty
 from anchorage.algorithms.pseudo_labels import unit_rows
-from anchorage.learning.models import Network
+from anchorage.learning.network import Network
 from anchorage.learning.stepping import take_steps
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.anchor_similarity import accept, anchor_scores, class_prototypes, ensemble_scores
@@ -178,8 +178,8 @@ def test_a11_no_client_loss_reaches_the_anchor_head(known):
         map(int, layer) for layer in re.findall(r"Linear\((\d+),(\d+)\)", case["layers"])
     )
     torch.manual_seed(case["torch_seed"])
-    network = Network(_Linear(inputs, width), width, classes, anchor_head=False)
-    network.anchor_head = nn.Linear(width, anchor_width)
+    network = Network(_Linear(inputs, width), width, nn.Linear(width, classes))
+    network.add_head("anchor_head", nn.Linear(width, anchor_width))
     before = {n: p.detach().clone() for n, p in network.named_parameters()}
     optimiser = Sgd(
         learning_rate=known.decimal(case["lr"]),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from anchorage.algorithms.dice import confident_loss, move_maps
 from anchorage.api.model import VolumeSpec
-from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.model_hooks import augmentation_of
 from anchorage.learning.views import Views
 from anchorage.learning.volume_views import VolumeViews
 from anchorage.pieces.pseudo_labels.mean_teacher import FindingTeacherLosses, MeanTeacher, PixelTeacherLosses

@@ -55,7 +55,7 @@ def test_r1_barlow(known):
 
 def test_the_projector_has_the_published_size() -> None:
     model = ModelDescription(network="ResNet18", task=Classification(classes=tuple("0123456789")), image_size=32)
-    projector = build_model(model, TrainingMethod.of(BARLOW), 1).projector
+    projector = build_model(model, TrainingMethod.of(BARLOW), 1).head("projector")
     assert projector is not None
     assert sum(p.numel() for p in projector.parameters()) == 9_445_376  # KAT-M1
     running = [b for name, b in projector.named_buffers() if "running" in name]

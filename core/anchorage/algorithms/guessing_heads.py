@@ -3,6 +3,11 @@
 import torch
 from torch import Tensor, nn
 
+from anchorage.learning.network import Network
+
+NAME = "guessers"
+"""Begins the names of their tensors."""
+
 
 class GuessingHeads(nn.Module):
     """Several linear classifiers side by side, without a class prior: their outputs are log densities, but for a constant of each image.
@@ -39,3 +44,9 @@ class GuessingHeads(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Return scores [K, n, C], float64, of features [n, d]."""
         return z.double() @ self.weight.double().mT + self.bias.double()[:, None]
+
+
+def guessers_of(network: Network) -> GuessingHeads | None:
+    """Return the classifiers by which silos guess; None where the model's own is the only one."""
+    guessers = network.find_head(NAME)
+    return guessers if isinstance(guessers, GuessingHeads) else None
