@@ -118,7 +118,7 @@ class Network(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where it is."""
-        return next(self.classifier.parameters()).device
+        return next(self.parameters()).device
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits [n, C], or of maps [n, C, H, W]."""

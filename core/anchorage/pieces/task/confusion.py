@@ -20,12 +20,6 @@ def macro_f1(counts: Counts) -> float:
     return _mean_ratio(2 * np.diag(counts), counts.sum(0) + counts.sum(1))
 
 
-def macro_precision(counts: Counts) -> float:
-    """Mean of TP / (TP + FP) over the classes that are true or predicted somewhere; 0 for a class never predicted."""
-    present = (counts.sum(0) + counts.sum(1)) > 0
-    return _mean_ratio(np.diag(counts)[present], np.maximum(counts.sum(0)[present], 1))
-
-
 def balanced_accuracy(counts: Counts) -> float:
     """Mean recall over the classes that have images."""
     return _mean_ratio(np.diag(counts), counts.sum(1))
