@@ -11,7 +11,7 @@ import torch
 from learning_party import Party, given, method_of
 
 from anchorage.api.method import ValidationCycle
-from anchorage.learning import cycle as cycle_module
+from anchorage.learning import validation_cycle as cycle_module
 from anchorage.learning.validation_cycle import FIRST_CYCLES, Cycle, extend_history, staleness_limit
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.transport.messages import Announcement

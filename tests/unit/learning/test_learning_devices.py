@@ -14,6 +14,7 @@ from devices_double import ALONE, CASES, CLOSE, train
 from anchorage.api.errors import AnchorageError
 from anchorage.learning import device_group
 from anchorage.learning.device_group import DeviceGroup, device_of
+from anchorage.learning.network import Network
 
 WAIT_SECONDS = 600
 DOUBLE = Path(__file__).with_name("devices_double.py")
@@ -90,8 +91,7 @@ def test_devices_that_would_take_other_steps_end(monkeypatch):
             each.copy_(own_values + number)
 
     monkeypatch.setattr(device_group.dist, "all_gather", gather)
-    network = torch.nn.Module()
-    network.classifier = torch.nn.Linear(1, 1)
+    network = Network(torch.nn.Identity(), 1, torch.nn.Linear(1, 1))
     with pytest.raises(RuntimeError, match="disagree on their steps"):
         DeviceGroup(0, 2).begin(network, divides=True, steps=5, done=0)
 

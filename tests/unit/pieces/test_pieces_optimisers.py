@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from anchorage.api.fact import Fact
 from anchorage.learning.learners import build_server_learner
+from anchorage.learning.network import Network
 from anchorage.learning.optimiser_state import put_back
 from anchorage.learning.optimisers import PlainAdamW
 from anchorage.learning.stepping import take_steps
@@ -85,8 +86,7 @@ def test_steps_on_several_batches_are_those_on_all_their_images() -> None:
     images, targets = torch.rand(10, 4, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
 
     def trained(sizes: list[int], accumulation: int) -> tuple[Tensor, float, int, list[int]]:
-        network: Any = nn.Module()
-        network.classifier = nn.Linear(4, 3)
+        network: Any = Network(nn.Identity(), 4, nn.Linear(4, 3))
         nn.init.constant_(network.classifier.weight, 0.1)
         nn.init.zeros_(network.classifier.bias)
 
