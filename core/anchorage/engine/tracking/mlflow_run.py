@@ -26,6 +26,7 @@ from pandas import DataFrame  # type: ignore[import-untyped]
 from PIL import Image
 
 from anchorage.api.card_text import verdict
+from anchorage.api.imports import import_large
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
 from anchorage.api.model_card import CARD, CARD_TEXT, EXAMPLES, Assessment, ModelCard
 from anchorage.api.slot import read_piece
@@ -305,7 +306,8 @@ class MlflowRun:
         AnchorageError
             The weights are missing or damaged, or the network cannot be exported.
         """
-        from anchorage.learning.exporting import save_program  # torch is only needed here
+        import_large("anchorage.learning.exporting")  # torch is only needed here
+        from anchorage.learning.exporting import save_program
         from anchorage.learning.inference import ImageModel, read_weights
 
         described = read_inference(models / DESCRIPTION)
