@@ -38,7 +38,7 @@ KINDS = {
     "anchorage_silo.confinement": "trainers",
     "anchorage_silo": "agents",
     "anchorage_server": "server",
-    "anchorage.engine.tracking.sender": "results to MLflow",
+    "anchorage.engine.tracking": "results to MLflow",
     "fedctl.anchors_alone": "labels alone",
 }
 """What a process is, by the module that it runs; any other one is fedctl."""
@@ -143,7 +143,8 @@ def look(root: int, used: dict[int, tuple[str, float, float]]) -> None:
             with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                 times, megabytes = process.cpu_times(), process.memory_info().rss / 1e6
                 most = max(megabytes, used.get(process.pid, ("", 0.0, 0.0))[2])
-                used[process.pid] = (kind_of(process.cmdline()), times.user + times.system, most)
+                if command := process.cmdline():  # one that is ending has none
+                    used[process.pid] = (kind_of(command), times.user + times.system, most)
 
 
 def kind_of(command: Sequence[str]) -> str:

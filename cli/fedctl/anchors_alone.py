@@ -10,6 +10,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.fact import Fact
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import load_federation
+from anchorage.api.imports import import_large
 from anchorage.api.stages import stage_method
 from anchorage.methods import resolve
 from anchorage.methods.pretrained import initial_of
@@ -43,6 +44,7 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
     AnchorageError
         The documents or the images cannot be used.
     """
+    import_large("anchorage.learning.learners")
     from anchorage.learning import data, learners
 
     spec = load_federation(file).federation.spec

@@ -3,13 +3,14 @@
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import typer
@@ -31,7 +32,7 @@ from fedctl.local_source import LocalSource
 from fedctl.observation import ask_status, last_status, left_status, read_journal
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.report import complete_card, send_card, write_report
+from fedctl.report import complete_card, draw_sections, send_card, write_report
 from fedctl.sites_alone import AloneScores
 from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
@@ -39,6 +40,9 @@ from fedctl.validation import warn_about
 from fedctl.view import Pace, Picture, View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir, choose_data_root, read_json, remember_folder, remembered_folder
 from fedctl.writing import writing
+
+if TYPE_CHECKING:
+    from fedctl.report import Sections
 
 ORPHAN_SECONDS = 30.0
 """How long the server of a run whose runner died may take to end."""
@@ -62,6 +66,8 @@ class RunWatcher:
     pace: Pace = field(default_factory=Pace)
     completed: bool = False
     """Whether the model card was completed while the server still sent the results."""
+    drawing: "Future[Sections] | None" = None
+    """The report's pictures, which are drawn from then on."""
 
     def started(self, name: str, pid: int) -> None:
         """Report that a process was started."""
@@ -91,6 +97,7 @@ class RunWatcher:
             self.completed = True
             with suppress(AnchorageError):
                 complete_card(self.run, self.comparison.scores())
+                self.drawing = ThreadPoolExecutor(1, "report").submit(draw_sections, LocalSource(self.run))
 
     def over(self, status: FederationStatus) -> None:
         """Show the last status of the server."""
@@ -186,7 +193,7 @@ def run_federation(
             raise
         elapsed = None if finished else monotonic() - begun
         unsent = unsent or trouble
-        page = report_at_end(run)
+        page = report_at_end(run, watcher.drawing)
         if output.for_people:
             print_summary(run, federation, left_status(run), elapsed, unsent, read_journal(run), page)
         else:
@@ -211,10 +218,10 @@ def complete_card_everywhere(
     return send_card(run, uri, say) if uri is not None and unsent is None else None
 
 
-def report_at_end(run: Workdir) -> str:
-    """Write the report and return its path, or why there is none: the run is over all the same."""
+def report_at_end(run: Workdir, drawing: "Future[Sections] | None" = None) -> str:
+    """Write the report, with the pictures that are being drawn, and return its path, or why there is none: the run is over all the same."""
     try:
-        return str(write_report(LocalSource(run), run.report))
+        return str(write_report(LocalSource(run), run.report, drawing.result() if drawing else None))
     except AnchorageError as error:
         return f"none, {error}"
 

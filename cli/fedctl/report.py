@@ -33,6 +33,8 @@ from fedctl.writing import writing
 if TYPE_CHECKING:
     from fedctl.report_figures import Picture
 
+    Sections = Sequence[tuple[str, Sequence[Picture]]]
+
 STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 76rem; padding: 1rem; overflow-wrap: anywhere; }
@@ -144,32 +146,43 @@ def send_card(run: Workdir, uri: str, say: Callable[[str], None]) -> AnchorageEr
     return Sender(run.outbox, uri).finish().missing
 
 
-def write_report(source: Source, out: Path) -> Path:
+def write_report(source: Source, out: Path, sections: "Sections | None" = None) -> Path:
     """Write the page of a run as far as it is, and return its path.
+
+    Parameters
+    ----------
+    source : Source
+        The run.
+    out : Path
+        The page.
+    sections : Sections or None
+        Its pictures, where `draw_sections` drew them already.
 
     Raises
     ------
     AnchorageError
         As `report_run`.
     """
-    page = _page(source)
+    page = _page(source, draw_sections(source) if sections is None else sections)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page.encode())
     return out
 
 
-def _page(source: Source) -> str:
+def draw_sections(source: Source) -> "Sections":
+    """Draw the pictures of a run as far as it is, and return them with the title above them; of a run whose rounds are over and whose model card
+    is complete they stay the same.
+
+    Raises
+    ------
+    AnchorageError
+        Files of the run cannot be read, or matplotlib is missing.
+    """
     from fedctl import report_figures as figures  # matplotlib takes a second to load
     from fedctl.embedding_figures import embedding_pictures
 
     document, rounds, card = source.observe().document, source.rounds(), source.card()
-    name, wanted = str(document["metadata"]["name"]), document["spec"]["rounds"]
-    parts = [f"<h1>{escape(name)}</h1>", _render(_opening(rounds, wanted, card))]
-    if lines := notes(document, rounds):
-        parts.append(
-            f"<h2>Notes on the last rounds</h2>\n{_render(chr(10).join(f'- {plain(line)}' for line in lines))}"
-        )
     scored = card.final.assessment if card is not None else None
     sections: list[tuple[str, Sequence[Picture]]] = [
         ("Over the rounds", [*figures.curves(rounds)]),
@@ -183,6 +196,17 @@ def _page(source: Source) -> str:
     if isinstance(source, LocalSource):
         file = source.run.model / EXAMPLES.format(role="final")
         sections.append(("Validation images", [*figures.example_pictures(file)]))
+    return sections
+
+
+def _page(source: Source, sections: "Sections") -> str:
+    document, rounds, card = source.observe().document, source.rounds(), source.card()
+    name, wanted = str(document["metadata"]["name"]), document["spec"]["rounds"]
+    parts = [f"<h1>{escape(name)}</h1>", _render(_opening(rounds, wanted, card))]
+    if lines := notes(document, rounds):
+        parts.append(
+            f"<h2>Notes on the last rounds</h2>\n{_render(chr(10).join(f'- {plain(line)}' for line in lines))}"
+        )
     for title, pictures in sections:
         if pictures:
             parts.append(f"<h2>{title}</h2>\n<div class='figures'>{''.join(map(_figure, pictures))}</div>")

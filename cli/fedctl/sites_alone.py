@@ -13,6 +13,7 @@ from typing import Any
 from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo
 from anchorage.api.files import Study, load_federation
+from anchorage.api.imports import import_large
 from anchorage.api.method import Local, MethodSpec, UnlabelledWork
 from anchorage.api.metrics import metric_order
 from anchorage.api.stages import stage_method
@@ -135,6 +136,7 @@ def measure(study: Study, names: Collection[str], data_root: Path, device: str =
     AnchorageError
         The images cannot be used, or the training failed.
     """
+    import_large("anchorage.simulation.run")
     from anchorage.simulation.run import simulate
 
     with TemporaryDirectory(prefix="anchorage-alone-") as state:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import MODEL_TOO_LARGE
 from anchorage.api.federation import FederationSpec
+from anchorage.api.imports import import_large
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import network_called
 from anchorage.api.regular_files import read_regular
@@ -49,6 +50,7 @@ def choose_learners(
     parts = parts_of(spec)
     if initial is not None and not any(needs_torch(spec, part.method) for part in parts):
         return [FileModel(initial) for _ in parts], None
+    import_large("anchorage.learning.learners")
     images, held_out = read_server_images(spec, data_root, state, key, begun=begun)
     learners = build_learners(spec, images, device="auto", initial=initial)
     require_memory(max(learner.down.nbytes for learner in learners))

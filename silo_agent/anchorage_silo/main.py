@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from anchorage.api.errors import AnchorageError, rounds
+from anchorage.api.imports import import_large
 from anchorage.api.logs import log_to_stderr
 from anchorage.api.regular_files import NotARegularFileError
 
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(number, stop)
     try:
         # imported after the handlers are set: imports take a while, and process 1 of a container ignores signals without a handler
+        import_large("anchorage_silo.agent")
         from anchorage.api.piece_faults import naming_pieces
         from anchorage.api.single import read_document
         from anchorage_silo.agent import run_agent

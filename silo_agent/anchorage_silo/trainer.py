@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import IMAGES_EXCEED_MEMORY
 from anchorage.api.errors.learning import PIECE_WRONG
+from anchorage.api.imports import import_large
 from anchorage.transport.grpc.convert import decode_task, encode_announcement, encode_evaluation
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import Layout
@@ -186,6 +187,7 @@ def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Finge
     if not setup.trains:
         trainer = setup.plain["trainer"]
         return _null_learner(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"], None
+    import_large("anchorage.learning.learners")
     from anchorage.api.run import RunDescription
     from anchorage.engine.stages import stage_learner
     from anchorage.learning.data.fingerprints import Fingerprint

@@ -184,14 +184,20 @@ def test_the_comparison_starts_while_the_results_are_stored(file: Path, monkeypa
         assert comparison.start.call_count == started
 
 
-def test_the_card_is_completed_while_the_results_are_sent(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_card_is_completed_and_the_report_drawn_while_the_results_are_sent(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = StoredModel(path="final.safetensors", digest="0" * 64, round=4)
     stored = FederationStatus(round=4, rounds=4, completion_time=timestamp(1.8e9), model=model)
     monkeypatch.setattr(local_run, "ask_status", lambda address: stored)
     completed: list[object] = []
     monkeypatch.setattr(local_run, "complete_card", lambda run, alone: completed.append(alone))
+    monkeypatch.setattr(local_run, "draw_sections", lambda source: [source.run])
     comparison = Mock(ended=False)
     watcher = RunWatcher(Mock(), validate_study(file).federation, Mock(), comparison)
     for comparison.ended in (False, True, True):
+        assert watcher.drawing is None or comparison.ended
         watcher.refresh({"status": "127.0.0.1:1"}, {"server": "running"})
     assert completed == [comparison.scores.return_value]
+    assert watcher.drawing is not None
+    assert watcher.drawing.result() == [watcher.run]

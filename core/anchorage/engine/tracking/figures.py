@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
+from PIL import Image
 
 from anchorage.api.task import OutputKind, Task
 from anchorage.api.text import in_percent
@@ -33,6 +35,13 @@ def figure_of(chart: Chart, title: str) -> Figure:
     chart.draw(axes)
     axes.set_title(f"{title}\n{chart.title}")
     return figure
+
+
+def render_image(figure: Figure) -> Image.Image:
+    """Return a figure's pixels, those of `Figure.savefig`, which goes over the figure twice: to lay it out, and to draw it."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return Image.fromarray(np.asarray(canvas.buffer_rgba()))  # type: ignore[no-untyped-call]
 
 
 def embeddings(rows: NDArray[np.float32], title: str, task: Task) -> Figure:

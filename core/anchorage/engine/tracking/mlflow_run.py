@@ -26,6 +26,7 @@ from pandas import DataFrame  # type: ignore[import-untyped]
 from PIL import Image
 
 from anchorage.api.card_text import verdict
+from anchorage.api.imports import import_large
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
 from anchorage.api.model_card import CARD, CARD_TEXT, EXAMPLES, Assessment, ModelCard
 from anchorage.api.piece import expect
@@ -153,7 +154,10 @@ class MlflowRun:
                 if kind in figures.PROJECTED:
                     what = f"{what}, {event['layer']}"
                 for name, figure in self._figures_of(kind, array, f"{self._federation}, {what}"):
-                    self._client.log_figure(self.run_id, figure, f"{FIGURES}/{place.replace(kind, name)}.png")
+                    self._log_figure(figure, place.replace(kind, name))
+
+    def _log_figure(self, figure: Figure, place: str) -> None:
+        self._client.log_image(self.run_id, figures.render_image(figure), f"{FIGURES}/{place}.png")
 
     def _figures_of(self, kind: str, array: NDArray[Any], title: str) -> Iterator[tuple[str, Figure]]:
         """Yield the pictures of an array of a round: embeddings, or a sum of the task's tally; with their names."""
@@ -239,7 +243,7 @@ class MlflowRun:
     def _log_charts(self, role: str, scored: Assessment) -> None:
         title = f"{self._federation}, {role} model, {scored.part} images"
         for chart in self._task.charts(scored):
-            self._client.log_figure(self.run_id, figures.figure_of(chart, title), f"{FIGURES}/{role}/{chart.name}.png")
+            self._log_figure(figures.figure_of(chart, title), f"{role}/{chart.name}")
 
     def end(self, code: str) -> None:
         """Write the scores, and close the run: finished, or failed with a code of the catalogue."""
@@ -305,7 +309,8 @@ class MlflowRun:
         AnchorageError
             The weights are missing or damaged, or the network cannot be exported.
         """
-        from anchorage.learning.exporting import save_program  # torch is only needed here
+        import_large("anchorage.learning.exporting")  # torch is only needed here
+        from anchorage.learning.exporting import save_program
         from anchorage.learning.inference import ImageModel, read_weights
 
         described = read_inference(models / DESCRIPTION)

@@ -73,7 +73,7 @@ class ProgressTimeout:
 
 
 class Sender:
-    """Starts ``python -m anchorage.engine.tracking.sender``, which sends an outbox's events while they come.
+    """Starts ``python -m anchorage.engine.tracking``, which sends an outbox's events while they come.
 
     The process ends by itself after the run's end is sent, and when this process is gone.
 
@@ -95,8 +95,7 @@ class Sender:
         return self._process.pid
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        module = "anchorage.engine.tracking.sender"
-        command = [sys.executable, "-m", module, "--outbox", str(self._outbox), "--uri", self._uri]
+        command = [sys.executable, "-m", "anchorage.engine.tracking", "--outbox", str(self._outbox), "--uri", self._uri]
         threads = {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         environment = {**os.environ, **ENVIRONMENT, **threads, **without_proxy(self._uri, os.environ)}
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)

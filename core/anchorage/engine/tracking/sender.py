@@ -1,4 +1,4 @@
-"""Sends an outbox to MLflow: ``python -m anchorage.engine.tracking.sender --outbox DIR --uri URI``.
+"""Sends an outbox to MLflow: ``python -m anchorage.engine.tracking --outbox DIR --uri URI``.
 
 What is sent is remembered by its offset, so a restart sends nothing twice; the run is found again by the key that the outbox gave it. While
 MLflow is down it tries again and again; when its standard input is closed (the run is over, or the server is gone) it sends what is left, and
@@ -295,7 +295,7 @@ def _weigh_session(niceness: int) -> None:
 
 def main() -> int:
     """Run the process."""
-    parser = argparse.ArgumentParser(prog="anchorage.engine.tracking.sender", description="Send an outbox to MLflow.")
+    parser = argparse.ArgumentParser(prog="anchorage.engine.tracking", description="Send an outbox to MLflow.")
     parser.add_argument("--outbox", type=Path, required=True, help="folder of the outbox")
     parser.add_argument("--uri", required=True, help="MLflow tracking URI")
     arguments = parser.parse_args()
@@ -312,7 +312,3 @@ def main() -> int:
         gone = threading.Event()
         threading.Thread(target=watch_input, args=(gone,), daemon=True, name="input").start()
         return serve(Sending(folder, arguments.uri), folder, gone)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -62,7 +62,8 @@ def draw_confusion(axes: Axes, counts: NDArray[Any], classes: Sequence[str]) -> 
         axes.set_yticks(range(len(names)), names)
         for (row, column), count in np.ndenumerate(counts):
             colour, size = "white" if share[row, column] > 0.5 else "black", 8 if len(names) <= 12 else 5
-            axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=size)
+            text = axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=size)
+            text.set_in_layout(False)  # it is inside the axes
     axes.set(xlabel="predicted class", ylabel="true class")
     axes.figure.colorbar(image, ax=axes, label="share of the true class")
 

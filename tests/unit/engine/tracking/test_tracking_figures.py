@@ -1,15 +1,18 @@
 """Figures: legends that are whole, axes that fit, and lines that coincide."""
 
+from io import BytesIO
+
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from PIL import Image
 
 from anchorage.api.model_card import ClassScores, Interval
-from anchorage.engine.tracking.figures import embeddings, fit_shares, legend_below, line_style
+from anchorage.engine.tracking.figures import embeddings, fit_shares, legend_below, line_style, render_image
 from anchorage.pieces.task.classification import Classification
-from anchorage.pieces.task.classification_charts import draw_roc
+from anchorage.pieces.task.classification_charts import draw_confusion, draw_roc
 
 
 def assert_whole(figure: Figure) -> None:
@@ -83,3 +86,13 @@ def test_the_axis_of_shares_fits_them_and_shows_nothing_beyond_0_and_1() -> None
     assert limits_of(0.0, 0.5, float("nan"), 1.0) == (-0.02, 1.02)
     low, high = limits_of(0.2, 4.0)
     assert low < 0.2 and high > 4.0
+
+
+def test_an_image_has_the_pixels_of_a_saved_figure() -> None:
+    def draw() -> Figure:
+        figure = Figure(figsize=(5.6, 5), layout="constrained")
+        draw_confusion(figure.subplots(), np.diag(np.arange(1, 11)), [f"class {c}" for c in range(10)])
+        return figure
+
+    draw().savefig(content := BytesIO(), format="png")
+    np.testing.assert_array_equal(np.asarray(render_image(draw())), np.asarray(Image.open(content)))
