@@ -69,12 +69,16 @@ class Network(nn.Module):
         """Digests of the frozen tensors' chunks that were loaded last (`Manifest.fixed`); empty where they are as drawn."""
         self.optional: tuple[str, ...] = (LORA, LOCAL_PART)
         """Prefixes of the tensors that a model which is loaded may lack: they stay as they are."""
+        self.resizable: tuple[str, ...] = ()
+        """Prefixes of the tensors of heads that begin anew where a file has them in other shapes."""
         self.projection = nn.Identity() if projection is None else projection
         self.classifier = classifier
         self.lora: Adapters | None = None
         self._server_heads: tuple[str, ...] = ()
 
-    def add_head(self, name: str, head: nn.Module, *, optional: bool = False, at_silos: bool = True) -> None:
+    def add_head(
+        self, name: str, head: nn.Module, *, optional: bool = False, resizable: bool = False, at_silos: bool = True
+    ) -> None:
         """Put a head beside the classifier, before weights are drawn or with its own.
 
         Parameters
@@ -85,12 +89,16 @@ class Network(nn.Module):
             It may have any form; of a map of embeddings (`anchorage.learning.heads.EmbeddingHead`) pictures can be drawn.
         optional : bool
             Whether a model that is loaded may lack it.
+        resizable : bool
+            Whether it begins anew where a file has it in another shape; else such a file is refused.
         at_silos : bool
             Whether silos train it.
         """
         self.add_module(name, head)
         if optional:
             self.optional += (f"{name}.",)
+        if resizable:
+            self.resizable += (f"{name}.",)
         if not at_silos:
             self._server_heads += (f"{name}.",)
 

@@ -225,7 +225,7 @@ class TorchServerLearner:
 
     def _load_file(self, path: Path) -> None:
         try:
-            arrays, encoder, optional = load_file(path), self._network.encoder, self._network.optional
+            arrays, encoder, resizable = load_file(path), self._network.encoder, self._network.resizable
             state = {name: tensor.cpu().numpy() for name, tensor in self._network.state_dict().items()}
             drawn: Mapping[str, NDArray[Any]] = {}
             if isinstance(encoder, ZooEncoder) and (known := encoder.of_library(arrays)) is not None:
@@ -234,7 +234,7 @@ class TorchServerLearner:
             elif any(name.startswith(ENCODER) for name in arrays):
                 # heads that only helped another method's training are left out
                 arrays = {name: array for name, array in arrays.items() if name in state or name.startswith(SCORING)}
-                unlike = [n for n in arrays if n.startswith(optional) and arrays[n].shape != state[n].shape]
+                unlike = [n for n in arrays if n.startswith(resizable) and arrays[n].shape != state[n].shape]
                 arrays = {name: array for name, array in arrays.items() if name not in unlike}
                 if any(name.startswith(PROJECTION) for name in state.keys() - arrays.keys()):
                     self._require_components()

@@ -183,7 +183,7 @@ class ClassMoments(SumsOfFeatures):
             network.classifier = GaussianHead(width, classes, full_covariance=self.second == "PerClass")
             network.optional += (_SCALE,)
         if self._own_heads:
-            network.add_head(NAME, GuessingHeads(self._own_heads, width, classes), optional=True)
+            network.add_head(NAME, GuessingHeads(self._own_heads, width, classes), optional=True, resizable=True)
 
     def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
         """Forget the classifier beside principal components: the stage that finds them makes none, and nobody is to guess by a random one."""
