@@ -84,7 +84,7 @@ def play_rounds(silos: int, per_round: int, rounds: int, initial: Path, watch: S
     silo = NullLearner(model.down, model.up, 0.001, 100)
     learners: Learners = lambda name: silo  # noqa: E731
     profiles = {s.metadata.name: Profile("All", 100, "benchmark") for s in study.silos}
-    spare = SpareUpdates()
+    spare = SpareUpdates(initial.parent)
     identity = Identity({}, (model.down,))
     with closing(DiskStore(initial.parent / "rounds", identity, updates=HeldUpdates(spare), sync=False)) as store:
         Rounds(study, model, profiles, learners, store, spare, watch).play()

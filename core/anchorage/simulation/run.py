@@ -116,7 +116,7 @@ class Simulation:
         learners = build_learners(spec, server, device=device, initial=initial, embeddings=images.embeddings)
         self._composition = Composition(study, learners)
         self.run = self._composition.describe(held_out)
-        self._spare = SpareUpdates()
+        self._spare = SpareUpdates(state)
         self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}
         self.store, results = self._open_store(state, resume)
         self._silos_folder = silos_folder = (state / "silos").resolve()

@@ -13,7 +13,7 @@ from learning_party import MODEL, Party, images_of, method_of
 from torch import nn
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.learning import NETWORK_UNUSABLE
+from anchorage.api.errors.learning import MODEL_MISMATCH, NETWORK_UNUSABLE
 from anchorage.api.inference import describe, parse_inference
 from anchorage.api.model import LowRank, ModelSpec
 from anchorage.learning.dp_sgd import clipped_sums
@@ -199,6 +199,17 @@ def test_training_starts_from_an_ordinary_file_and_from_the_stage_before(tmp_pat
     silo.train()
     trained = silo.model.with_tensors(ModelBytes.of(silo.server.up, silo.update))
     assert server.adopt(trained).digest == trained.digest, "the next stage goes on with the adapters"
+
+
+def test_a_file_whose_adapters_have_another_rank_is_refused(tmp_path: Path) -> None:
+    """Left out, they would begin as none, and what the file's had learnt would be gone without a word."""
+    wider = LORA.model_copy(update={"lora": LowRank(rank=8)})
+    file = tmp_path / "start.safetensors"
+    write_safetensors(file, build_server_learner(model=wider, method=method_of("FedAvg"), seed=1).initialise())
+    server = build_server_learner(model=LORA, method=method_of("FedAvg"), seed=1, initial=file)
+    with pytest.raises(AnchorageError, match="lora") as caught:
+        server.initialise()
+    assert caught.value.failure is MODEL_MISMATCH
 
 
 def test_gradients_of_single_images_go_through_adapters() -> None:

@@ -13,6 +13,7 @@ from learning_party import (
     images_of,
     method_of,
 )
+from safetensors.numpy import save, save_file
 
 from anchorage.api.errors import AnchorageError
 from anchorage.learning.learners import build_server_learner, train_on_anchors_alone
@@ -35,8 +36,6 @@ def test_an_unknown_device_is_refused(tmp_path):
 
 
 def test_weights_to_start_from(tmp_path):
-    from safetensors.numpy import save, save_file
-
     method = method_of("FedAvg")
     start = build_server_learner(model=MODEL, method=method, seed=5).initialise()
     path = tmp_path / "start.safetensors"
@@ -51,8 +50,6 @@ def test_weights_to_start_from(tmp_path):
 
 
 def test_a_model_of_another_method_is_a_start_without_the_heads_that_helped_it(tmp_path):
-    from safetensors.numpy import save_file
-
     with_head = build_server_learner(model=MODEL, method=ANCHOR[0], seed=5, anchors=images_of(12, 9)).initialise()
     save_file(with_head.arrays(), tmp_path / "start.safetensors")
     server = build_server_learner(
@@ -61,6 +58,30 @@ def test_a_model_of_another_method_is_a_start_without_the_heads_that_helped_it(t
     arrays = server.initialise().arrays()
     assert with_head.layout.by_name.keys() - arrays.keys() == {"anchor_head.weight", "anchor_head.bias"}
     assert all(np.array_equal(array, with_head.arrays()[name]) for name, array in arrays.items())
+
+
+def test_a_start_without_a_projection_head_keeps_its_encoder_alone(tmp_path):
+    """Its classifier saw the encoder, here it would see the projection, which is drawn as the classifier is."""
+    plain = build_server_learner(model=MODEL, method=method_of("FedAvg"), seed=5).initialise().arrays()
+    path = tmp_path / "start.safetensors"
+    save_file(plain, path)
+    projected = method_of("MOON")
+    arrays = build_server_learner(model=MODEL, method=projected, seed=6, initial=path).initialise().arrays()
+    drawn = build_server_learner(model=MODEL, method=projected, seed=6).initialise().arrays()
+    encoder = {name for name in plain if name.startswith("encoder.")}
+    assert any(name.startswith("projection.") for name in arrays)
+    assert all(np.array_equal(array, (plain if name in encoder else drawn)[name]) for name, array in arrays.items())
+
+
+def test_a_start_whose_covariances_are_of_another_kind_is_refused(tmp_path):
+    """Left out, every class would have the covariance that nobody measured."""
+    labelled = {"seed": 6, "anchors": images_of(12, 9)}
+    of_each = method_of("MomentsHead", server_training={"head": "Qda"})
+    path = tmp_path / "start.safetensors"
+    save_file(build_server_learner(model=MODEL, method=of_each, **labelled).initialise().arrays(), path)
+    variances = method_of("MomentsHead", server_training={"head": "NaiveBayes"})
+    with pytest.raises(AnchorageError, match="ModelMismatch: .*classifier.scale"):
+        build_server_learner(model=MODEL, method=variances, initial=path, **labelled).initialise()
 
 
 def test_server_training_is_a_function_of_model_and_round():

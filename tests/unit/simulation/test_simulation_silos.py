@@ -1,5 +1,6 @@
 """Many silos in one process: what is shared between them, what travels, what is found again, and silos beside each other."""
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -96,6 +97,27 @@ def test_a_silo_is_sent_what_it_has_not_and_memory_is_used_again(
     play_null(study(6, "spec.rounds=8"), quiet, spare, step=0.0)
     assert sum(record.bytes_down for record in quiet.history()) == 6 * LAYOUT.nbytes  # every silo once
     assert float(store.latest().model.arrays()["w"][1]) == 1 + 8 * 0.5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("fit", "files"), [(3, 0), (2, 1), (0, 3)])
+def test_updates_beyond_the_memory_lie_in_files_without_a_name(
+    study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fit: int, files: int
+) -> None:
+    in_memory, made = MemoryStore(), list[None]()
+    play_null(study(6, "spec.rounds=4"), in_memory, SpareUpdates())
+    (tmp_path / "updates").mkdir()
+    spare = SpareUpdates(tmp_path / "updates", most_bytes=fit * LAYOUT.nbytes)
+    make_room = os.posix_fallocate
+    monkeypatch.setattr("os.posix_fallocate", lambda *place: made.append(make_room(*place)))
+    beyond = MemoryStore(spare)
+    play_null(study(6, "spec.rounds=4"), beyond, spare)
+    assert [record.digest for record in beyond.history()] == [record.digest for record in in_memory.history()]
+    assert len(made) == files and not list((tmp_path / "updates").iterdir())
+
+
+def test_an_update_without_room_on_the_disk_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AnchorageError, match="StateNotWritable: cannot make room for an update"):
+        SpareUpdates(tmp_path / "missing", most_bytes=0).take(8)
 
 
 def test_a_round_is_found_again(study: Callable[..., Study], tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
 """The round store in memory, and updates that change hands there without a copy."""
 
+import os
 from collections.abc import Mapping
+from mmap import mmap
+from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any, cast
 
@@ -8,33 +12,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.engine.interfaces import Checkpoint, RoundRecord
+from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.large_files import HeldLarge
 from anchorage.engine.store.round_store import RoundStore
 from anchorage.engine.store.updates import Slot, Updates
+from anchorage.transport.memory import available_bytes
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.spool import MemorySpool
 
 
 class SpareUpdates:
-    """Memory of updates that were counted, to be written over: fresh memory would cost as much as the training of a null trainer."""
+    """Memory of updates that were counted, to be written over: fresh memory would cost as much as the training of a null trainer.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    folder : Path, optional
+        Where updates lie beyond `most_bytes`, in files without a name, which the kernel may write to the disk when it needs their memory: so
+        a round of more silos than fit in memory is slow, not killed. Without it all are in memory.
+    most_bytes : int, optional
+        How many bytes of updates are in memory alone; unless given, a quarter of those that are free.
+    """
+
+    def __init__(self, folder: Path | None = None, most_bytes: int | None = None) -> None:
+        self._folder = folder
+        self._room = available_bytes() // 4 if most_bytes is None else most_bytes
         self._spare: list[NDArray[np.uint8]] = []
         self._lock = Lock()
 
     def take(self, nbytes: int) -> NDArray[np.uint8]:
-        """Return a writable buffer, uint8, shape [nbytes], of any content."""
+        """Return a writable buffer, uint8, shape [nbytes], of any content.
+
+        Raises
+        ------
+        AnchorageError
+            The disk has no room for it.
+        """
         with self._lock:
             if self._spare and self._spare[-1].nbytes != nbytes:
+                self._room += sum(buffer.nbytes for buffer in self._spare if buffer.base is None)  # others are files
                 self._spare.clear()
-            return self._spare.pop() if self._spare else np.empty(nbytes, np.uint8)
+            if self._spare:
+                return self._spare.pop()
+            if self._folder is None or self._room >= nbytes:
+                self._room -= nbytes
+                return np.empty(nbytes, np.uint8)
+        return _on_disk(self._folder, nbytes)
 
     def give(self, buffer: NDArray[np.uint8] | None) -> None:
         """Take back a buffer that nobody reads any more."""
         if buffer is not None:
             with self._lock:
                 self._spare.append(buffer)
+
+
+def _on_disk(folder: Path, nbytes: int) -> NDArray[np.uint8]:
+    with storage_errors("make room for an update", folder), TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, nbytes)  # on a full disk, a write to mapped memory would end the process
+        return np.frombuffer(mmap(file.fileno(), nbytes), np.uint8)
 
 
 class HeldUpdate(MemorySpool):
