@@ -162,22 +162,42 @@ def test_rounds_are_expectation_maximisation_of_gaussians_with_one_covariance() 
     np.testing.assert_allclose(federated(5, [everything] * 3), together, rtol=1e-7)  # silos of equal shares
 
 
+def certain(*predicted: torch.Tensor) -> torch.Tensor:
+    """Logits of candidates of two classes that tell nothing beside what they predict."""
+    return torch.nn.functional.one_hot(torch.stack(predicted), 2).double()
+
+
 def test_the_best_candidate_is_chosen_where_it_is_better_by_more_than_the_error() -> None:
     labels = torch.tensor([0] * 10 + [1] * 10)
     first, better = torch.zeros(20, dtype=torch.int64), labels.clone()
     better[10:15] = 0
     slightly = first.clone()
     slightly[[0, 10, 11]] = 1
-    comparison = compare(torch.stack([first, slightly, better]), labels)
+    comparison = compare(certain(first, slightly, better), labels)
     assert comparison.accuracies == pytest.approx((0.5, 0.55, 0.75)) and comparison.chosen == 2
     # 0.05 better, the standard error is sqrt((0.1 + 0.178) / 10) / 2 = 0.083
-    assert compare(torch.stack([first, slightly]), labels).chosen == 0
-    assert compare(torch.stack([first, first]), labels).chosen == 0
+    assert compare(certain(first, slightly), labels).chosen == 0
+    assert compare(certain(first, first), labels).chosen == 0
+
+
+def test_a_candidate_that_ranks_images_worse_is_not_chosen() -> None:
+    labels = torch.tensor([0] * 10 + [1] * 10)
+    ordered = torch.linspace(-1, 1, 20)  # every image of class 1 above every other one
+    never, often = ordered - 2, ordered + 0.6
+    swapped = torch.where(labels == 1, 1.0, -1.0)
+    swapped[8:12] = swapped[8:12].flip(0)
+    scores = torch.stack([torch.stack([torch.zeros(20), each], 1) for each in (never, swapped, often)])
+    comparison = compare(scores, labels)
+    assert comparison.accuracies == pytest.approx((0.5, 0.8, 0.7)) and comparison.chosen == 2
+    assert compare(scores[:2], labels).chosen == 0
+    assert compare(scores[1:], labels).chosen == 0
+    alike = torch.zeros(4, dtype=torch.int64)  # of one class alone there is no curve
+    assert compare(certain(1 - alike, alike), alike).chosen == 1
 
 
 def test_a_class_with_one_image_decides_nothing() -> None:
     labels = torch.tensor([0, 0, 0, 1])
-    assert compare(torch.stack([torch.zeros(4, dtype=torch.int64), labels]), labels).chosen == 0
+    assert compare(certain(torch.zeros(4, dtype=torch.int64), labels), labels).chosen == 0
 
 
 def test_a_class_that_nothing_was_seen_of_has_the_images_that_fit_no_other_one() -> None:

@@ -112,11 +112,11 @@ class ClosedForm(ServerTrainer):
         if len(heads) == 1:
             return 0, {}
         z, labels = self._validation(server_round)
-        classifier, predicted = server_round.network.classifier, list["Tensor"]()
+        classifier, scores = server_round.network.classifier, list["Tensor"]()
         for head in heads:
             _store(server_round.network, head)
-            predicted.append(classifier(z).argmax(1).cpu())
-        comparison = compare(torch.stack(predicted), labels)
+            scores.append(classifier(z).cpu())
+        comparison = compare(torch.stack(scores), labels)
         names = [recipe.name for recipe in self._slot.recipes]
         accuracies = zip(names, comparison.accuracies, strict=True)
         return comparison.chosen, {GUESSES_CHOSEN: comparison.chosen} | {
