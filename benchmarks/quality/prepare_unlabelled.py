@@ -1,16 +1,17 @@
 """Draw federations of few labels, and the studies that compare ways to count the images of silos without labels.
 
 python benchmarks/quality/prepare_unlabelled.py cifar10|isic18|digits|chest --out DIR [--labels PLACE ...] [--validation N]
-    [--alphas 0.3 0.5 5] [--draws 5] [--components N] [--data DIR]
+    [--alphas 0.3 0.5 5] [--draws 5] [--same-silos] [--components N] [--data DIR]
 
 DIR is the data root of the studies; it belongs outside the repository. The folder DIR/SET gets CLASS/IMAGE.png of 96 pixels, and for every
 place of the labels, every concentration of the Dirichlet distribution and every draw a table of who holds which image and a federation.
-DIR/SET/PLACE.yaml compares ways to count; DIR/SET/PLACE-trained.yaml plays the methods that train on pseudo-labels, on the same files.
+DIR/SET/PLACE.yaml compares ways to count; DIR/SET/PLACE-trained.yaml plays the methods that train on pseudo-labels, on the same files. Where the
+server has the labels, PLACE-central.yaml does the same with all other images at one silo: what they tell without hospitals that differ.
 
 PLACE is server-N (N labelled images of each class at the server, none at five silos), one-of-ten (all labels of one silo, none at nine), or
 percent-N (N % of the labels of each of five silos). Every draw has other labelled images and other silos, whose class mixes are drawn from a
-Dirichlet distribution. Silos state how many images of each class they hold; settings that are told nothing leave that out. The validation images
-(N of each class) and the test images are the same in all draws.
+Dirichlet distribution; with --same-silos the silos are drawn once. Silos state how many images of each class they hold; settings that are told
+nothing leave that out. The validation images (N of each class) and the test images are the same in all draws.
 
 cifar10: 6,000 training images and 2,000 test images, of both the first of each class. isic18: the training and test images of
 split_lesion_grouped, which share no lesion. digits: those of scikit-learn, a third for the test. chest: drawn, with an opacity or without, at
@@ -266,6 +267,10 @@ def components_of(document: dict[str, Any], components: int) -> None:
     document["spec"]["warmUp"] = [{"method": "PrincipalComponents", "rounds": 1}]
 
 
+CENTRAL = ("stated", "estimated", "measured", "auto, told counts", "auto, told nothing")
+"""Settings that are played with all images at one silo, too."""
+
+
 def settings_of(place: Place, components: int | None) -> Mapping[str, list[str]]:
     """Return what is compared; with principal components a round before finds them."""
     one_more = {"spec.rounds=1": "spec.rounds=2"} if components else {}
@@ -295,6 +300,7 @@ def main() -> int:
         "--alphas", type=float, nargs="+", default=(0.3, 0.5, 5.0), help="concentrations of the class mixes"
     )
     parser.add_argument("--draws", type=int, default=5, help="draws of labels and silos; default: 5")
+    parser.add_argument("--same-silos", action="store_true", help="draw the labels alone anew, not the silos")
     parser.add_argument("--components", type=int, help="principal components of the features; default: the features")
     parser.add_argument(
         "--data",
@@ -319,8 +325,31 @@ def main() -> int:
             write_image(folder, classes[label], name, file, SIDE)
     for name, place in places.items():
         draws = [(alpha, draw) for alpha in arguments.alphas for draw in range(arguments.draws)]
-        write_studies(folder, name, place, classes, images, draws, arguments.validation, arguments.components)
+        write_studies(
+            folder,
+            name,
+            place,
+            classes,
+            images,
+            draws,
+            arguments.validation,
+            arguments.components,
+            arguments.same_silos,
+        )
     return 0
+
+
+def draw_silos(
+    labels: NDArray[np.integer], place: Place, alpha: float, draw: int, same_silos: bool
+) -> tuple[NDArray[np.integer], NDArray[np.integer], NDArray[np.integer]]:
+    """Return the rows at the server, those at silos, and the silo of each of these."""
+    rng, everyone = np.random.default_rng([draw, round(100 * alpha)]), np.arange(len(labels))
+    server = first_of_each(labels, rng.permutation(len(labels)), place.server)
+    rest = np.setdiff1d(everyone, server)
+    if same_silos:
+        rng = np.random.default_rng(round(100 * alpha))
+        return server, rest, silos_of(labels, everyone, alpha, rng, place.silos)[rest]
+    return server, rest, silos_of(labels, rest, alpha, rng, place.silos)
 
 
 def write_studies(
@@ -332,8 +361,9 @@ def write_studies(
     draws: Sequence[tuple[float, int]],
     of_each: int,
     components: int | None,
+    same_silos: bool,
 ) -> None:
-    """Write tables and files for one place of the labels, and its two studies.
+    """Write tables and files for one place of the labels, and its studies.
 
     `draws` are concentrations with numbers; `of_each` images of each class are for validation.
     """
@@ -344,33 +374,36 @@ def write_studies(
     fixed += [(test, "test", "server") for test in images["test"][0]]
     counting: dict[str, Any] = {}
     trained: dict[str, Any] = {}
+    central: dict[str, Any] = {}
     for alpha, draw in draws:
-        rng = np.random.default_rng([draw, round(100 * alpha)])
-        server = first_of_each(labels, rng.permutation(len(names)), place.server)
-        rest = np.setdiff1d(np.arange(len(names)), server)
-        silo = silos_of(labels, rest, alpha, rng, place.silos)
-        rows: list[Row] = [(names[row], "train", "server") for row in server]
-        rows += [(names[row], "train", f"silo-{number}") for row, number in zip(rest, silo, strict=True)]
+        server, rest, silo = draw_silos(labels, place, alpha, draw, same_silos)
         key = f"{name}-alpha-{alpha:g}-draw-{draw}"
-        write_table(folder / f"{key}.csv", [*rows, *fixed])
-        counts = np.array(
-            [np.bincount(labels[rest[silo == number]], minlength=len(classes)) for number in range(place.silos)]
-        )
-        document = federation(classes, folder.name, f"{key}.csv", counts, place)
-        if components:
-            components_of(document, components)
-        documents = [document, *silos(folder.name, f"{key}.csv", classes, counts, place)]
-        (folder / f"{key}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
-        for settings, changes in (
-            (counting, settings_of(place, components)),
-            (trained, trained_settings(place, draw)),
-        ):
+        held_by = {key: silo} | ({f"{key}-central": np.zeros(len(rest), np.int64)} if place.server else {})
+        for file, number_of in held_by.items():
+            rows: list[Row] = [(names[row], "train", "server") for row in server]
+            rows += [(names[row], "train", f"silo-{number}") for row, number in zip(rest, number_of, strict=True)]
+            write_table(folder / f"{file}.csv", [*rows, *fixed])
+            silo_count = place.silos if file == key else 1
+            counts = [np.bincount(labels[rest[number_of == n]], minlength=len(classes)) for n in range(silo_count)]
+            document = federation(classes, folder.name, f"{file}.csv", np.array(counts), place)
+            if components:
+                components_of(document, components)
+            documents = [document, *silos(folder.name, f"{file}.csv", classes, np.array(counts), place)]
+            (folder / f"{file}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
+        compared = settings_of(place, components)
+        studies = [(counting, key, compared), (trained, key, trained_settings(place, draw))]
+        if place.server:
+            studies.append((central, f"{key}-central", {setting: compared[setting] for setting in CENTRAL}))
+        for settings, file, changes in studies:
             settings |= {
-                f"{key}, {setting}": {"federation": f"{key}.yaml", "set": change} for setting, change in changes.items()
+                f"{file}, {setting}": {"federation": f"{file}.yaml", "set": change}
+                for setting, change in changes.items()
             }
-    for study, settings in ((name, counting), (f"{name}-trained", trained)):
+    for study, settings in ((name, counting), (f"{name}-trained", trained), (f"{name}-central", central)):
+        if not settings:
+            continue
         document = {
-            "federation": f"{key}.yaml",
+            "federation": next(iter(settings.values()))["federation"],
             "seeds": 1,
             "metric": "balanced_accuracy",
             "methods": {"head": {}},
