@@ -58,6 +58,8 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """What is compared; SharesHead is the method of all, whose first round has the labels alone."""
+CENTRAL = ("stated", "estimated", "measured", "auto, told counts", "auto, told nothing")
+"""Settings that are played with all images at one silo, too."""
 
 TRAINED_ROUNDS = 30
 TRAINED_AT_SERVER = {
@@ -265,10 +267,6 @@ def components_of(document: dict[str, Any], components: int) -> None:
     document["spec"]["rounds"] += 1
     document["spec"]["model"]["principalComponents"] = components
     document["spec"]["warmUp"] = [{"method": "PrincipalComponents", "rounds": 1}]
-
-
-CENTRAL = ("stated", "estimated", "measured", "auto, told counts", "auto, told nothing")
-"""Settings that are played with all images at one silo, too."""
 
 
 def settings_of(place: Place, components: int | None) -> Mapping[str, list[str]]:

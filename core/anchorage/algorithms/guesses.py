@@ -167,9 +167,10 @@ def compare(scores: Tensor, labels: Tensor) -> Comparison:
     members = [labels == c for c in torch.unique(labels).tolist()]
     recalls = torch.stack([right[:, rows].mean(1) for rows in members])
     accuracies = recalls.mean(0)
-    aucs = [_macro_auc(each, labels) for each in scores]
-    worse = torch.tensor([auc < aucs[0] for auc in aucs])
-    best = int(accuracies.masked_fill(worse, -1.0).argmax())
+    better = [k for k in range(1, len(scores)) if accuracies[k] > accuracies[0]]
+    least = _macro_auc(scores[0], labels) if better else math.nan
+    better = [k for k in better if not _macro_auc(scores[k], labels) < least]
+    best = max(better, key=accuracies.tolist().__getitem__, default=0)
     difference = right[best] - right[0]
     variances = [
         difference[rows].var() / int(rows.sum()) if int(rows.sum()) > 1 else torch.ones(()) for rows in members

@@ -36,7 +36,9 @@ class SpareUpdates:
 
     def __init__(self, folder: Path | None = None, most_bytes: int | None = None) -> None:
         self._folder = folder
-        self._room = available_bytes() // 4 if most_bytes is None else most_bytes
+        if most_bytes is None:
+            most_bytes = available_bytes() // 4 if folder else 0
+        self._room = most_bytes
         self._spare: list[NDArray[np.uint8]] = []
         self._lock = Lock()
 
