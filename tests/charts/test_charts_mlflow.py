@@ -254,6 +254,8 @@ def test_a_new_password_of_the_secret_is_in_force_at_once(mlflow: Running) -> No
 
 
 def test_no_password_is_in_mlflow_s_log_or_arguments(mlflow: Running) -> None:
+    for user in ("admin", DERM, NEVI):
+        assert mlflow.status("/version", user, mlflow.password(user)) == 200
     output = mlflow.log.read_text(encoding="utf-8")
     assert "GET /version" in output, "it logs"
     arguments = " ".join(_line(process) for process in Path("/proc").glob("[0-9]*"))
