@@ -1,11 +1,13 @@
 """Measures for comparison what training reaches without the federation, in a process of its own at low priority."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 
 from anchorage.api.files import Study
+from anchorage.api.fork_server import asking
 from anchorage.api.text import list_some
 from anchorage.methods.alone import measured_alone
 from fedctl.processes import Child, ProcessEvent, end_all
@@ -31,10 +33,19 @@ class Comparison:
         Tells people what is done.
     wanted : bool
         Whether anything is trained; what was measured before is read in any case.
+    fork_server : int or None
+        File number of the socket by which the process is asked for; None starts it.
     """
 
     def __init__(
-        self, run: Workdir, study: Study, data_root: Path, say: Callable[[str], None], *, wanted: bool = True
+        self,
+        run: Workdir,
+        study: Study,
+        data_root: Path,
+        say: Callable[[str], None],
+        *,
+        wanted: bool = True,
+        fork_server: int | None = None,
     ) -> None:
         self._run, self._say, self._started, self._failure_shown = run, say, False, False
         self._anchors = measured_alone(study.federation.spec) == "Anchors"
@@ -43,8 +54,14 @@ class Comparison:
         happenings: SimpleQueue[ProcessEvent] = SimpleQueue()
         name, out = ("anchors", run.anchors_alone) if self._anchors else ("sites", run.sites_alone)
         options = ["--federation", str(run.federation), "--data-root", str(data_root), "--out", str(out)]
+        _, *arguments = asking([sys.executable, "-m", f"fedctl.{name}_alone", *options], fork_server)
         self._child = Child(
-            f"{name}-alone", ["-m", f"fedctl.{name}_alone", *options], run.root, run.log(f"{name}-alone"), happenings
+            f"{name}-alone",
+            arguments,
+            run.root,
+            run.log(f"{name}-alone"),
+            happenings,
+            inherited=() if fork_server is None else (fork_server,),
         )
 
     def __enter__(self) -> "Comparison":

@@ -97,7 +97,7 @@ def write_silo_config(
         settings["policy"] = str(_write(folder / "policy.yaml", TRUSTING_POLICY))
     _write_private(token, Tokens(workdir.authority / "tokens").create(silo.name))
     return _write(
-        folder / "silo.yaml",
+        workdir.silo_config(silo.name),
         {
             "silo": silo.name,
             "federation": federation,

@@ -33,6 +33,7 @@ from fedctl.observation import ask_status, last_status, left_status, read_journa
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
 from fedctl.report import complete_card, draw_sections, send_card, write_report
+from fedctl.shared_imports import shared_imports
 from fedctl.sites_alone import AloneScores
 from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
@@ -179,10 +180,11 @@ def run_federation(
         try:
             with (
                 view_for(people, terminal=output.for_people and sys.stdout.isatty()) as view,
-                Comparison(run, study, root, view.say, wanted=compare) as comparison,
+                shared_imports(run, wanted=bool(members)) as imports,
+                Comparison(run, study, root, view.say, wanted=compare, fork_server=imports) as comparison,
             ):
                 watcher = RunWatcher(run, federation, view, comparison, begun=begun)
-                unsent = None if members is None else play_to_the_end(run, federation, members, root, watcher)
+                unsent = None if members is None else play_to_the_end(run, federation, members, root, watcher, imports)
                 alone = comparison.scores()
                 trouble = complete_card_everywhere(run, federation, alone, unsent, view.say)
         except (AnchorageError, InterruptError) as error:
@@ -227,7 +229,12 @@ def report_at_end(run: Workdir, drawing: "Future[Sections] | None" = None) -> st
 
 
 def play_to_the_end(
-    run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root: Path, watcher: RunWatcher
+    run: Workdir,
+    federation: Federation,
+    silos: Sequence[LocalSilo],
+    root: Path,
+    watcher: RunWatcher,
+    fork_server: int | None,
 ) -> AnchorageError | None:
     """Play as `play` does, and return what MLflow does not have in the end; None where it has everything.
 
@@ -237,7 +244,7 @@ def play_to_the_end(
         As of `play`, where rounds are missing.
     """
     try:
-        play(run, federation, silos, root, watcher)
+        play(run, federation, silos, root, watcher, fork_server)
     except AnchorageError as error:
         if error.failure not in UNSENT:
             raise
@@ -245,7 +252,14 @@ def play_to_the_end(
     return None
 
 
-def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root: Path, watcher: RunWatcher) -> None:
+def play(
+    run: Workdir,
+    federation: Federation,
+    silos: Sequence[LocalSilo],
+    root: Path,
+    watcher: RunWatcher,
+    fork_server: int | None,
+) -> None:
     """Start the server and the agents, and return when every round is committed and MLflow has the results; of a run that is over, the server
     alone, without silos.
 
@@ -266,6 +280,7 @@ def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root:
         min_silos=federation.spec.protocol.min_silos,
         server_config=partial(write_server_config, run, root),
         silo_config=silo_config,
+        fork_server=fork_server,
     )
     Supervisor(plan, watcher).play()
     watcher.over(left_status(run))

@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -87,20 +87,37 @@ class Child:
         Its standard output and error are appended here.
     happenings : SimpleQueue
         Told when the process ends.
+    imported : str
+        The module that it imports first, where it is prepared before it is started; empty: it cannot be.
+    inherited : sequence of int
+        Numbers of open files that the process inherits.
+    environment : mapping or None
+        The process's environment variables; None: those of this process.
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], folder: Path, log: Path, happenings: "SimpleQueue[ProcessEvent]"
+        self,
+        name: str,
+        arguments: Sequence[str],
+        folder: Path,
+        log: Path,
+        happenings: "SimpleQueue[ProcessEvent]",
+        imported: str = "",
+        inherited: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.log = log
         self.restarts = 0
-        self._arguments = [sys.executable, *arguments]
+        self._arguments = arguments
+        self._imported = imported
+        self._inherited = inherited
+        self._environment = environment
         self._folder = folder
         self._events = happenings
         self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._reaped = threading.Event()
+        self._begun, self._reaped = threading.Event(), threading.Event()
 
     @property
     def pid(self) -> int:
@@ -112,42 +129,62 @@ class Child:
         """Whether the process runs."""
         return self._process is not None and not self._reaped.is_set()
 
+    def prepare(self) -> None:
+        """Have a process import what it needs, and wait until it is started; errors as of `start`."""
+        self._spawn(["-m", "fedctl.prepared", self._imported, *self._arguments[1:]], subprocess.PIPE)
+
     def start(self) -> None:
-        """Start the process in its own process group, so that Ctrl-C reaches the runner only.
+        """Start the process, or have the prepared one begin.
+
+        It is in a process group of its own, so that Ctrl-C reaches the runner only.
 
         Raises
         ------
         AnchorageError
             Its folder or its log cannot be written.
         """
+        if self._process is None or self._process.stdin is None or self._begun.is_set():
+            self._spawn(self._arguments, subprocess.DEVNULL)
+        else:
+            with suppress(BrokenPipeError), self._process.stdin as waiting:  # its end is told as any other
+                waiting.write(b"\n")
+        self._begun.set()
+
+    def _spawn(self, arguments: Sequence[str], stdin: int) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with self.log.open("ab") as log:
                 self._log_start = log.tell()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _FOLLOW_PARENT, str(os.getpid()), *self._arguments],
-                    stdin=subprocess.DEVNULL,
+                    [sys.executable, "-I", "-S", "-c", _FOLLOW_PARENT, str(os.getpid()), sys.executable, *arguments],
+                    stdin=stdin,
                     stdout=log,
                     stderr=log,
                     cwd=self._folder,
+                    env=self._environment,
+                    pass_fds=self._inherited,
                     start_new_session=True,
                 )
         except OSError as error:
             raise AnchorageError(
                 commands.WORKDIR_UNUSABLE, f"the {self.name} process cannot be started: {error}"
             ) from error
-        self._reaped = threading.Event()
-        threading.Thread(target=self._wait, args=(self._process, self._reaped), daemon=True).start()
+        self._begun, self._reaped = threading.Event(), threading.Event()
+        threading.Thread(target=self._wait, args=(self._process, self._begun, self._reaped), daemon=True).start()
 
-    def _wait(self, process: "subprocess.Popen[bytes]", reaped: threading.Event) -> None:
+    def _wait(self, process: "subprocess.Popen[bytes]", begun: threading.Event, reaped: threading.Event) -> None:
         status = process.wait()
         reaped.set()
+        begun.wait()
+        if process.stdin is not None:
+            process.stdin.close()
         self._events.put(Ended(self.name, status))
 
     def signal(self, number: int) -> None:
         """Send a signal to the process; SIGKILL goes to the whole group."""
         if self._process is None or not self.alive:
             return
+        self._begun.set()  # one that was prepared alone ends as well
         try:
             if number == signal.SIGKILL:
                 os.killpg(self._process.pid, number)

@@ -1,5 +1,6 @@
 """Supervises a federation's processes: one server and one agent per silo, restarted when they fail, and ended together."""
 
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from anchorage.api.errors import AnchorageError, commands, learning
+from anchorage.api.fork_server import NUMBER
 from anchorage.transport.retry import RetryPolicy
 from fedctl.processes import Child, Ended, InterruptError, ProcessEvent, Signalled, end_all, signals_to
 from fedctl.workdir import Workdir, read_json
@@ -24,6 +26,8 @@ LEAVE_SECONDS = 20.0
 """How long agents have to end by themselves once the run is over."""
 GRACE_SECONDS = 20.0
 """How long processes have between SIGTERM and SIGKILL."""
+AGENT = "anchorage_silo.agent"
+"""What agents import while the server starts."""
 HOPELESS_EXIT_CODES = (2, 3)
 """Documents and data: what an agent refuses now, it refuses after a restart. So it is with a mistake in a piece of the method."""
 
@@ -56,8 +60,10 @@ class Plan:
     """Quorum: with fewer agents the run is given up."""
     server_config: Callable[[Mapping[str, str] | None], Path]
     """``server_config(endpoints)`` writes the server's configuration, with the addresses of its last start or None, and returns its path."""
-    silo_config: Callable[[str, Mapping[str, str]], Path]
-    """``silo_config(silo, endpoints)`` writes an agent's configuration and returns its path."""
+    silo_config: Callable[[str, Mapping[str, str]], object]
+    """``silo_config(silo, endpoints)`` writes an agent's configuration to `workdir.silo_config(silo)`."""
+    fork_server: int | None = None
+    """File number of the socket by which agents have their trainers forked; None: each trainer imports for itself."""
     look_seconds: float = 0.5
     """Time between two looks."""
 
@@ -94,6 +100,11 @@ class Supervisor:
             try:
                 workdir.endpoints.unlink(missing_ok=True)
                 self._add("server", "anchorage_server", self.plan.server_config(None), workdir.server)
+                self._start(self._children["server"])
+                for silo in self.plan.silos:
+                    config, folder = workdir.silo_config(silo), workdir.silo(silo)
+                    self._add(silo, "anchorage_silo", config, folder, AGENT, self.plan.fork_server)
+                    self._children[silo].prepare()
                 self._watch()
                 self._await_agents()
             finally:
@@ -103,11 +114,19 @@ class Supervisor:
                 if killed:
                     self.watcher.say(f"killed after {GRACE_SECONDS:g} s: {', '.join(child.name for child in killed)}")
 
-    def _add(self, name: str, module: str, config: Path, folder: Path) -> None:
-        arguments = ["-m", module, "--config", str(config)]
-        child = Child(name, arguments, folder, self.plan.workdir.log(name), self._events)
-        self._children[name] = child
-        self._start(child)
+    def _add(
+        self, name: str, module: str, config: Path, folder: Path, imported: str = "", fork_server: int | None = None
+    ) -> None:
+        self._children[name] = Child(
+            name,
+            ["-m", module, "--config", str(config)],
+            folder,
+            self.plan.workdir.log(name),
+            self._events,
+            imported,
+            inherited=() if fork_server is None else (fork_server,),
+            environment=None if fork_server is None else {**os.environ, NUMBER: str(fork_server)},
+        )
 
     def _start(self, child: Child) -> None:
         child.start()
@@ -152,8 +171,8 @@ class Supervisor:
             return
         self._processes["server"] = "running"
         for silo in self.plan.silos:
-            config = self.plan.silo_config(silo, self._endpoints)
-            self._add(silo, "anchorage_silo", config, self.plan.workdir.silo(silo))
+            self.plan.silo_config(silo, self._endpoints)
+            self._start(self._children[silo])
 
     def _handle_exit(self, child: Child, status: int) -> None:
         failure = child.failure(status)

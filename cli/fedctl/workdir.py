@@ -109,6 +109,10 @@ class Workdir:
         """Return an agent's own folder."""
         return self.root / "silos" / name
 
+    def silo_config(self, name: str) -> Path:
+        """Return an agent's configuration."""
+        return self.silo(name) / "silo.yaml"
+
     def log(self, name: str) -> Path:
         """Return the log of the server or of a silo's agent."""
         return self.root / "logs" / f"{name}.log"

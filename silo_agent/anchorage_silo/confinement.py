@@ -1,20 +1,22 @@
 """What the trainer process may touch: ``python -m anchorage_silo.confinement GRANTS COMMAND ...`` gives up all else, and becomes COMMAND.
 
-It runs before numpy, torch, a model or an image is loaded, so that no thread of theirs is left out. Readable stay programs, libraries, Python and
-the images; writable the trainer's own folder, devices, and cache folders that the environment names. All other files are out of reach, and so are
-the network, and memory, environment and signals of processes outside.
+It runs before numpy, torch, a model or an image is loaded, so that no thread of theirs is left out; one that is forked with them
+(`anchorage.api.fork_server`) has a single thread. Readable stay programs, libraries, Python and the images; writable the trainer's own folder,
+devices, and cache folders that the environment names. All other files are out of reach, and so are the network, and memory, environment and signals
+of processes outside.
 """
 
 import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
 
+from anchorage.api.fork_server import without_secrets
 from anchorage_silo import seccomp
 from anchorage_silo.landlock import CHANGE, NETWORK_ABI, READ, SCOPES_ABI, WRITE_FILE, Ruleset, abi, drop_capabilities
 from anchorage_silo.system_files import (
@@ -134,7 +136,7 @@ def confine(grants: Grants, environment: Mapping[str, str]) -> dict[str, str]:
             rules.restrict()
     if seccomp.available():
         seccomp.restrict(unix=shares_devices(environment), tcp=grants.network)
-    return trainer_environment(_without_secrets(environment), scratch)
+    return trainer_environment(without_secrets(environment), scratch)
 
 
 def _grant(rules: Ruleset, grants: Grants, environment: Mapping[str, str]) -> None:
@@ -160,11 +162,6 @@ def _grant(rules: Ruleset, grants: Grants, environment: Mapping[str, str]) -> No
     rules.allow(process_folder, READ | WRITE_FILE)  # a CUDA driver names its threads there
 
 
-def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    ends = ("TOKEN", "SECRET", "PASSWORD")
-    return {key: text for key, text in environment.items() if not key.startswith("OTEL_") and not key.endswith(ends)}
-
-
 def _all_apart_from(paths: Iterable[str], hidden: Sequence[Path]) -> Iterator[Path]:
     """Do `_apart_from` for the paths that are named; the whole file system is none of them."""
     for resolved in {Path(each).resolve() for each in paths if each} - {ROOT}:
@@ -187,14 +184,14 @@ def _apart_from(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
             yield from _apart_from(Path(entry.path), hidden)
 
 
-def main() -> None:
+def main(become: Callable[[str, list[str], dict[str, str]], object] = os.execve) -> None:
     """Confine this process and become the command; exits with a message where that fails."""
     grants, *command = sys.argv[1:]
     try:
         environment = confine(Grants(**json.loads(grants)), os.environ)
     except OSError as error:
         sys.exit(f"the trainer could not be confined: {error}")
-    os.execve(command[0], command, environment)
+    become(command[0], command, environment)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
+from anchorage.api import fork_server
 from anchorage.api.base import Release
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.text import printable
@@ -54,7 +55,15 @@ class _TrainerChild:
 
     def __init__(self, command: Sequence[str], setup: bytes, environment: Mapping[str, str], state: Path) -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+        number = fork_server.inherited_socket()
+        self._process = subprocess.Popen(
+            fork_server.asking(command, number),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            env=environment,
+            pass_fds=() if number is None else (number,),
+        )
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         if stdin is None or stdout is None or stderr is None:
             raise AssertionError("Popen returned no pipes")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 
 import psutil
 import pytest
@@ -14,13 +15,13 @@ import pytest
 from anchorage.api.errors import AnchorageError, commands, data, learning, storage
 from anchorage.transport.retry import RetryPolicy
 from fedctl import supervision
-from fedctl.processes import InterruptError
+from fedctl.processes import Child, Ended, InterruptError, ProcessEvent, end_all
 from fedctl.supervision import Plan, Supervisor
 from fedctl.workdir import Workdir
 
 FAKE = """
 import json, os, pathlib, signal, sys
-folder = pathlib.Path(sys.argv[2])
+folder = pathlib.Path(sys.argv[2]).parent
 starts = folder / "starts"
 starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
 if {server!r} == "True":
@@ -99,9 +100,9 @@ def play(run: Workdir, script: Script, min_silos: int = 1) -> None:
 
     def server_config(endpoints: Mapping[str, str] | None) -> Path:
         configs.append(endpoints)
-        return run.server
+        return run.server / "server.yaml"
 
-    plan = Plan(run, ("a", "b"), min_silos, server_config, lambda silo, endpoints: run.silo(silo), look_seconds=0.005)
+    plan = Plan(run, ("a", "b"), min_silos, server_config, lambda silo, endpoints: None, look_seconds=0.005)
     Supervisor(plan, script).play()
 
 
@@ -242,11 +243,48 @@ def test_a_server_that_never_listens_is_told(run: Workdir, monkeypatch: pytest.M
     assert caught.value.failure is commands.STATUS_UNREACHABLE and gone(script)
 
 
+def waiting_child(run: Workdir, events: "SimpleQueue[ProcessEvent]") -> Child:
+    """An agent's process that has imported what it needs, and waits."""
+    arguments = ["-m", "anchorage_silo", "--config", str(run.silo_config("a"))]
+    child = Child("a", arguments, run.silo("a"), run.log("a"), events, "json")
+    child.prepare()
+    return child
+
+
+def test_a_prepared_process_becomes_the_agent_when_it_is_started(run: Workdir) -> None:
+    events: SimpleQueue[ProcessEvent] = SimpleQueue()
+    child = waiting_child(run, events)
+    prepared = child.pid
+    assert child.alive and starts(run, "a") == 0
+    child.start()
+    order(run, "a", "3")
+    assert events.get(timeout=120) == Ended("a", 3)
+    assert child.pid == prepared and starts(run, "a") == 1
+    child.start()
+    order(run, "a", "0")
+    assert events.get(timeout=120) == Ended("a", 0)
+    assert child.pid != prepared and starts(run, "a") == 2
+
+
+def test_a_prepared_process_that_died_is_told_when_it_is_started(run: Workdir) -> None:
+    events: SimpleQueue[ProcessEvent] = SimpleQueue()
+    child = waiting_child(run, events)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.ended_within(120) and events.empty()
+    child.start()
+    assert events.get(timeout=120) == Ended("a", -signal.SIGKILL) and starts(run, "a") == 0
+
+
+def test_a_prepared_process_that_is_never_started_can_be_ended(run: Workdir) -> None:
+    child = waiting_child(run, SimpleQueue())
+    assert end_all([child], 120.0) == [] and not psutil.pid_exists(child.pid) and starts(run, "a") == 0
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells children of their parent's death")
 def test_processes_end_when_the_runner_is_killed(run: Workdir, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from queue import SimpleQueue; from fedctl.processes import Child; import signal\n"
-        f"child = Child('a', ['-m', 'anchorage_silo', '--config', {str(run.silo('a'))!r}], Path({str(tmp_path)!r}), "
+        f"child = Child('a', ['-m', 'anchorage_silo', '--config', {str(run.silo_config('a'))!r}], Path({str(tmp_path)!r}), "
         f"Path({str(tmp_path / 'log')!r}), SimpleQueue()); child.start(); print(child.pid, flush=True); signal.pause()"
     )
     runner = psutil.Popen([sys.executable, "-c", code], stdout=-1, text=True)

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
+from textwrap import indent
 
 import pytest
-from confined_program import grants_of, make_state, tried
+from confined_program import TRY, grants_of, make_state, tried
+from forking import forking
 
 from anchorage_silo import confinement, landlock
 from anchorage_silo.files import trainer_folder
@@ -47,6 +49,26 @@ def test_what_is_the_agent_s_cannot_be_read_or_changed(state: Path, images: str)
     )  # a link to another folder is refused as one to another device
     assert set(results[: len(attempts)]) == {"PermissionError"}
     assert all(path.read_text() == "secret" for path in secrets)
+
+
+def test_a_forked_trainer_is_confined_as_one_that_is_started(state: Path, tmp_path: Path) -> None:
+    """It finds neither files of the agent nor secrets of the process that it was forked from."""
+    module = tmp_path / "modules" / "forked_trials.py"
+    module.parent.mkdir()
+    module.write_text(f"def main():\n{indent(TRY, '    ')}")
+    attempts = [("read", [str(state / "silo.key")]), ("append", [str(trainer_folder(state) / "update.bin")])]
+    attempts += [("socket", [socket.AF_INET, socket.SOCK_STREAM]), ("read", ["/proc/self/status"])]
+    command = grants_of(state).command([sys.executable, "-m", module.stem])
+    with (
+        forking([module.stem, confinement.__name__], {"PYTHONPATH": str(module.parent)}) as server,
+        server.start(command, env={**os.environ, "API_TOKEN": "2", "NCCL_DEBUG": "WARN"}) as process,
+    ):
+        output, errors = process.communicate(json.dumps(attempts))
+    assert process.returncode == 0, errors
+    results, environment = json.loads(output)
+    assert results == ["PermissionError", "done", "PermissionError", "done"]
+    assert environment["TMPDIR"] == str(trainer_folder(state) / "tmp") and environment["NCCL_DEBUG"] == "WARN"
+    assert "API_TOKEN" not in environment
 
 
 def test_what_training_needs_can_be_reached(state: Path) -> None:
