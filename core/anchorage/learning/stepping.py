@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -18,8 +19,16 @@ from anchorage.learning.network import Network
 
 _CHECK_EVERY = 64
 
-clock = time.perf_counter if torch.cuda.is_available() else time.thread_time
-"""Seconds of a trial. On the CPU those of the processor in this thread, which calculates alone: what else the machine does does not count."""
+
+@cache
+def _clock() -> Callable[[], float]:
+    """Look for a GPU at the first use, not at the import: a process whose parent has looked for one can use none."""
+    return time.perf_counter if torch.cuda.is_available() else time.thread_time
+
+
+def clock() -> float:
+    """Return the seconds of a trial: without a GPU those of the processor in this thread, which calculates alone, whatever else the machine does."""
+    return _clock()()
 
 
 @dataclass
