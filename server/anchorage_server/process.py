@@ -234,6 +234,7 @@ class _Server:
             reported=False,
         )
         finished.keep(state)
+        tracking.export(state / "model")
         return finished
 
     def stop(self) -> None:

@@ -16,6 +16,7 @@ from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.tracking import Outbox, Progress, Sender, TrackedRun
 from anchorage.methods import resolve
 from anchorage.methods.model_card import read_images
+from anchorage_server.programs import export_programs
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +69,11 @@ class Tracking:
         progress = Progress.read(self._folder)
         missing = AnchorageError(TRACKING_UNREACHABLE, progress.trouble) if progress.trouble else None
         return Tracked(self.place.model_copy(update={"run_id": progress.run_id}), missing=missing)
+
+    def export(self, models: Path) -> None:
+        """Have the models and their card shown that are in a folder, and make programs of them meanwhile."""
+        self.observer.note_models(models)
+        export_programs(models, self._folder)
 
     def send(self, at_most_seconds: float = math.inf) -> Tracked:
         """Wait while MLflow takes what is noted, as long as that makes progress, and return what it has then.

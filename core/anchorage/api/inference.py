@@ -70,6 +70,8 @@ class Weights(_Recorded):
     """Content address of the tensors."""
     round: int = 0
     """The round that it was committed in."""
+    time: float = 0.0
+    """When it was: seconds since the epoch; 0 where that is not known."""
     metrics: Mapping[str, float | None] = {}
     """Scores of that round on the validation images, else on those that silos held out, for information."""
     thresholds: Mapping[str, Annotated[float, Field(ge=0, le=1)]] = {}
@@ -270,6 +272,13 @@ def read_inference(path: Path) -> Inference:
     if len(content) > _MOST_BYTES:
         raise AnchorageError(MODEL_UNUSABLE, f"{path} has more than {_MOST_BYTES // 2**20} MiB")
     return parse_inference(content, str(path))
+
+
+def description_of(models: Path, role: str) -> str:
+    """Return a folder's ``model.json`` as it goes with one of its models: without what is said of the others. Errors as of `read_inference`."""
+    read_inference(models / DESCRIPTION)
+    values = json.loads((models / DESCRIPTION).read_text(encoding="utf-8"))
+    return json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
 
 
 def parse_inference(content: bytes, where: str) -> Inference:

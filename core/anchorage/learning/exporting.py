@@ -17,13 +17,12 @@ from torch import Tensor
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import EXPORT_FAILED, PACKAGE_MISSING
-from anchorage.learning.inference import ImageModel
+from anchorage.api.inference import DESCRIPTION, description_of, read_inference
+from anchorage.learning.inference import ImageModel, read_weights
 from anchorage.transport.files import replacing
 
 INPUT, OUTPUT = "images", "probabilities"
 """Names of an ONNX program's input and output."""
-DESCRIPTION = "model.json"
-"""Name under which a program carries its description."""
 TOLERANCE = 1e-4
 """Largest difference of a probability: other kernels add in another order."""
 
@@ -60,6 +59,31 @@ def save_program(model: ImageModel, path: Path, description: str) -> None:
         return program
 
     _save(model, path, write)
+
+
+def save_trained(models: Path, role: str, path: Path) -> None:
+    """Write the program of one of a run's models, with what ``model.json`` says of it.
+
+    Parameters
+    ----------
+    models : Path
+        Folder with ``model.json`` and the safetensors files that it names.
+    role : str
+        ``final`` or ``best``.
+    path : Path
+        The file.
+
+    Raises
+    ------
+    AnchorageError
+        The weights are missing or damaged, the network cannot be recorded, or scores differ.
+    OSError
+        A file cannot be read or written.
+    """
+    described = read_inference(models / DESCRIPTION)
+    _, weights = described.choose(best=role == "best")
+    model = ImageModel(described, read_weights(models, weights).arrays())
+    save_program(model, path, description_of(models, role))
 
 
 def save_torchscript(model: ImageModel, path: Path, description: str) -> None:

@@ -14,9 +14,20 @@ from typing import Any
 import mlflow
 import numpy as np
 from matplotlib.figure import Figure
-from mlflow.entities import Dataset, DatasetInput, Experiment, InputTag, Metric, Param, RunTag
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    Experiment,
+    InputTag,
+    LoggedModel,
+    LoggedModelOutput,
+    LoggedModelStatus,
+    Metric,
+    Param,
+    RunTag,
+)
 from mlflow.exceptions import MlflowException
-from mlflow.models import ModelSignature
+from mlflow.models import Model, ModelSignature
 from mlflow.tracking import MlflowClient
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.types.schema import AnyType, Object, Property
@@ -27,13 +38,14 @@ from PIL import Image
 
 from anchorage.api.card_text import verdict
 from anchorage.api.imports import import_large
-from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
+from anchorage.api.inference import DESCRIPTION, Inference, Weights, description_of, read_inference
 from anchorage.api.model_card import CARD, CARD_TEXT, EXAMPLES, Assessment, ModelCard
 from anchorage.api.piece import expect
 from anchorage.api.slot import read_piece
 from anchorage.api.task import OutputKind
 from anchorage.engine.tracking import figures
 from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SITE_ALONE, SUPERVISED_BOUND, headline
+from anchorage.engine.tracking.outbox import program_file
 from anchorage.engine.tracking.run import EMBEDDINGS
 from anchorage.engine.tracking.sqlite_store import make_store
 from anchorage.learning.data import decoding, intensity
@@ -169,7 +181,7 @@ class MlflowRun:
             for chart in self._task.tally_charts({kind: array}):
                 yield chart.name, figures.figure_of(chart, title)
 
-    def register(self, role: str, models: Path, known: dict[str, str]) -> str:
+    def register(self, role: str, models: Path, known: dict[str, str], outbox: Path) -> str:
         """Register a model and return its version; one that this run registered already only gets the alias.
 
         Parameters
@@ -180,6 +192,8 @@ class MlflowRun:
             Folder with ``model.json`` and the safetensors files that it names.
         known : dict of str to str
             Versions by digest; a new one is added.
+        outbox : Path
+            The outbox, which may have the model's program already.
 
         Raises
         ------
@@ -189,7 +203,7 @@ class MlflowRun:
         described = read_inference(models / DESCRIPTION)
         _, stored = described.choose(best=role == "best")
         if stored.digest not in known:
-            version = self._version_of(stored.digest) or self._log_model(role, models, stored)
+            version = self._version_of(stored.digest) or self._log_model(role, models, stored, outbox)
             for key, value in self._tags_of(stored).items():
                 self._client.set_model_version_tag(self.registered_model, version, key, value)
             known[stored.digest] = version
@@ -197,15 +211,15 @@ class MlflowRun:
         self._client.set_registered_model_alias(self.registered_model, role, version)
         return version
 
-    def log_card(self, models: Path) -> None:
-        """Log the model card, where there is one: as files, metrics and figures of the run.
+    def log_card(self, models: Path, *, draws: bool) -> None:
+        """Log the model card, where there is one: as files, metrics and, where it `draws`, figures of the run.
 
         Raises
         ------
         ValidationError
             The card is not of this format; its files are logged.
         """
-        if card := self._log_card(models, ()):
+        if (card := self._log_card(models, ())) and draws:
             self._log_figures(models, card)
 
     def _log_card(self, models: Path, versions: Collection[str]) -> ModelCard | None:
@@ -301,7 +315,7 @@ class MlflowRun:
         if inputs:
             self._client.log_inputs(self.run_id, inputs)
 
-    def _log_model(self, role: str, models: Path, stored: Weights) -> str:
+    def _log_model(self, role: str, models: Path, stored: Weights, outbox: Path) -> str:
         """Log the model as a program that needs no Anchorage, with the file that decodes images, and return its version.
 
         Raises
@@ -309,35 +323,61 @@ class MlflowRun:
         AnchorageError
             The weights are missing or damaged, or the network cannot be exported.
         """
-        import_large("anchorage.learning.exporting")  # torch is only needed here
-        from anchorage.learning.exporting import save_program
-        from anchorage.learning.inference import ImageModel, read_weights
-
-        described = read_inference(models / DESCRIPTION)
-        model = ImageModel(described, read_weights(models, stored).arrays())
-        values = json.loads((models / DESCRIPTION).read_text())
-        text = json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
         mlflow.set_tracking_uri(self._uri)
-        with tempfile.TemporaryDirectory(prefix="anchorage-model-") as folder, mlflow.start_run(self.run_id):
-            program, description = Path(folder) / "model.pt2", Path(folder) / DESCRIPTION
-            save_program(model, program, text)
-            description.write_text(text)
-            code = {"decoding": decoding.__file__, "intensity": intensity.__file__}
-            artifact_files = {"program": program, "description": description, **code, **_cards(models)}
-            artifact_files["weights"] = (
-                models / stored.file
-            )  # which other runs may start from, without running anything
-            info = mlflow.pyfunc.log_model(
-                name=f"{role}-model",
-                python_model=str(_SERVING if described.volume is None else _SERVING_VOLUMES),
-                artifacts={name: str(path) for name, path in artifact_files.items()},
-                signature=_signature(described),
-                input_example=_example(described),
-                registered_model_name=self.registered_model,
-                pip_requirements=requirements(volumes=described.volume is not None),
-                tags=self._tags_of(stored),
-            )
-        return str(info.registered_model_version)
+        params, tags = self._client.get_run(self.run_id).data.params, self._tags_of(stored)
+        name = f"{role}-model"
+        logged = self._client.create_logged_model(self.experiment_id, name, self.run_id, tags, params)
+        status = LoggedModelStatus.FAILED
+        try:
+            with tempfile.TemporaryDirectory(prefix="anchorage-model-") as folder:
+                packed = Path(folder) / name
+                self._pack(role, models, stored, outbox, packed, logged)
+                self._client.log_model_artifacts(logged.model_id, str(packed))
+            status = LoggedModelStatus.READY
+        finally:
+            self._client.finalize_logged_model(logged.model_id, status)
+        self._client.log_outputs(self.run_id, [LoggedModelOutput(logged.model_id, step=stored.round)])
+        self._log_metrics_of(stored, logged.model_id)
+        return str(mlflow.register_model(f"{_LOGGED}{logged.model_id}", self.registered_model, tags=tags).version)
+
+    def _pack(self, role: str, models: Path, stored: Weights, outbox: Path, packed: Path, logged: LoggedModel) -> None:
+        """Write a model's folder as MLflow has it; errors as of `_log_model`.
+
+        `mlflow.pyfunc.log_model` would also load it and have it predict, for which it imports torch; `save_trained` has compared the program.
+        """
+        described = read_inference(models / DESCRIPTION)
+        program, description = program_file(outbox, stored.digest), packed.with_name(DESCRIPTION)
+        if not program.is_file():
+            program = packed.with_name(program.name)
+            import_large("anchorage.learning.exporting")  # torch is only needed here
+            from anchorage.learning.exporting import save_trained
+
+            save_trained(models, role, program)
+        description.write_text(description_of(models, role))
+        code = {"decoding": decoding.__file__, "intensity": intensity.__file__}
+        artifact_files = {"program": program, "description": description, **code, **_cards(models)}
+        artifact_files["weights"] = models / stored.file  # which other runs may start from, without running anything
+        place, name = logged.artifact_location, logged.model_id
+        mlflow.pyfunc.save_model(
+            path=packed,
+            mlflow_model=Model(artifact_path=place, run_id=self.run_id, model_id=name, model_uuid=name),
+            python_model=str(_SERVING if described.volume is None else _SERVING_VOLUMES),
+            artifacts={name: str(path) for name, path in artifact_files.items()},
+            signature=_signature(described),
+            input_example=_example(described),
+            pip_requirements=requirements(volumes=described.volume is not None),
+        )
+
+    def _log_metrics_of(self, stored: Weights, model: str) -> None:
+        """Log a model's scores with it; those of its round, which the run has already, at the same time as there."""
+        stamp = int(stored.time * 1000)
+        metrics = [
+            Metric(key, value, stamp, stored.round, model_id=model)
+            for key, value in stored.metrics.items()
+            if value is not None
+        ]
+        if metrics:
+            self._client.log_batch(self.run_id, metrics=metrics)
 
     def _version_of(self, digest: str) -> str:
         """Return the version that this run registered of a model, as before the sender was killed; empty where there is none."""

@@ -20,7 +20,15 @@ LARGEST_EVENTS = 256 << 20
 LARGEST_ARRAYS = 256 << 20
 """Bytes of arrays that wait to be sent; later ones are left out."""
 
+PROGRAMS = "programs"
+"""Folder of the models as programs."""
+
 log = logging.getLogger(__name__)
+
+
+def program_file(folder: Path, digest: str) -> Path:
+    """Return where the program of the model with a digest lies, where the server has exported it; the sender removes it."""
+    return folder / PROGRAMS / digest / "model.pt2"
 
 
 class Outbox:
@@ -53,7 +61,7 @@ class Outbox:
         Parameters
         ----------
         kind : str
-            ``run``, ``round``, ``end``, or ``card``: the model card changed after the end.
+            ``run``, ``round``, ``models``: they and their card are written, ``end``, or ``card``: the model card was completed.
         values : mapping of str to Any
             What JSON can hold.
         arrays : mapping of str to ndarray, optional

@@ -30,6 +30,8 @@ class Progress:
     final_version: str = ""
     best_version: str = ""
     """Versions of the run's final and best model."""
+    drawn: bool = False
+    """Whether the model card's figures are drawn."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Why MLflow has no more than a part of an event or a model, by what is missing."""
     trouble: str = ""

@@ -158,6 +158,10 @@ class TrackedRun:
             if record.round not in self._noted:
                 self._note(record, None, {})
 
+    def note_models(self, models: Path) -> None:
+        """Note that a folder has the models and their card, which is shown while the models become programs."""
+        self._outbox.append("models", {"models": str(models.absolute())})
+
     def finish(self, code: str, models: Path | None) -> None:
         """Note the end: `code` of the catalogue or empty, and the folder with final.safetensors, best.safetensors and model.json."""
         self._outbox.append("end", {"code": code, "models": str(models.absolute()) if models else ""})

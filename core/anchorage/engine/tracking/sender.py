@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,7 +30,7 @@ from anchorage.api.logs import log_to_stderr
 from anchorage.api.mistakes import without_password
 from anchorage.engine.tracking.connecting import limit_connecting
 from anchorage.engine.tracking.mlflow_run import MlflowRun
-from anchorage.engine.tracking.outbox import EVENTS, read_events
+from anchorage.engine.tracking.outbox import EVENTS, PROGRAMS, read_events
 from anchorage.engine.tracking.process import LOCK
 from anchorage.engine.tracking.progress import Progress
 from anchorage.engine.tracking.refusal import refusal_hint
@@ -138,8 +139,15 @@ class Sending:
     def _reopen(self) -> None:
         """Continue the run of an earlier process."""
         for offset, event in read_events(self._folder, 0):
-            if event["kind"] == "run" and offset <= self._progress.offset:
-                self._run = MlflowRun.open(self._uri, event)
+            if offset <= self._progress.offset:
+                self._note_end(event)
+                if event["kind"] == "run":
+                    self._run = MlflowRun.open(self._uri, event)
+
+    def _note_end(self, event: Mapping[str, Any]) -> None:
+        """Note whether an event ends the run; a completed card comes before or after the end."""
+        if event["kind"] != "card":
+            self.ended = event["kind"] == "end"
 
     @contextlib.contextmanager
     def _refusals(self, what: str) -> Iterator[None]:
@@ -178,7 +186,7 @@ class Sending:
         self._progress.leave_out(what, why)
 
     def _send(self, event: Mapping[str, Any], what: str) -> None:
-        self.ended = event["kind"] in ("end", "card")
+        self._note_end(event)
         if event["kind"] == "run":
             self._run = MlflowRun.open(self._uri, event)
             self._progress.run_id = self._run.run_id
@@ -188,6 +196,9 @@ class Sending:
             self._leave_out(what, "there is no run that it belongs to")
         elif event["kind"] == "round":
             self._run.log_round(event, self._folder)
+        elif event["kind"] == "models":
+            self._progress.drawn = False
+            self._log_card(self._run, event)
         elif event["kind"] == "card":
             versions = {self._progress.final_version, self._progress.best_version} - {""}
             with self._refusals_of_card():
@@ -197,11 +208,16 @@ class Sending:
 
     def _finish(self, run: MlflowRun, event: Mapping[str, Any]) -> None:
         if event["models"]:
-            with self._refusals("the model card"), self._refusals_of_card():
-                run.log_card(Path(event["models"]))
+            self._log_card(run, event)
             self._progress.final_version = self._register(run, "final", Path(event["models"]))
             self._progress.best_version = self._register(run, "best", Path(event["models"]))
         run.end(event["code"])
+        rmtree(self._folder / PROGRAMS, ignore_errors=True)
+
+    def _log_card(self, run: MlflowRun, event: Mapping[str, Any]) -> None:
+        with self._refusals("the model card"), self._refusals_of_card():
+            run.log_card(Path(event["models"]), draws=not self._progress.drawn)
+            self._progress.drawn = True
 
     def _register(self, run: MlflowRun, role: str, models: Path) -> str:
         """Register a model, and return its version; empty where that cannot be."""
@@ -209,7 +225,7 @@ class Sending:
         self._progress.left_out.pop(what, None)
         try:
             with self._refusals(what):
-                version = run.register(role, models, self._progress.versions)
+                version = run.register(role, models, self._progress.versions, self._folder)
                 self._progress.registered_model = run.registered_model
         except AnchorageError as error:
             self._leave_out(what, str(error))
