@@ -33,13 +33,16 @@ TARGETS = {
     "whole": 22.0,
 }
 """Seconds, on a quiet machine of two cores whose floor was not noted."""
+FORKED = "trainers, labels alone"
+"""They are forked from one process, and so have the same command."""
 KINDS = {
-    "anchorage_silo.trainer": "trainers",
-    "anchorage_silo.confinement": "trainers",
+    "fedctl.shared_imports": FORKED,
+    "anchorage_silo.trainer": FORKED,
+    "anchorage_silo.confinement": FORKED,
+    "fedctl.anchors_alone": FORKED,
     "anchorage_silo": "agents",
     "anchorage_server": "server",
     "anchorage.engine.tracking": "results to MLflow",
-    "fedctl.anchors_alone": "labels alone",
 }
 """What a process is, by the module that it runs; any other one is fedctl."""
 MARKS = {"started the server": "server started", "started silo": "server listens", "storing the model": "rounds over"}

@@ -103,6 +103,7 @@ def begin(_program: str, command: list[str], environment: dict[str, str]) -> Non
 def _keep(connected: int, streams: Sequence[int]) -> NoReturn:
     """Fork the process that is asked for, and wait for its end or for that of the process which stands for it."""
     _end_with_parent()
+    os.setsid()  # Linux shares the processor between sessions first
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     connection = socket.socket(fileno=connected)
     with connection.makefile("rb") as file:

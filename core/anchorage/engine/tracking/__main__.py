@@ -3,10 +3,12 @@
 import sys
 
 from anchorage.api.imports import import_large
+from anchorage.engine.tracking.priority import yield_to_rounds
 
 
 def run() -> int:
     """Import MLflow and send, as `anchorage.engine.tracking.sender` does; return the exit status."""
+    yield_to_rounds()  # also with the imports: silos begin meanwhile
     import_large("anchorage.engine.tracking.sender")
     from anchorage.engine.tracking.sender import main
 

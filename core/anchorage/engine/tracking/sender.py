@@ -31,6 +31,7 @@ from anchorage.api.mistakes import without_password
 from anchorage.engine.tracking.connecting import limit_connecting
 from anchorage.engine.tracking.mlflow_run import MlflowRun
 from anchorage.engine.tracking.outbox import EVENTS, PROGRAMS, read_events
+from anchorage.engine.tracking.priority import catch_up
 from anchorage.engine.tracking.process import LOCK
 from anchorage.engine.tracking.progress import Progress
 from anchorage.engine.tracking.refusal import refusal_hint
@@ -48,10 +49,6 @@ TOO_LARGE = "failed with error code 413 "
 RAISE_LIMIT = "raise the body limit of the proxy before MLflow (for nginx: nginx.ingress.kubernetes.io/proxy-body-size)"
 LONGEST_REASON = 200
 """Characters of what MLflow says that are kept."""
-NICENESS = 10
-AUTOGROUP = Path("/proc/self/autogroup")
-"""Where Linux shares the processor between sessions first, the weight of this process's one."""
-_WEIGHINGS, _WEIGHING_SECONDS = 20, 0.11
 TROUBLE = (MlflowException, SQLAlchemyError, OSError)
 """What MLflow, its stores and the network raise."""
 REFUSED = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST"})
@@ -197,6 +194,7 @@ class Sending:
         elif event["kind"] == "round":
             self._run.log_round(event, self._folder)
         elif event["kind"] == "models":
+            catch_up()
             self._progress.drawn = False
             self._log_card(self._run, event)
         elif event["kind"] == "card":
@@ -277,38 +275,6 @@ def watch_input(gone: threading.Event) -> None:
     gone.set()
 
 
-def yield_to_rounds() -> None:
-    """Take about a tenth of a processor that others want: results may come late, rounds may not, and on a busy machine both come.
-
-    Linux shares the processor between sessions first (autogroup) and then inside each, so the process takes a session of its own and
-    makes that one modest too.
-    """
-    with contextlib.suppress(PermissionError):  # it leads its session already
-        os.setsid()
-    _weigh_session(NICENESS)
-    os.nice(NICENESS)
-
-
-def catch_up() -> None:
-    """Take the share of any other session: the rounds are over, and somebody waits for the results.
-
-    Inside its session the process is alone, so that its own niceness, which only root may take back, counts for nothing there.
-    """
-    _weigh_session(0)
-
-
-def _weigh_session(niceness: int) -> None:
-    for _ in range(_WEIGHINGS):
-        try:
-            AUTOGROUP.write_text(str(niceness))
-        except BlockingIOError:  # Linux lets ordinary users write one in a tenth of a second
-            time.sleep(_WEIGHING_SECONDS)
-        except OSError:  # a kernel without autogroups
-            return
-        else:
-            return
-
-
 def main() -> int:
     """Run the process."""
     parser = argparse.ArgumentParser(prog="anchorage.engine.tracking", description="Send an outbox to MLflow.")
@@ -318,7 +284,6 @@ def main() -> int:
     log_to_stderr(logging.WARNING)
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # says again, with the address, what `serve` logs
     limit_connecting()
-    yield_to_rounds()
     folder: Path = arguments.outbox
     with (folder / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the sender of a killed server still sends its last events

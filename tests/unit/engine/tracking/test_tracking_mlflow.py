@@ -26,8 +26,9 @@ from anchorage.engine.events import RoundCommitted
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking import Outbox, Sender, figures
 from anchorage.engine.tracking.mlflow_run import KEY_TAG
+from anchorage.engine.tracking.priority import AUTOGROUP
 from anchorage.engine.tracking.process import what_is_sent
-from anchorage.engine.tracking.sender import AUTOGROUP, Sending, first_line
+from anchorage.engine.tracking.sender import Sending, first_line
 
 
 def test_what_an_earlier_version_wrote_down_is_sent(tmp_path, uri):
@@ -317,9 +318,9 @@ def test_no_password_is_logged():
 )
 def test_a_sender_is_modest_until_the_run_is_over():
     program = (
-        "import threading; from anchorage.engine.tracking import sender\n"
-        "sender.yield_to_rounds(); print(sender.AUTOGROUP.read_text(), flush=True)\n"
-        "gone = threading.Event(); sender.watch_input(gone); print(gone.is_set(), sender.AUTOGROUP.read_text())"
+        "import threading; from anchorage.engine.tracking import priority, sender\n"
+        "priority.yield_to_rounds(); print(priority.AUTOGROUP.read_text(), flush=True)\n"
+        "gone = threading.Event(); sender.watch_input(gone); print(gone.is_set(), priority.AUTOGROUP.read_text())"
     )
     done = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=True)
     match = re.fullmatch(r"(\S+) nice (\d+)\s+(\w+) (\S+) nice (\d+)\s+", done.stdout)

@@ -56,8 +56,8 @@ def test_programs_of_the_server_are_registered_without_torch(tmp_path: Path, uri
         answer = mlflow.pyfunc.load_model(f"models:/derm-model@{role}").predict(pd.DataFrame({"image": list(images)}))
         read = read_inference(models / "model.json")
         model = ImageModel(read, read_weights(models, read.choose(best=role == "best")[1]).arrays())
-        found = [list(row.values()) for row in answer["probabilities"]]
-        np.testing.assert_allclose(found, model.score(images[:, None]), atol=1e-4)
+        scores = [list(row.values()) for row in answer["probabilities"]]
+        np.testing.assert_allclose(scores, model.score(images[:, None]), atol=1e-4)
         version = client.get_model_version_by_alias("derm-model", role)
         logged = client.get_logged_model(str(version.source).removeprefix("models:/"))
         assert (str(logged.status), logged.tags["anchorage.digest"]) == ("READY", digests[role])
@@ -114,9 +114,9 @@ def test_what_the_server_does_not_export_is_left_to_the_sender(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models, folder = write_models(tmp_path / "model"), tmp_path / "outbox"
-    left = program_file(folder, "of an earlier end")
-    left.parent.mkdir(parents=True)
-    left.touch()
+    earlier = program_file(folder, "of an earlier end")
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
     match what:
         case "no description":
             (models / "model.json").unlink()
