@@ -32,6 +32,10 @@ def main():
     if what == "signal":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), int(arguments[0]))
+    if what == "sockets":
+        files = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        links = [os.readlink(file) for file in files if os.path.lexists(file)]
+        print(json.dumps([link for link in links if link.startswith("socket:")]))
     if what == "words":
         sys.exit("these words")
     if what == "defect":
@@ -99,6 +103,12 @@ def test_a_forked_process_ends_with_others(server: Forking, ended: str) -> None:
         assert asking_process.wait(60) == -signal.SIGKILL
         assert asking_process.stdout.read() == "", "the stream's other end is closed"
         forked.wait(60)
+
+
+def test_a_forked_process_can_ask_for_no_other(server: Forking) -> None:
+    """A confined process would have another one do what it may not."""
+    with server.start([*COMMAND, "sockets"]) as asking_process:
+        assert json.loads(asking_process.communicate()[0]) == []
 
 
 def test_many_are_forked_at_once(server: Forking) -> None:
