@@ -1,5 +1,6 @@
 """The models of a run that is over as programs, for MLflow: written by the server, which has imported torch, while the sender draws."""
 
+import gc
 import logging
 from pathlib import Path
 from shutil import rmtree
@@ -41,3 +42,4 @@ def export_programs(models: Path, outbox: Path) -> None:
                 save_trained(models, role, program)
     except (AnchorageError, OSError) as error:
         _log.info("the sender exports the models", extra={"reason": str(error)})
+    gc.freeze()  # what torch imported for it would be searched for garbage when the process ends, which is soon
