@@ -264,6 +264,18 @@ def read_inference(path: Path) -> Inference:
     AnchorageError
         There is none, it is of another format, or a value is missing or out of range.
     """
+    return parse_inference(_content_of(path), str(path))
+
+
+def description_of(models: Path, role: str) -> str:
+    """Return a folder's ``model.json`` as it goes with one of its models: without what is said of the others. Errors as of `read_inference`."""
+    content = _content_of(models / DESCRIPTION)
+    parse_inference(content, str(models / DESCRIPTION))
+    values = json.loads(content)
+    return json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
+
+
+def _content_of(path: Path) -> bytes:
     try:
         with open_regular(path) as file:
             content = file.read(_MOST_BYTES + 1)
@@ -271,14 +283,7 @@ def read_inference(path: Path) -> Inference:
         raise AnchorageError(MODEL_UNUSABLE, f"{path}: {error.strerror}") from error
     if len(content) > _MOST_BYTES:
         raise AnchorageError(MODEL_UNUSABLE, f"{path} has more than {_MOST_BYTES // 2**20} MiB")
-    return parse_inference(content, str(path))
-
-
-def description_of(models: Path, role: str) -> str:
-    """Return a folder's ``model.json`` as it goes with one of its models: without what is said of the others. Errors as of `read_inference`."""
-    read_inference(models / DESCRIPTION)
-    values = json.loads((models / DESCRIPTION).read_text(encoding="utf-8"))
-    return json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
+    return content
 
 
 def parse_inference(content: bytes, where: str) -> Inference:

@@ -1,6 +1,7 @@
 """What a run remembers, so that commands need not name it again: its folder and its data root."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,19 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
     """Return the folder and the data root of each start; the server is configured, not started."""
     starts: Played = []
 
-    def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root: Path, watcher: RunWatcher) -> None:
+    def play(
+        run: Workdir,
+        federation: Federation,
+        silos: Sequence[LocalSilo],
+        root: Path,
+        watcher: RunWatcher,
+        fork_server: int | None,
+    ) -> None:
         write_server_config(run, root, None)
         starts.append((run.root, root))
 
     monkeypatch.setattr(local_run, "play", play)
+    monkeypatch.setattr(local_run, "shared_imports", lambda run, wanted: nullcontext())
     for folder in ("here", "documents", "data", "other"):
         (tmp_path / folder).mkdir()
     (tmp_path / "documents" / "tiny.yaml").write_text(DOCUMENTS)
