@@ -266,8 +266,8 @@ def test_what_mlflow_does_not_have_is_told_and_sent_by_the_same_command(
     nowhere = ("--set", "spec.tracking.uri=http://127.0.0.1:9")  # discard: nobody listens
     first = fedctl(*run, *nowhere)
     assert first.end() == 7
-    assert "incomplete    ANC-4001 TrackingUnreachable: 4 records are not in MLflow yet: " in first.stdout
-    assert first.lines[-2].startswith("ANC-4001 TrackingUnreachable: 4 records are not in MLflow yet: ")
+    assert "incomplete    ANC-4001 TrackingUnreachable: 5 records are not in MLflow yet: " in first.stdout
+    assert first.lines[-2].startswith("ANC-4001 TrackingUnreachable: 5 records are not in MLflow yet: ")
     assert first.lines[-1] == "see fedctl explain ANC-4001"
     status = document(fedctl("status", "--workdir", tmp_path / "run", "-o", "json"))["status"]
     assert (conditions(status)["Succeeded"], conditions(status)["Tracked"]) == (
