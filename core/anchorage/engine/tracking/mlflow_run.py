@@ -357,10 +357,10 @@ class MlflowRun:
         code = {"decoding": decoding.__file__, "intensity": intensity.__file__}
         artifact_files = {"program": program, "description": description, **code, **_cards(models)}
         artifact_files["weights"] = models / stored.file  # which other runs may start from, without running anything
-        place, name = logged.artifact_location, logged.model_id
+        place, model_id = logged.artifact_location, logged.model_id
         mlflow.pyfunc.save_model(
             path=packed,
-            mlflow_model=Model(artifact_path=place, run_id=self.run_id, model_id=name, model_uuid=name),
+            mlflow_model=Model(artifact_path=place, run_id=self.run_id, model_id=model_id, model_uuid=model_id),
             python_model=str(_SERVING if described.volume is None else _SERVING_VOLUMES),
             artifacts={name: str(path) for name, path in artifact_files.items()},
             signature=_signature(described),
