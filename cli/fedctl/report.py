@@ -16,6 +16,7 @@ from anchorage.api.card_text import headline_table, markdown, plain, table, verd
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import load_federation
+from anchorage.api.imports import import_large
 from anchorage.api.model_card import CARD, EXAMPLES, ModelCard
 from anchorage.api.regular_files import read_regular
 from anchorage.engine.tracking import Outbox, Sender, what_is_sent
@@ -179,7 +180,8 @@ def draw_sections(source: Source) -> "Sections":
     AnchorageError
         Files of the run cannot be read, or matplotlib is missing.
     """
-    from fedctl import report_figures as figures  # matplotlib takes a second to load
+    import_large("fedctl.report_figures")  # matplotlib takes a second to load
+    from fedctl import report_figures as figures
     from fedctl.embedding_figures import embedding_pictures
 
     document, rounds, card = source.observe().document, source.rounds(), source.card()

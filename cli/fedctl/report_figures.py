@@ -23,6 +23,7 @@ from fedctl.source import Round
 try:
     from matplotlib import rc_context
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -162,6 +163,7 @@ def render_picture(title: str, says: str, draw: Callable[[Axes], None], size: tu
         figure = Figure(figsize=size, layout="constrained")
         draw(figure.subplots())
         content = BytesIO()
-        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+        # `figure.savefig` would go over the figure twice
+        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     uri = f"data:image/svg+xml;base64,{base64.b64encode(content.getvalue()).decode()}"
     return Picture(title, says, uri)

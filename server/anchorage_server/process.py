@@ -202,6 +202,7 @@ class _Server:
         if not self._succeeded:
             return self._fail(self._thread.failure, tracking)
         try:
+            tracking.hurry()
             finished = self._store_results(tracking)
         except AnchorageError as error:
             self._statuses(RunEnded(error.code, error.message))

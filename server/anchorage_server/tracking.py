@@ -70,6 +70,10 @@ class Tracking:
         missing = AnchorageError(TRACKING_UNREACHABLE, progress.trouble) if progress.trouble else None
         return Tracked(self.place.model_copy(update={"run_id": progress.run_id}), missing=missing)
 
+    def hurry(self) -> None:
+        """Have the process that sends catch up, since the rounds are over."""
+        self._sender.hurry()
+
     def export(self, models: Path) -> None:
         """Have the models and their card shown that are in a folder, and make programs of them meanwhile."""
         self.observer.note_models(models)

@@ -1,5 +1,6 @@
 """``python -m anchorage.engine.tracking --outbox DIR --uri URI``: sends an outbox to MLflow."""
 
+import gc
 import sys
 
 from anchorage.api.imports import import_large
@@ -12,7 +13,9 @@ def run() -> int:
     import_large("anchorage.engine.tracking.sender")
     from anchorage.engine.tracking.sender import main
 
-    return main()
+    status = main()
+    gc.freeze()  # a search for garbage at the end would take longer than the rest of it
+    return status
 
 
 sys.exit(run())

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -94,11 +95,21 @@ class Sender:
         """Id of the process."""
         return self._process.pid
 
+    @property
+    def _input(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
     def _start(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "anchorage.engine.tracking", "--outbox", str(self._outbox), "--uri", self._uri]
         threads = {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         environment = {**os.environ, **ENVIRONMENT, **threads, **without_proxy(self._uri, os.environ)}
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)
+
+    def hurry(self) -> None:
+        """Tell the process that the rounds are over, so that it need not leave the processor to them any longer."""
+        with suppress(BrokenPipeError):  # it has ended
+            os.write(self._input.fileno(), b"\n")
 
     def finish(self, idle_seconds: float = IDLE_SECONDS, at_most_seconds: float = math.inf) -> Sent:
         """Let the process send what waits, as long as it makes progress, and return what MLflow has then.
@@ -115,10 +126,10 @@ class Sender:
         """
         timeout = ProgressTimeout(idle_seconds, at_most_seconds, time.monotonic())
         while True:
+            self._input.close()
             if self._process.poll() is not None and what_is_sent(self._outbox, "").missing is not None:
                 self._process = self._start()
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+                self._input.close()
             while self._process.poll() is None and not timeout.is_over(self._progress(), time.monotonic()):
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(_LOOK_SECONDS)

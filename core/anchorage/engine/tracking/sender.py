@@ -194,7 +194,6 @@ class Sending:
         elif event["kind"] == "round":
             self._run.log_round(event, self._folder)
         elif event["kind"] == "models":
-            catch_up()
             self._progress.drawn = False
             self._log_card(self._run, event)
         elif event["kind"] == "card":
@@ -268,9 +267,9 @@ def first_line(error: Exception) -> str:
 
 
 def watch_input(gone: threading.Event) -> None:
-    """Wait for the end of standard input, which the server closes when the run is over."""
+    """Catch up when the server writes anything, for which it waits until the rounds are over, and wait for the end of standard input."""
     while os.read(sys.stdin.fileno(), 4096):
-        pass
+        catch_up()
     catch_up()
     gone.set()
 

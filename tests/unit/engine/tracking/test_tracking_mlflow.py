@@ -326,3 +326,30 @@ def test_a_sender_is_modest_until_the_run_is_over():
     match = re.fullmatch(r"(\S+) nice (\d+)\s+(\w+) (\S+) nice (\d+)\s+", done.stdout)
     assert match is not None and match[1] == match[4], done.stdout
     assert (match[2], match[3], match[5]) == ("10", "True", "0")
+
+
+def test_a_sender_catches_up_when_the_rounds_are_over_before_the_run_is():
+    program = (
+        "import threading; from anchorage.engine.tracking import sender\n"
+        "sender.catch_up = lambda: print('catches up', flush=True)\n"
+        "gone = threading.Event(); sender.watch_input(gone); print(gone.is_set())"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"catches up\n"
+        child.stdin.close()
+        assert child.stdout.read() == b"catches up\nTrue\n"
+
+
+@pytest.mark.integration
+def test_a_sender_that_was_killed_need_not_hear_that_the_rounds_are_over(tmp_path, uri):
+    run = start(tmp_path / "outbox")
+    sender = Sender(tmp_path / "outbox", uri)
+    os.kill(sender.pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(sender.pid)], timeout=30)
+    sender.hurry()
+    run.finish("", None)
+    assert sender.finish().missing is None
+    assert only_run(uri).info.status == "FINISHED"
