@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from finished_run import make_run
 from rich.console import Console
+from safetensors.numpy import save_file
 
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.federation import Evaluation, Tracking
@@ -197,15 +198,21 @@ def test_the_benchmarks_model_is_a_resnet_18() -> None:
     assert len(model) == 244 and model["copy1.layer2.0.downsample.0.weight"].shape == (128, 64, 1, 1)
 
 
-def test_the_closed_form() -> None:
+def test_the_closed_form(tmp_path: Path) -> None:
     initial = {"w": np.array([1.0, -2.0], np.float32), "n": np.array(3)}
     added = 5 * 0.001 * (1 * 1 + 2 * 2 + 3 * 3) / (1 + 2 + 3)
     final = {"w": initial["w"] + np.float32(added), "n": np.array(3)}
-    assert largest_difference(initial, final, silos=3, rounds=5) < 1e-6
-    assert largest_difference(initial, {**final, "n": np.array(4)}, 3, 5) == 1.0
-    assert largest_difference(initial, {"w": final["w"]}, 3, 5) == float("inf")
-    assert largest_difference(initial, {**final, "w": final["w"].astype(np.float64)}, 3, 5) == float("inf")
-    assert largest_difference({"e": np.empty((0, 2), np.float32)}, {"e": np.empty((0, 2), np.float32)}, 3, 5) == 0.0
+
+    def difference(before: dict[str, Any], after: dict[str, Any]) -> float:
+        save_file(before, tmp_path / "before.safetensors")
+        save_file(after, tmp_path / "after.safetensors")
+        return largest_difference(tmp_path / "before.safetensors", tmp_path / "after.safetensors", silos=3, rounds=5)
+
+    assert difference(initial, final) < 1e-6
+    assert difference(initial, {**final, "n": np.array(4)}) == 1.0
+    assert difference(initial, {"w": final["w"]}) == float("inf")
+    assert difference(initial, {**final, "w": final["w"].astype(np.float64)}) == float("inf")
+    assert difference({"e": np.empty((0, 2), np.float32)}, {"e": np.empty((0, 2), np.float32)}) == 0.0
 
 
 def test_a_watch_outlasts_a_network_that_is_gone_for_a_while(

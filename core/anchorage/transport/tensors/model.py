@@ -126,7 +126,11 @@ class ModelBytes:
 
     def buffer(self) -> NDArray[np.uint8]:
         """Return the flat buffer as one new array, shape [nbytes]."""
-        return np.frombuffer(bytearray(b"".join(self.chunks)), np.uint8)
+        buffer, at = np.empty(self.layout.nbytes, np.uint8), 0
+        for data in self.chunks:
+            buffer[at : at + len(data)] = np.frombuffer(data, np.uint8)
+            at += len(data)
+        return buffer
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return every tensor by name, as views of one new buffer."""
