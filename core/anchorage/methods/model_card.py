@@ -40,7 +40,7 @@ from anchorage.methods.alone import measured_alone
 from anchorage.methods.checks import WITHOUT_LABELS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.methods.registry import PRESETS
-from anchorage.pieces.server_training.guesses import SEVERAL
+from anchorage.pieces.server_training.recipes import SEVERAL
 from anchorage.pieces.weighting.fedavg_semi import TwoHalves
 from anchorage.transport.files import write_atomically
 

@@ -29,7 +29,7 @@ from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.methods import validate_study
 from anchorage.methods.model_card import make_card, read_images, write_card
 from anchorage.methods.resolution import resolve
-from anchorage.pieces.server_training.guesses import SEVERAL
+from anchorage.pieces.server_training.recipes import SEVERAL
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
 CLASSES = [str(digit) for digit in range(10)]

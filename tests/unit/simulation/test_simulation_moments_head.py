@@ -22,8 +22,8 @@ from anchorage.engine.aggregation import UnusableUpdate
 from anchorage.learning.data import read
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.stepping import trial
-from anchorage.pieces.server_training.guesses import SEVERAL
 from anchorage.pieces.server_training.moments import ClassMoments
+from anchorage.pieces.server_training.recipes import SEVERAL
 from anchorage.simulation.run import Simulation
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import Layout

@@ -15,7 +15,6 @@ from anchorage.learning.data.header_rows import with_headers
 from anchorage.learning.data.label_kinds import is_mask_folder
 from anchorage.learning.data.labels import LabelReader, is_known
 from anchorage.learning.data.listing import BadImage, Listing
-from anchorage.learning.data.masks import MaskReader
 from anchorage.learning.data.table_columns import divided_paths, owner_in_path
 
 _SYSTEM = frozenset(
@@ -194,10 +193,6 @@ def list_folder(section: DataSection, root: Path, reader: LabelReader) -> Listin
     AnchorageError
         DATA_MISSING, OUTSIDE_FOLDER, GROUP_UNKNOWN, PACKAGE_MISSING, or as of `LabelReader.read`.
     """
-    if isinstance(reader, MaskReader):
-        from anchorage.learning.data.mask_folders import list_pairs
-
-        return list_pairs(section, root, reader)
     folder_files = find_files(section, root)
     if section.mask_files == "Ignore":
         _leave_out_besides(folder_files)

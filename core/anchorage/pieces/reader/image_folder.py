@@ -22,7 +22,11 @@ class ImageFolder(Reader):
     tells_channels: ClassVar[bool] = True
 
     def listing(self, section: DataSection, root: Path, reader: LabelReader) -> Listing:
-        """List the images; see `anchorage.learning.data.folders`."""
+        """List the images; see `anchorage.learning.data.folders`, and of masks `anchorage.learning.data.mask_folders`."""
         from anchorage.learning.data.folders import list_folder
+        from anchorage.learning.data.mask_folders import list_pairs
+        from anchorage.learning.data.masks import MaskReader
 
-        return list_folder(section, root, reader)
+        return (
+            list_pairs(section, root, reader) if isinstance(reader, MaskReader) else list_folder(section, root, reader)
+        )

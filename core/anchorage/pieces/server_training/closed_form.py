@@ -11,7 +11,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
 from anchorage.api.metric_names import GUESSES, GUESSES_CHOSEN
 from anchorage.learning.hooks import ServerTrainer
-from anchorage.pieces.server_training.guesses import PARTS
+from anchorage.pieces.server_training.recipes import PARTS
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anchorage.learning.network import Network
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.views import Views
-    from anchorage.pieces.server_training.moments import ClassMoments
+    from anchorage.pieces.server_training.moment_options import MomentOptions
 
 FEW = 5
 """Images of a class below which naive Bayes takes the variances within all classes."""
@@ -34,7 +34,7 @@ Parameters = Mapping[str, "Tensor"]
 class ClosedForm(ServerTrainer):
     """Makes the classifier of a round's moments and those of the server's own anchors."""
 
-    def __init__(self, slot: ClassMoments) -> None:
+    def __init__(self, slot: MomentOptions) -> None:
         self._slot = slot
 
     def train(self, server_round: ServerRound) -> Mapping[str, float]:
@@ -233,7 +233,7 @@ def pooled_moments(network: Network, views: Views, indices: NDArray[np.int64]) -
 
 
 def classifier_of(
-    moments: Moments, options: ClassMoments, drawn: torch.Generator | None = None, shrinkage: float | None = None
+    moments: Moments, options: MomentOptions, drawn: torch.Generator | None = None, shrinkage: float | None = None
 ) -> Mapping[str, Tensor]:
     """Return the classifier's parameters by name, float64; a class without images scores `ABSENT` everywhere.
 

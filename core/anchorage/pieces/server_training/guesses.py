@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anchorage.pieces.pseudo_labels.calibrated import unlabelled_shares
+from anchorage.pieces.server_training.recipes import PARTS
 from anchorage.transport.tensors.layout import MOMENTS
 
 if TYPE_CHECKING:
@@ -16,43 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.learning.silo_round import SiloRound, Work
-    from anchorage.pieces.server_training.moments import ClassMoments
-
-
-Part = Literal["counts", "sums", "seconds"]
-"""Tensors of moments (`anchorage.algorithms.moments.Moments`)."""
-PARTS: tuple[Part, ...] = ("counts", "sums", "seconds")
-Shares = Literal["Stated", "Estimated", "Measured"]
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """One way to count images without labels."""
-
-    shares: Shares | None = None
-    """Class shares that guesses are corrected to; None: images without labels do not count."""
-    temperature: float = 1.0
-    """What log densities are divided by before they guess."""
-    name: str = ""
-    """Its name among several; empty where it is the only one."""
-
-    def tensor(self, part: Part) -> str:
-        """Return the name of one of its tensors; recipes that guess count the same images, so they share second moments."""
-        group = "guesses" if part == "seconds" and self.shares else self.name
-        return MOMENTS + (f"{group}.{part}" if self.name else part)
-
-
-LABELS_ALONE = Recipe(name="labels")
-_EVERY: tuple[Shares, ...] = ("Stated", "Estimated", "Measured")
-SEVERAL = (
-    LABELS_ALONE,
-    *(
-        Recipe(shares, temperature, f"{shares.lower()}{temperature:.0f}")
-        for shares in _EVERY
-        for temperature in (1.0, 2.0, 3.0)
-    ),
-)
-"""What `guesses: Auto` compares: the labels alone, and every kind of shares at three temperatures."""
+    from anchorage.pieces.server_training.moment_options import MomentOptions
+    from anchorage.pieces.server_training.recipes import Recipe
 
 
 @dataclass(frozen=True)
@@ -69,7 +35,7 @@ class Counted:
         return self.members.any(1).numpy()
 
 
-def silo_moments(slot: ClassMoments, silo_round: SiloRound) -> Work:
+def silo_moments(slot: MomentOptions, silo_round: SiloRound) -> Work:
     """Return the moments of a silo's images by every recipe, without a step."""
     from anchorage.learning.silo_round import Work
 
@@ -102,7 +68,7 @@ def silo_moments(slot: ClassMoments, silo_round: SiloRound) -> Work:
     )
 
 
-def counted_by(slot: ClassMoments, silo_round: SiloRound) -> Sequence[Counted]:
+def counted_by(slot: MomentOptions, silo_round: SiloRound) -> Sequence[Counted]:
     """Return how each recipe counts the images to train on.
 
     Nothing is guessed before a classifier came, and where every image has a label.
@@ -153,7 +119,7 @@ def _can_guess(recipe: Recipe, silo_round: SiloRound) -> bool:
     return recipe.shares != "Stated" or bool(recipe.name) or silo_round.images.stated_counts is not None
 
 
-def _of_labels(slot: ClassMoments, labels: Tensor, classes: int) -> Tensor:
+def _of_labels(slot: MomentOptions, labels: Tensor, classes: int) -> Tensor:
     """Return how images count by their labels alone, float64 [n, C + 1]: a class of too few images not at all."""
     import torch
     from torch.nn import functional
@@ -165,7 +131,7 @@ def _of_labels(slot: ClassMoments, labels: Tensor, classes: int) -> Tensor:
 
 
 def sum_moments(
-    slot: ClassMoments, silo_round: SiloRound, every: Sequence[Counted], used: NDArray[np.bool_]
+    slot: MomentOptions, silo_round: SiloRound, every: Sequence[Counted], used: NDArray[np.bool_]
 ) -> Mapping[str, NDArray[np.float64]]:
     """Return the moments of a silo's images by the names of their tensors.
 

@@ -84,10 +84,9 @@ class Segmentation(ImageTask):
 
         ``dice`` is the mean over the images that have the class; ``dice_all`` has 0 for each image without it where it is predicted, too.
         """
-        from anchorage.pieces.task.segmentation_scores import class_means
+        from anchorage.pieces.task.segmentation_scores import mean_scores
 
-        known_means = {name: values[~np.isnan(values)] for name, values in class_means(tally).items()}
-        return {name: float(values.mean()) for name, values in known_means.items() if len(values)}
+        return mean_scores(tally)
 
     def images(self, tally: Tally) -> int:
         """Return the count."""
@@ -179,7 +178,7 @@ class Segmentation(ImageTask):
         """Score each foreground class, with distances between borders, and intervals by patient."""
         from anchorage.pieces.task.segmentation_scores import assess_masks
 
-        return assess_masks(self, scored, rng)
+        return assess_masks(self.foreground, scored, rng)
 
     def true_and_predicted(self, labels: NDArray[np.uint8], activated: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the shares of known pixels that are, and that are predicted as, foreground."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from anchorage.api.task import Tally
     from anchorage.learning.model_hooks import Scored
-    from anchorage.pieces.task.segmentation import Segmentation
 
 TOLERANCE = 2.0
 """Times the largest spacing: how far away a border counts as found, in the surface Dice."""
@@ -144,17 +143,19 @@ def class_means(tally: Tally) -> Mapping[str, NDArray[np.float64]]:
     return {name: np.where(total > 0, part / np.maximum(total, 1), np.nan) for name, (part, total) in parts.items()}
 
 
-def assess_masks(
-    task: Segmentation,
-    scored: Scored,
-    rng: np.random.Generator,
-) -> Assessment:
+def mean_scores(tally: Tally) -> Mapping[str, float]:
+    """Return the means over the foreground classes of what `class_means` returns."""
+    known_means = {name: values[~np.isnan(values)] for name, values in class_means(tally).items()}
+    return {name: float(values.mean()) for name, values in known_means.items() if len(values)}
+
+
+def assess_masks(foreground: Sequence[str], scored: Scored, rng: np.random.Generator) -> Assessment:
     """Score a model in full: Dice with intervals over patients, and distances between borders.
 
     Parameters
     ----------
-    task : Segmentation
-        The classes.
+    foreground : sequence of str
+        Names of the classes but for the background.
     scored : Scored
         Images with what `compare` returned with a spacing.
     rng : Generator
@@ -162,15 +163,15 @@ def assess_masks(
     """
     overlaps = Overlaps.of(scored.activated)
     tally = tally_overlaps(overlaps)
-    metrics = dict(task.scores(tally))
+    metrics = dict(mean_scores(tally))
     distances, surface = np.moveaxis(scored.activated[:, 1:, 3:], 2, 0)
     apart = (overlaps.has != overlaps.painted).sum(0)
     computed = ~np.isnan(distances)
     for name, values in (("hausdorff_95", distances), ("surface_dice", surface)):
         if (mean := _mean_of_classes(values)) is not None:
             metrics[name] = mean
-    intervals = dict(_intervals(task, overlaps.dice, scored.groups, rng))
-    for place, name in enumerate(task.foreground):
+    intervals = dict(_intervals(foreground, overlaps.dice, scored.groups, rng))
+    for place, name in enumerate(foreground):
         for title, values in (("hausdorff_95", distances), ("surface_dice", surface)):
             if computed[:, place].any() or (title == "surface_dice" and (~np.isnan(values[:, place])).any()):
                 metrics[f"{title}/{name}"] = float(np.nanmean(values[:, place]))
@@ -184,10 +185,10 @@ def assess_masks(
         grid="File" if scored.own_grids else "Network",
         counts={
             f"cases/{name}": (tuple(int(count[place]) for count in cases),)
-            for place, name in enumerate(task.foreground)
+            for place, name in enumerate(foreground)
             if overlaps.annotated[:, place].any()
         },
-        concerns=tuple(_concerns(task, tally)),
+        concerns=tuple(_concerns(foreground, tally)),
     )
 
 
@@ -198,7 +199,7 @@ def _mean_of_classes(values: NDArray[np.float64]) -> float | None:
 
 
 def _intervals(
-    task: Segmentation, dice: NDArray[np.float64], groups: NDArray[np.int64], rng: np.random.Generator
+    foreground: Sequence[str], dice: NDArray[np.float64], groups: NDArray[np.int64], rng: np.random.Generator
 ) -> Iterator[tuple[str, Interval]]:
     """Yield the mean Dice of each foreground class, and of all of them, with 95 % bootstrap intervals over patients (`groups`, [n], from 0)."""
     present: NDArray[np.bool_] = np.any(~np.isnan(dice), axis=0)
@@ -214,7 +215,7 @@ def _intervals(
     sums, counts = (np.stack([each[rows].sum(0) for rows in drawn]) for each in of_patients)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     class_dice = filled.sum(0) / np.maximum(counted.sum(0), 1)
-    for place, name in enumerate(task.foreground):
+    for place, name in enumerate(foreground):
         if present[place]:
             yield f"dice/{name}", _interval(float(class_dice[place]), means[:, place])
     known = ~np.isnan(means)
@@ -227,10 +228,10 @@ def _interval(value: float, resampled: NDArray[np.float64]) -> Interval:
     return Interval(value=value, low=float(low), high=float(high))
 
 
-def _concerns(task: Segmentation, tally: Tally) -> Iterator[Concern]:
+def _concerns(foreground: Sequence[str], tally: Tally) -> Iterator[Concern]:
     """Yield what is wrong: a class that is found nowhere, and one that is painted into images that do not have it."""
     dice = class_means(tally)["dice"]
-    for place, name in enumerate(task.foreground):
+    for place, name in enumerate(foreground):
         if tally["cases"][place] and dice[place] <= NOTHING_FOUND:
             predicate = f'hardly finds the class "{name}": mean Dice {dice[place]:.2f} over the images that have it'
             yield Concern(kind="NothingFound", predicate=predicate)
