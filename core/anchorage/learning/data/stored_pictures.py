@@ -8,6 +8,7 @@ a damaged disk ends a process that maps it without a word.
 import json
 import math
 import os
+import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
@@ -295,6 +296,7 @@ def check_of(picture: NDArray[Any]) -> int:
 
 def _entries(index: dict[str, Any]) -> Iterator[Entry]:
     columns = [index[field.name] for field in fields(Entry)]
-    for path, nbytes, modified, digest, size, *others, facts in zip(*columns, strict=True):
-        rest = (*others, tuple(facts))
+    for path, nbytes, modified, digest, size, mode, white, paged, decoder, *others, facts in zip(*columns, strict=True):
+        # texts that most pictures share are held once
+        rest = (sys.intern(mode), white, paged, sys.intern(decoder), *others, tuple(facts))
         yield Entry(path, nbytes, modified, bytes.fromhex(digest), tuple(size), *rest)
