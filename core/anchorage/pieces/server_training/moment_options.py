@@ -85,7 +85,7 @@ class MomentOptions(SumsOfFeatures):
         return self.guesses in ("Measured", "Auto")
 
     @property
-    def own_heads(self) -> int:
+    def guessing_heads(self) -> int:
         """How many classifiers travel beside the model's own to guess by: that has a class prior, or is one of several."""
         guessing = sum(recipe.shares is not None for recipe in self.recipes)
         return guessing if self.guesses in ("Estimated", "Measured", "Auto") else 0

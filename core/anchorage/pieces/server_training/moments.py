@@ -36,7 +36,7 @@ class ClassMoments(MomentOptions):
 
     def facts(self) -> frozenset[str]:
         """Say that the server makes the classifier, and that no silo trains; `check` asks for labels."""
-        used = {Fact.UNLABELLED_MOMENTS} if self.head == "Total" or self.own_heads else set()
+        used = {Fact.UNLABELLED_MOMENTS} if self.head == "Total" or self.guessing_heads else set()
         if self.guesses == "Stated":
             used.add(Fact.STATED_MOMENTS)
         return frozenset({Fact.SERVER_TRAINING, Fact.LABELS_UNREAD, Fact.LABELS_UNNEEDED, Fact.UNTRAINED, *used})
@@ -67,7 +67,7 @@ class ClassMoments(MomentOptions):
 
     def _of_guesses(self, plan: Plan) -> Iterator[Mistake]:
         """Yield what guesses need."""
-        if self.own_heads and self.head != "Lda":
+        if self.guessing_heads and self.head != "Lda":
             message = f"found {self.guesses} beside head {self.head}, whose outputs are no log densities without a prior; set head: Lda"
             yield Mistake(MEANINGLESS_OVERRIDE, self.option("guesses"), message)
         if self.validated and "validation" not in plan.spec.server_data:
@@ -105,8 +105,8 @@ class ClassMoments(MomentOptions):
         if self.second != "Pooled":
             network.classifier = GaussianHead(width, classes, full_covariance=self.second == "PerClass")
             network.optional += (_SCALE,)
-        if self.own_heads:
-            network.add_head(NAME, GuessingHeads(self.own_heads, width, classes), optional=True, resizable=True)
+        if self.guessing_heads:
+            network.add_head(NAME, GuessingHeads(self.guessing_heads, width, classes), optional=True, resizable=True)
 
     def adopted(self, network: Network, loaded_names: frozenset[str]) -> None:
         """Forget the classifier beside principal components: the stage that finds them makes none, and nobody is to guess by a random one."""
