@@ -40,6 +40,7 @@ def npy(tmp_path, monkeypatch) -> Iterator[type[Decoder]]:
 def forget():
     decoders.decoders.cache_clear()
     decoders.image_suffixes.cache_clear()
+    decoders.suffixes_with_headers.cache_clear()
 
 
 def saved(array, *, version=None):

@@ -9,6 +9,7 @@ from read_sections import model_of
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError, commands, data
 from anchorage.learning.data import Pools, check, read
+from anchorage.learning.data.decoders import decoders
 from anchorage.learning.data.picture_store import PictureStore
 from anchorage.pieces.decoder import dicom
 
@@ -205,6 +206,7 @@ def test_a_second_start_decodes_nothing_and_another_intensity_does(site, monkeyp
 
 def test_without_the_libraries_the_sentence_that_installs_them_is_told(site, monkeypatch):
     pacs(site)
+    decoders()  # remembers the versions, also for later tests of this process
     monkeypatch.setattr(dicom, "are_installed", lambda packages: False)
     monkeypatch.setattr("anchorage.pieces.decoder.clinical.find_spec", lambda name: None if name == "gdcm" else name)
     with pytest.raises(AnchorageError, match=r"DICOM files need gdcm.*pip install 'anchorage\[clinical\]'") as raised:
