@@ -267,7 +267,7 @@ def first_line(error: Exception) -> str:
 
 
 def watch_input(gone: threading.Event) -> None:
-    """Catch up when the server writes anything, for which it waits until the rounds are over, and wait for the end of standard input."""
+    """Catch up once the server writes a line, as it does when the rounds are over, and set `gone` at the end of standard input."""
     while os.read(sys.stdin.fileno(), 4096):
         catch_up()
     catch_up()
